@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line arguments.
 
 use std::path::PathBuf;
 
@@ -27,18 +27,18 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "fullpipe-fidelity", version, after_help = FIDELITY_EXAMPLE)]
 pub(crate) struct FidelityArgs {
-    /// The experiment, a TOML file
+    /// Experiment file in TOML
     pub(crate) file: PathBuf,
 
-    /// Climb the ladder of each point as whatif does, and run every rung's remedy on the kernel
+    /// Run whatif's ladder for each point, and the remedy of every rung on the kernel
     #[arg(long)]
     pub(crate) ladder: bool,
 
-    /// Have the classifier name the limit of each run, and compare with that in the name of its point
+    /// Classify the limit of each run, and compare it with the limit of its point
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
 
-    /// With --situations, measure each with fullpipe iperf3 -c against iperf3's own server
+    /// With --situations, measure each run with fullpipe iperf3 -c against iperf3's own server
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
 
@@ -46,11 +46,11 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 
-    /// Keep the kernel's runs in DIR, and take those that are there
+    /// Keep the kernel's runs in DIR, and reuse those already there
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// Also put the table into FILE, a page in Markdown
+    /// Also write the table to FILE, a page in Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 

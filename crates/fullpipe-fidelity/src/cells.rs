@@ -1,72 +1,72 @@
-//! The simulator compared with the kernel, cell by cell.
+//! Compares the simulator with the kernel, cell by cell.
 //!
-//! A cell is a point of an experiment that both worlds have run. What counts as agreement depends on what
-//! makes the runs of a cell differ:
+//! A cell is a point of an experiment that both worlds have run. The criterion depends on what differs
+//! between the runs of a cell:
 //!
-//! | cell | agreement |
+//! | cell | criterion |
 //! |---|---|
-//! | no loss | nothing but timing differs: 5 % |
-//! | loss, BBR | loss hardly moves the rate: 10 % |
-//! | loss, Reno or CUBIC | few losses decide a run: the mean lies within the kernel's own spread |
+//! | no loss | only timing differs: 5 % |
+//! | loss, BBR | loss hardly affects the rate: 10 % |
+//! | loss, Reno or CUBIC | few losses determine a run: the mean lies within the kernel's range |
 //!
-//! It is asked of the whole run and of its second half. Round-trip times and retransmissions stand beside,
-//! without a bound.
+//! The criterion applies to the whole run and to its second half. RTT and retransmissions are shown without a
+//! bound.
 
 use std::fmt::{self, Write};
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, Spread};
 
-/// Deviation allowed where nothing but timing differs between runs.
+/// Allowed deviation if only timing differs between runs.
 const LOSSLESS: f64 = 0.05;
-/// Deviation allowed to an algorithm that loss hardly moves.
+/// Allowed deviation for algorithms that loss hardly affects.
 const LOSSY: f64 = 0.10;
 
-/// How near is near enough.
+/// Criterion of agreement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Criterion {
-    /// The means differ by at most this share of the kernel's.
+    /// The means differ by at most this share of the kernel's mean.
     Within(f64),
-    /// The simulator's mean lies between the kernel's least and greatest run.
+    /// The simulator's mean lies between the kernel's minimum and maximum.
     InSpread,
 }
 
-/// What one world made of a cell.
+/// Results of one world for a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Goodput of all flows in bit/s.
     pub goodput: Spread,
-    /// The same over the second half.
+    /// Goodput of all flows over the second half in bit/s.
     pub goodput_second_half: Spread,
-    /// Mean round-trip time in milliseconds, over flows and runs that have one.
+    /// Mean RTT in milliseconds, over the flows and runs that have one.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean number of retransmitted segments, all flows.
+    /// Mean number of segments retransmitted by all flows.
     pub retransmits: f64,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
 }
 
 /// One cell in both worlds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell<'e> {
-    /// The point.
+    /// Point of the experiment.
     pub point: &'e Point,
-    /// What is asked of it.
+    /// Criterion of agreement.
     pub criterion: Criterion,
     /// The simulator's figures.
     pub sim: Figures,
-    /// The kernel's.
+    /// The kernel's figures.
     pub kernel: Figures,
 }
 
-/// Whether the seed makes a difference: only losses are drawn.
+/// Returns whether runs with different seeds differ: only losses are considered random.
 pub fn varies(point: &Point) -> bool {
     let path = &point.scenario.path;
     !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
 }
 
 impl Criterion {
-    /// What is asked of `point`.
+    /// Returns the criterion for `point`.
     pub fn of(point: &Point) -> Self {
         let by_rate = point.scenario.flows.iter().all(|flow| flow.cc.is_rate_based());
         match (varies(point), by_rate) {
@@ -94,7 +94,7 @@ impl fmt::Display for Criterion {
 }
 
 impl Figures {
-    /// The figures of one cell's runs; `None` of nothing.
+    /// Computes the figures of one cell's runs; `None` if there are none.
     fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Option<Self> {
         let total = |value: fn(&fullpipe::lab::results::Flow) -> u64| {
             let sums = runs.clone().map(move |run| run.flows.iter().map(value).sum::<u64>() as f64);
@@ -113,14 +113,14 @@ impl Figures {
 }
 
 impl Cell<'_> {
-    /// Whether the two worlds agree.
+    /// Returns whether the two worlds agree.
     pub fn holds(&self) -> bool {
         self.criterion.holds(self.sim.goodput, self.kernel.goodput)
             && self.criterion.holds(self.sim.goodput_second_half, self.kernel.goodput_second_half)
     }
 }
 
-/// The cells of `experiment` that both worlds have run, in its order.
+/// Returns the cells of `experiment` that both worlds have run, in its order.
 pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec<Cell<'e>> {
     let figures = |runs: &[Run], label: &str| Figures::of(runs.iter().filter(|run| run.point == label));
     let cell = |point: &'e Point| {
@@ -134,7 +134,7 @@ pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec
     experiment.points().iter().filter_map(cell).collect()
 }
 
-/// The cells as a table in Markdown, and how many agree.
+/// Returns the cells as a Markdown table, with the number that agree.
 pub fn table(cells: &[Cell<'_>]) -> String {
     let mut text = String::from(
         "| cell | path | cc | goodput sim / kernel | second half sim / kernel | RTT sim / kernel | \
@@ -163,8 +163,8 @@ pub fn table(cells: &[Cell<'_>]) -> String {
     text
 }
 
-/// What others have published beside what both worlds make of it, as a table in Markdown: a row for each expectation with
-/// such a figure and each of its points that both have run. `None` where nothing is published.
+/// Returns published results next to those of both worlds as a Markdown table, with one row per expectation
+/// that has a published result and point that both have run. `None` if nothing is published.
 pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option<String> {
     let told: Vec<_> = experiment.expectations().iter().filter(|e| e.published.is_some()).collect();
     if told.is_empty() {

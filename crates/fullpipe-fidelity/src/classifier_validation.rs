@@ -1,8 +1,8 @@
-//! The classifier compared with runs whose limit is known, because they were built to have it.
+//! Compares the classifier with runs whose limit is known because they were designed to have it.
 //!
-//! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
-//! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each
-//! of its points has a `limit`. A run is right when that limit is named for the longest time.
+//! A kernel keeps no complete record of what stopped its senders, so [`classify`] cannot be compared with the
+//! kernel itself. But an experiment can be designed so that each point has one limit, and name it with the
+//! key `limit`. A run is right when the classifier names that limit for the longest time.
 //!
 //! ```text
 //!   point { limit = "rwnd", ... } ──► expected: rwnd ──────────────────────────┐
@@ -19,26 +19,26 @@ use serde::{Deserialize, Serialize};
 
 use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
-/// Share of the runs in which the right limit has to be named.
+/// Required share of runs in which the right limit is named.
 pub const ASKED: f64 = 0.95;
 
-/// The limit that was named for the longest time.
+/// Limit that was named for the longest time in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedLimit {
     /// The limit.
     pub limit: Limit,
-    /// Share of the time, 0 to 1.
+    /// Share of the time with this limit, 0 to 1.
     pub share: f64,
 }
 
-/// The limit that a point is built to have; `None` where it gives none, or none that there is.
+/// Returns the limit that a point is designed to have; `None` if the point gives none or an unknown one.
 pub fn expected(point: &Point) -> Option<Limit> {
     let name = point.limit.as_deref()?;
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// What the classifier names for the longest time in the rows of a run's first flow; `None` when nothing was sent.
-/// It sees what sockets tell, and is told the rate of the link.
+/// Returns the limit that the classifier names for the longest time in the first flow of a run; `None` if
+/// nothing was sent. The classifier gets what sockets report, and the rate of the link.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
     let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
@@ -48,24 +48,24 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// A situation and what was named in its runs.
+/// A situation and the limits named in its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation<'p> {
-    /// The point.
+    /// Point of the experiment.
     pub point: &'p Point,
-    /// What has to be named.
+    /// Limit that should be named.
     pub expected: Limit,
-    /// What was, run by run.
+    /// Limits that were named, one per run.
     pub named: Vec<NamedLimit>,
 }
 
 impl Situation<'_> {
-    /// Runs in which the right limit was named.
+    /// Returns the number of runs in which the right limit was named.
     pub fn right(&self) -> usize {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
 
-    /// What was named instead, and how often.
+    /// Returns the wrong limits that were named, with their counts.
     fn wrong(&self) -> BTreeMap<Limit, usize> {
         let mut wrong = BTreeMap::new();
         for named in self.named.iter().filter(|named| named.limit != self.expected) {
@@ -74,7 +74,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Mean and least share of the time that the right limit had, of the runs in which it was named.
+    /// Returns the mean and the minimum share of time of the right limit, over the runs in which it was
+    /// named.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| named.limit == self.expected);
         let shares: Vec<f64> = right.map(|named| named.share).collect();
@@ -83,7 +84,7 @@ impl Situation<'_> {
     }
 }
 
-/// Whether the right limit is named in at least [`ASKED`] of all runs.
+/// Returns whether the right limit is named in at least [`ASKED`] of all runs.
 pub fn holds(situations: &[Situation<'_>]) -> bool {
     let (right, runs) = sums(situations);
     runs > 0 && right as f64 >= ASKED * runs as f64
@@ -93,7 +94,7 @@ fn sums(situations: &[Situation<'_>]) -> (usize, usize) {
     situations.iter().fold((0, 0), |(right, runs), of| (right + of.right(), runs + of.named.len()))
 }
 
-/// The situations as a table in Markdown.
+/// Returns the situations as a Markdown table.
 pub fn lines(situations: &[Situation<'_>]) -> String {
     let mut text = String::from(
         "| situation | runs | right | named instead | time of the right limit, mean (least) |\n|---|---|---|---|---|\n",
@@ -112,7 +113,7 @@ pub fn lines(situations: &[Situation<'_>]) -> String {
     text
 }
 
-/// The same, and the share of all runs.
+/// Returns the Markdown table, followed by the share of right runs.
 pub fn table(situations: &[Situation<'_>]) -> String {
     let mut text = lines(situations);
     let (right, runs) = sums(situations);

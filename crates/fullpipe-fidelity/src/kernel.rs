@@ -1,9 +1,9 @@
-//! The kernel's runs. They take real time, so each is kept as soon as it is made and never made twice: what was
-//! interrupted goes on where it stopped.
+//! The kernel's runs, which are kept because they take real time.
 //!
-//! A run is known by its scenario, seed included, and not by what it is called: where a ladder or an experiment
-//! changes, only what changed is made anew. A run that the machine disturbed is not kept. It is made again after
-//! all others, when what disturbed it may be over.
+//! Each run is kept as soon as it is made and never repeated, so an interrupted campaign continues where it
+//! stopped. A run is identified by its scenario, including the seed, and not by its label: if a ladder or an
+//! experiment changes, only the changed runs are repeated. A run that the machine disturbed is not kept. It
+//! is repeated after all others, when the disturbance may be over.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::progress::{Notes, bar};
 
-/// A run that the machine disturbs is tried so often.
+/// Maximum number of attempts for a run that the machine disturbs.
 const ATTEMPTS: usize = 5;
 /// Name of the file of kernel runs.
 const KEPT: &str = "kernel.jsonl";
 
-/// One run that is wanted.
+/// Request for one run.
 pub(crate) struct RunRequest {
-    /// Its scenario has the seed.
+    /// Point of the run; its scenario contains the seed.
     point: Point,
 }
 
@@ -47,8 +47,8 @@ impl RunRequest {
         &self.point.scenario
     }
 
-    /// Packet by packet, as the simulator sends them, is the reference; what is lost in super-packets has to come out of the
-    /// kernel in them.
+    /// Returns the datapath of the run. The reference is packet by packet, as the simulator sends. Loss of
+    /// super-packets requires a kernel that sends super-packets.
     fn datapath(&self) -> Datapath {
         let path = &self.scenario().path;
         let whole =
@@ -60,31 +60,31 @@ impl RunRequest {
         self.point.scenario.seed
     }
 
-    /// What came of it, as a line says it.
+    /// Returns the document entry of this run's outcome.
     pub(crate) fn run(&self, timed: &TimedOutcome) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
 }
 
-/// A line of the file.
+/// One line of the file.
 #[derive(Clone, Serialize, Deserialize)]
 struct RunRecord {
-    /// [`Scenario::identity`]; a line of before there was one is known by point and seed.
+    /// [`Scenario::identity`]; an old line without it is identified by point and seed.
     #[serde(default)]
     scenario: Option<String>,
-    /// What the classifier says of it, where it was asked.
+    /// Limit that the classifier named, if it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<NamedLimit>,
     #[serde(flatten)]
     run: Run,
 }
 
-/// What is asked of a run.
+/// Results that are requested of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunDetail {
-    /// Its figures.
+    /// The figures of the run.
     Figures,
-    /// Also what the classifier names as its limit.
+    /// The figures, and the limit that the classifier names.
     Limit,
 }
 
@@ -101,15 +101,15 @@ impl RunRecord {
     }
 }
 
-/// The wanted runs, those that there are.
+/// The requested runs, as far as they could be made.
 pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
-    /// One for each that is wanted; `None` where every attempt was disturbed.
+    /// One entry per request; `None` if every attempt was disturbed.
     made: Vec<Option<RunRecord>>,
 }
 
 impl Runs<'_> {
-    /// The valid runs, in the order in which they were wanted.
+    /// Returns the valid runs, in the order of the requests.
     pub(crate) fn valid(&self) -> Vec<Run> {
         let made = self.wanted.iter().zip(&self.made);
         let called = made.filter_map(|(wanted, made)| {
@@ -118,13 +118,13 @@ impl Runs<'_> {
         called.collect()
     }
 
-    /// What the classifier names in the valid runs of the point called `label`.
+    /// Returns the limits that the classifier named in the valid runs of the point `label`.
     pub(crate) fn named(&self, label: &str) -> Vec<NamedLimit> {
         let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
 
-    /// What a table begins with.
+    /// Returns the first lines of a table.
     pub(crate) fn heading(&self, command: &str) -> String {
         let valid = self.made.iter().flatten().count();
         format!(
@@ -134,7 +134,7 @@ impl Runs<'_> {
         )
     }
 
-    /// The runs that there are not, each on a line.
+    /// Returns one line for each missing run.
     pub(crate) fn missing(&self) -> String {
         let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());
         missing.fold(String::new(), |mut text, (wanted, _)| {
@@ -149,7 +149,7 @@ impl Runs<'_> {
     }
 }
 
-/// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
+/// Returns the runs of `wanted`: those kept in `dir`, and the others, which are made now and kept there.
 pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<RunRecord> = kept(&file)?;
@@ -193,23 +193,23 @@ fn is_valid(run: &Run) -> bool {
     run.validity.as_ref().is_some_and(|validity| validity.valid)
 }
 
-/// Adds a line, or nothing where there is no room for all of it.
+/// Appends a line to the file, or nothing if the disk has no room for all of it.
 pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
     let line = json::line(run)?;
     let add = || -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
         let before = file.metadata()?.len();
         file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-            // The next call would take it out as well.
+            // Otherwise the fragment would make the file unreadable before the next call of `kept`.
             let _ = file.set_len(before);
         })
     };
     add().map_err(|e| cannot_write(file, &e))
 }
 
-/// The runs in a file of earlier ones. A last line that was cut off is a run that was not finished: it is taken
-/// out, so that the next line stands by itself. The file is shortened and never written anew: an interruption here
-/// would lose them all.
+/// Reads the runs kept in a file. A truncated last line is an unfinished run: it is removed, so that the next
+/// line stands alone. The file is truncated instead of rewritten, because an interrupted rewrite would lose
+/// all runs.
 pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);

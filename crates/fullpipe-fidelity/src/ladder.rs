@@ -1,4 +1,4 @@
-//! The ladder of each point, and what the kernel makes of its rungs.
+//! Compares the ladder of each point with kernel runs of its rungs.
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::Run;
@@ -12,12 +12,13 @@ use crate::kernel::{self, RunDetail};
 use crate::progress::with_ladder;
 use fullpipe::Error;
 
-/// Simulated measurements a state, each the mean of as many runs as the kernel makes. If the simulator were the
-/// kernel, the kernel's would lie between the least and the greatest of n with a chance of (n - 1) / (n + 1),
-/// whatever the distribution: four in five.
+/// Number of simulated measurements per rung, each the mean of as many runs as the kernel makes. If simulator
+/// and kernel had the same distribution, the kernel's mean would lie between the minimum and the maximum of n
+/// with probability (n - 1) / (n + 1), for any distribution: 80 %.
 const MEASUREMENTS: u64 = 9;
 
-/// The rungs beside what the kernel makes of them, and whether all were run and enough hold.
+/// Returns the table of rungs with the kernel's results, and whether all rungs were run and enough of them
+/// hold.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let climbed: Vec<PointLadder<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
@@ -32,16 +33,17 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((kernel.heading(&command) + &ladder_validation::table(&held) + &kernel.missing(), holds))
 }
 
-/// A point, its ladder, and the runs that its rungs stand for.
+/// A point, its ladder, and the runs of its rungs.
 struct PointLadder<'e> {
     cell: &'e Point,
-    /// The simulated ones: the line at the end is nobody's run.
+    /// Simulated rungs; the last rung, the link, has no run.
     rungs: Vec<Rung>,
-    /// One for each of them.
+    /// One point for each rung.
     steps: Vec<Point>,
 }
 
-/// The ladder of one point. Its seeds follow the kernel's: a forecast that saw the same packets lost would be none.
+/// Computes the ladder of one point. Its seeds follow the kernel's: with the same seeds, it would see the
+/// losses it is to predict.
 fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
@@ -64,7 +66,7 @@ fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>
 }
 
 impl PointLadder<'_> {
-    /// The rungs that the kernel has run.
+    /// Returns the comparisons of the rungs that the kernel has run.
     fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
         let held = self.rungs.iter().zip(&self.steps).map(|(rung, step)| {
             let of_step =
@@ -75,7 +77,7 @@ impl PointLadder<'_> {
     }
 }
 
-/// Goodput of all flows over the second half, in bit/s.
+/// Returns the goodput of all flows over the second half, in bit/s.
 fn steady(run: &Run) -> f64 {
     run.flows.iter().map(|flow| flow.goodput_second_half_bps).sum::<u64>() as f64
 }

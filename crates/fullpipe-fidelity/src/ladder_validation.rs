@@ -1,45 +1,46 @@
-//! The ladder compared with a kernel: what each rung predicts, beside what a kernel made of the same run.
+//! Compares the ladder with a kernel: the prediction of each rung with a kernel run of the same scenario.
 //!
 //! ```text
 //!   scenario ──► climb_known ──► rungs ──► each rung's scenario, on a kernel ──► goodput of the second half
 //!                                  │                                                   │
-//!                                  └── lasting rate, [low, high] ───────► Held ◄───────┘
+//!                                  └── steady-state rate, [low, high] ──► RungComparison ◄┘
 //! ```
 //!
-//! What is asked of a rung depends on what it says holds the transfer:
+//! The criterion depends on the limit that the rung predicts:
 //!
-//! | limit | asked of the mean of the kernel's runs |
+//! | limit | criterion for the mean of the kernel's runs |
 //! |---|---|
-//! | a window, a buffer, the line | within 15 % of the lasting rate: nothing is left to chance |
+//! | a window, a buffer, the link | within 15 % of the steady-state rate: no randomness is involved |
 //! | loss, pacing, a cap on a flow | within the rung's range, whose high end is at most twice its low end |
 //!
-//! A range is never narrower than what the simulator itself is held to where nothing but timing differs.
+//! A range is never narrower than the simulator's own bound for cells without loss.
 
 use std::fmt::{self, Write};
 
 use fullpipe::classify::Limit;
 use fullpipe::ladder::Rung;
 
-/// Deviation allowed where a window or the line holds.
+/// Allowed deviation if a window or the link is the limit.
 const WITHIN: f64 = 0.15;
-/// More than this between the ends of a range, and it says too little.
+/// Maximum ratio between the ends of a range; a wider range says too little.
 const WIDEST: f64 = 2.0;
-/// What of the lasting rate a range reaches to either side at least: the bound of `fullpipe-fidelity` where nothing is lost.
+/// Minimum distance of a range's ends from the steady-state rate, as a share of it: the bound of
+/// `fullpipe-fidelity` for cells without loss.
 const NARROWEST: f64 = 0.05;
-/// The share of the rungs with a range that has to hold.
+/// Required share of rungs with a range that hold.
 const MOST: f64 = 0.8;
 
-/// What is asked of a rung.
+/// Criterion for a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Criterion {
-    /// The kernel's mean deviates by so little.
+    /// The kernel's mean deviates by at most 15 %.
     Near,
-    /// It lies within the range.
+    /// The kernel's mean lies within the range.
     InRange,
 }
 
 impl Criterion {
-    /// What is asked of a rung with this limit.
+    /// Returns the criterion for a rung with this limit.
     pub const fn of(limit: Limit) -> Self {
         match limit {
             Limit::Rwnd | Limit::Sndbuf | Limit::Link => Self::Near,
@@ -57,32 +58,32 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// A rung and what the kernel made of it.
+/// A rung and the kernel's results for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungComparison<'l> {
-    /// Name of the run that the ladder begins with.
+    /// Label of the run at the start of the ladder.
     pub cell: &'l str,
-    /// The rung.
+    /// The rung with its prediction.
     pub rung: &'l Rung,
     /// Goodput of all flows over the second half of each of the kernel's runs, in bit/s; at least one.
     pub kernel: Vec<f64>,
-    /// The simulator's of the same runs, in which the same packets are lost. Nothing is asked of it: where a rung misses,
-    /// it tells an unusual draw from a fault of the simulator.
+    /// The simulator's goodput for the same runs, with an identical loss pattern. It has no bound. Where a
+    /// rung misses, it distinguishes an unusual loss pattern from a fault of the simulator.
     pub paired: Vec<f64>,
 }
 
 impl RungComparison<'_> {
-    /// What is asked.
+    /// Returns the criterion for the rung.
     pub const fn asked(&self) -> Criterion {
         Criterion::of(self.rung.limit)
     }
 
-    /// The mean of the kernel's runs, in bit/s.
+    /// Returns the mean of the kernel's runs, in bit/s.
     pub fn mean(&self) -> f64 {
         mean(&self.kernel)
     }
 
-    /// The least and the most that the rung predicts, in bit/s.
+    /// Returns the minimum and maximum that the rung predicts, in bit/s.
     pub fn range(&self) -> (f64, f64) {
         let bps = |rate: fullpipe::units::Rate| rate.as_bps() as f64;
         let lasting = self.rung.lasting();
@@ -91,18 +92,18 @@ impl RungComparison<'_> {
         (bps(low).min(at_least(1.0 - NARROWEST)), bps(high).max(at_least(1.0 + NARROWEST)))
     }
 
-    /// The high end of the range over its low end.
+    /// Returns the ratio between the ends of the range.
     pub fn width(&self) -> f64 {
         let (low, high) = self.range();
         high / low
     }
 
-    /// The kernel's mean over the lasting rate, less one.
+    /// Returns the relative deviation of the kernel's mean from the steady-state rate.
     pub fn deviation(&self) -> f64 {
         self.mean() / self.rung.lasting().as_bps() as f64 - 1.0
     }
 
-    /// Whether the kernel does as the rung says.
+    /// Returns whether the kernel's result meets the criterion.
     pub fn holds(&self) -> bool {
         let (low, high) = self.range();
         match self.asked() {
@@ -116,29 +117,29 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// How many rungs of each kind hold.
+/// Numbers of rungs with one criterion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Rungs of this kind.
+    /// All rungs with the criterion.
     pub all: usize,
-    /// Those that hold.
+    /// Rungs that meet it.
     pub holding: usize,
 }
 
 impl Tally {
-    /// Of the rungs of which `asked` is asked.
+    /// Counts the rungs with the criterion `asked`.
     pub fn of(held: &[RungComparison<'_>], asked: Criterion) -> Self {
         let kind = || held.iter().filter(|held| held.asked() == asked);
         Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
     }
 
-    /// The share that holds; all of nothing.
+    /// Returns the share that holds; 1 if there are no rungs.
     pub fn share(self) -> f64 {
         if self.all == 0 { 1.0 } else { self.holding as f64 / self.all as f64 }
     }
 }
 
-/// The rungs as a table in Markdown, and how many hold.
+/// Returns the rungs as a Markdown table, with the number that hold.
 pub fn table(held: &[RungComparison<'_>]) -> String {
     let mut text = String::from(
         "| cell | limit | remedy | predicted (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
@@ -181,7 +182,8 @@ fn summary(held: &[RungComparison<'_>]) -> String {
     )
 }
 
-/// Whether the kernel bears the ladder out: every rung that a window or the line holds, and most of the others.
+/// Returns whether the kernel confirms the ladder: every rung limited by a window or the link, and most of
+/// the others.
 pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
     let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
     near.holding == near.all && ranged.share() >= MOST
@@ -204,7 +206,7 @@ fn measured(held: &RungComparison<'_>) -> String {
     if each.len() > 1 { format!("{mean}: {}", each.join(", ")) } else { mean }
 }
 
-/// One run where nothing is lost is the forecast itself.
+/// Without loss there is one run, and the prediction is the paired simulation.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
 }
@@ -244,7 +246,8 @@ mod tests {
         RungComparison { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
     }
 
-    /// What binds decides what is asked: a window's range does not excuse it, and loss is not asked for 15 %.
+    /// The limit determines the criterion: a range does not excuse a window, and loss need not be within 15
+    /// %.
     #[test]
     fn each_kind_of_limit_has_its_own_bound() {
         for limit in [Limit::Rwnd, Limit::Sndbuf, Limit::Link] {
@@ -299,7 +302,7 @@ mod tests {
         assert!(text.contains("the widest range has 1.67. Asked and met: **no**."), "{text}");
     }
 
-    /// One window that misses is one too many; of the others one in five may.
+    /// Every window must hold; of the others one in five may miss.
     #[test]
     fn all_windows_and_most_of_the_rest() {
         let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));

@@ -1,10 +1,10 @@
 //! Compares fullpipe with kernels: the simulator, the ladder and the classifier.
 //!
-//! | module | what it compares |
+//! | module | comparison |
 //! |---|---|
 //! | [`cells`] | the simulator's runs with the kernel's, cell by cell |
-//! | [`ladder_validation`] | what each rung predicts with what the kernel makes of the same run |
-//! | [`classifier_validation`] | the limit that the classifier names with the one that a run was built to have |
+//! | [`ladder_validation`] | the prediction of each rung with a kernel run of the same scenario |
+//! | [`classifier_validation`] | the limit that the classifier names with the one that the run was designed to have |
 #![forbid(unsafe_code)]
 
 pub mod cells;

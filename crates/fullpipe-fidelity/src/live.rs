@@ -1,4 +1,5 @@
-//! Situations measured live: `fullpipe iperf3 -c` against iperf3's own server, across the path of each.
+//! Measures situations live: `fullpipe iperf3 -c` against iperf3's own server, across the path of each
+//! situation.
 //!
 //! ```text
 //!   sender's namespace                       path of the point            receiver's namespace
@@ -6,8 +7,9 @@
 //!        └─► limit_seconds ─► the limit of most time ─► right or wrong
 //! ```
 //!
-//! Nothing is seen of the receiver. So a window that is small because its buffer is, and one that is small because its application
-//! is slow, are told apart by their course alone; runs in which one is taken for the other are counted by themselves.
+//! The receiver is not sampled. A window that is small because of its buffer and one that is small because of
+//! a slow application can be told apart only by their course over time. Runs in which one is taken for the
+//! other are counted separately.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,22 +30,22 @@ use crate::kernel::{keep, kept};
 use crate::situations::expected;
 use fullpipe::Error;
 
-/// Share of the runs in which the right limit has to be named.
+/// Required share of runs in which the right limit is named.
 const ASKED: f64 = 0.9;
-/// The file of runs.
+/// Name of the file of live runs.
 const KEPT: &str = "live.jsonl";
 
-/// A run that is kept.
+/// A kept run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct LiveRecord {
     point: String,
     seed: u64,
     named: Option<NamedLimit>,
-    /// What disturbed it, if the path did not keep its times.
+    /// Whether the machine was too busy for the path to keep its times.
     disturbed: bool,
 }
 
-/// The situations, and whether the right limit is named often enough.
+/// Returns the table of situations, and whether the right limit is named often enough.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
@@ -104,7 +106,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((text, holds))
 }
 
-/// The limit that looks alike from the sending end.
+/// Returns the limit that looks identical from the sending end.
 fn other_of_one_end(limit: Limit) -> Option<Limit> {
     match limit {
         Limit::Rwnd => Some(Limit::ReceiverApp),
@@ -123,7 +125,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let fifo = dir.join("slow-reader");
     let behind = Behind { path: &scenario.path, seed, datapath: Datapath::Plain };
     let own = std::env::current_exe().map_err(|error| cannot("find", Path::new("this program"), &error))?;
-    // The command is built into the same folder.
+    // The command `fullpipe` is in the same folder.
     let own = own.with_file_name("fullpipe");
     if !own.exists() {
         let message = format!("{} does not exist", own.display());
@@ -139,7 +141,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Error::new(format!("the client's document is not JSON: {error}"), ""))?;
-    // What is left of them tells nothing more; where one is not there, all the better.
+    // The files are not needed any more; a missing one is not an error.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
     }
@@ -147,7 +149,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     Ok(LiveRecord { point: point.label.clone(), seed, named: named(&document), disturbed })
 }
 
-/// The limit of most time in the client's document.
+/// Returns the limit with the most time in the client's document.
 fn named(document: &Value) -> Option<NamedLimit> {
     let seconds = document.pointer("/end/fullpipe/limit_seconds")?.as_object()?;
     let all: f64 = seconds.values().filter_map(Value::as_f64).sum();
@@ -159,7 +161,7 @@ fn named(document: &Value) -> Option<NamedLimit> {
     Some(NamedLimit { limit, share: most / all })
 }
 
-/// What the sender's host is and does, as a shell has it.
+/// Returns the shell command of the sender's host: its settings and the client.
 fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Error> {
     let [flow] = &scenario.flows[..] else {
         return Err(Error::new("a situation must have one flow", "remove count"));
@@ -187,7 +189,8 @@ fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Er
     ))
 }
 
-/// The same of the receiver's. An application that reads slowly is a pipe that is emptied slowly, into which iperf3 writes.
+/// Returns the shell command of the receiver's host: its settings and the server. A slow application is
+/// modelled by a pipe that is read slowly, into which iperf3 writes.
 fn server(scenario: &Scenario, fifo: &Path) -> String {
     let memory = scenario.host.rcvbuf.limit().get();
     let set = format!("echo '4096 {} {memory}' > /proc/sys/net/ipv4/tcp_rmem", memory.min(131_072));
@@ -195,7 +198,7 @@ fn server(scenario: &Scenario, fifo: &Path) -> String {
     let Some(Reading::Paced { rate, .. }) = reading else {
         return format!("{set}; exec iperf3 -s > /dev/null");
     };
-    /// Reads a second.
+    /// Reads per second.
     const READS: u64 = 20;
     let fifo = fifo.display();
     format!(
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!((of(json!({})), named(&json!({"end": {}}))), (None, None));
     }
 
-    /// What stands in a point of the file is what the two hosts are told, and nothing is forgotten.
+    /// All fields of a point become flags or settings of the two hosts.
     #[test]
     fn a_situation_becomes_flags_and_settings() {
         let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\n\

@@ -1,16 +1,17 @@
-//! `fullpipe-fidelity`: an experiment in both worlds, and a page of how near they are.
+//! `fullpipe-fidelity`: runs an experiment in the simulator and on the kernel, and writes a page that
+//! compares them.
 //!
 //! ```text
 //!   points ──► simulated ─────────────────────┐
-//!      └─────► kernel runs, kept in --out ────┴──► one cell a point                     (docs/FIDELITY.md)
+//!      └─────► kernel runs, kept in --out ────┴──► one cell per point                   (docs/FIDELITY.md)
 //!   points ──► ladders, simulated ────────────┐
-//!                └──► kernel runs of each rung┴──► one line a rung, with --ladder       (docs/LADDER.md)
-//!   points ──► the limits in their names ─────┐
-//!      └─► kernel runs ─► the classifier ─────┴──► one line a point, with --situations  (docs/SITUATIONS.md)
-//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► the same, with --live                (docs/LIVE.md)
+//!                └──► kernel runs of each rung┴──► one line per rung, with --ladder     (docs/LADDER.md)
+//!   points ──► the limits in their tables ────┐
+//!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (docs/SITUATIONS.md)
+//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live      (docs/LIVE.md)
 //! ```
 //!
-//! The order of kernel runs is by seed, then by cell, so that a page of half of the runs has all cells.
+//! Kernel runs are ordered by seed, then by cell, so that a page from half of the runs has all cells.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -39,13 +40,13 @@ use fullpipe_fidelity::cells::{self, Cell};
 use crate::args::FidelityArgs;
 use crate::kernel::{RunDetail, RunRequest};
 
-/// With `--check`: the table is not what is asked for.
+/// Exit code with `--check` if the table does not meet the requirements.
 const EXPECTATION: u8 = 5;
 
 fn main() -> ExitCode {
     let args = match FidelityArgs::try_parse() {
         Ok(args) => args,
-        // Help and version are answers, not errors.
+        // Help and version are output, not errors.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
             let text = error.render().to_string();
@@ -92,13 +93,13 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-/// What makes the same table again, with the runs that are kept.
+/// Returns the command that makes the same table again from the kept runs.
 fn command(mode: &str, args: &FidelityArgs) -> String {
     let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
     format!("fullpipe-fidelity {mode}{}{repeat}", args.file.display())
 }
 
-/// The simulator beside the kernel, and whether all agree.
+/// Returns the table of cells, and whether simulator and kernel agree in all.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
@@ -108,12 +109,13 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
     let table = kernel.heading(&command) + &cells::table(&cells);
-    // A cell without a valid run has shown nothing.
+    // A cell without a valid run is not evidence.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
     Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
 }
 
-/// The runs to make of `points`, by seed. Where nothing but timing differs between runs, one tells as much as many.
+/// Returns the runs to make of `points`, ordered by seed. Points without random loss get the first seed only,
+/// because only timing differs between their runs.
 fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
         let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));
@@ -122,7 +124,7 @@ fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     seeds.iter().enumerate().flat_map(of_seed).collect()
 }
 
-/// The simulator's runs, on all cores.
+/// Runs the simulator on all cores.
 fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
     let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();

@@ -1,4 +1,4 @@
-//! A page in Markdown of which one part is made, and the rest is written by hand.
+//! Markdown pages with a generated table in otherwise handwritten text.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use fullpipe::Error;
 use fullpipe::files::write_atomically;
 
-/// What stands between these is made anew; the rest of the page stays.
+/// Markers around the table; the rest of the page is left unchanged.
 const MARKS: [&str; 2] = ["<!-- begin of the table -->\n", "<!-- end of the table -->\n"];
 
-/// Puts `table` between the marks of `page`, or makes a page of it.
+/// Writes `table` between the markers of `page`, or creates the page.
 pub(crate) fn write(page: &Path, title: &str, table: &str) -> Result<(), Error> {
     let [begin, end] = MARKS;
     let old = fs::read_to_string(page).unwrap_or_else(|_| format!("# {title}\n\n{begin}{end}"));

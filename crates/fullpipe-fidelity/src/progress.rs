@@ -1,4 +1,4 @@
-//! How far a campaign is, on a terminal only: in a log, redrawn lines are noise.
+//! Progress of a campaign, shown on a terminal only: in a log, redrawn lines are noise.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use fullpipe::Observer;
 use fullpipe::lab::campaign::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of `runs`.
+/// Returns a progress bar for `runs` runs.
 pub(crate) fn bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -15,7 +15,7 @@ pub(crate) fn bar(runs: usize) -> ProgressBar {
     ProgressBar::new(runs as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Does `work` with a bar of its simulated runs.
+/// Calls `work` with a progress bar of its simulated runs.
 pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
     let bar = bar(0);
     let done = work(&|progress| {
@@ -26,7 +26,7 @@ pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T)
     done
 }
 
-/// Prints notes.
+/// An observer that prints notes.
 pub(crate) struct Notes;
 
 impl Observer for Notes {

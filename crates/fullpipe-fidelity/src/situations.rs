@@ -1,4 +1,4 @@
-//! Runs of which the limit is known, and what the classifier says of them.
+//! Compares the classifier with runs whose limit is known.
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
@@ -8,8 +8,8 @@ use crate::args::FidelityArgs;
 use crate::kernel::{self, RunDetail, RunRequest};
 use fullpipe::Error;
 
-/// The situations, and whether the right limit is named often enough. Every seed is run, whatever is left to chance on the
-/// path: what varies here is the kernel's timing.
+/// Returns the table of situations, and whether the right limit is named often enough. Every seed is run,
+/// even without randomness on the path, because the kernel's timing varies.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
@@ -19,7 +19,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);
-    // A run that is missing has shown nothing.
+    // A missing run is not evidence.
     let holds = classifier_validation::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &classifier_validation::table(&situations) + &kernel.missing(), holds))
 }

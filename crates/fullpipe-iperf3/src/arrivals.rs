@@ -1,28 +1,29 @@
-//! Loss, order and jitter, from the headers of the datagrams that arrive.
+//! Loss, reordering and jitter, computed from the headers of received datagrams.
 //!
-//! A gap in the numbers is loss; a datagram that comes late fills a gap and is out of order. One that comes twice cannot be told from a
-//! late one, so duplicates hide loss, as in iperf3.
+//! A gap in the numbers is loss; a datagram that arrives late fills a gap and is out of order. A duplicate
+//! cannot be told from a late datagram, so duplicates hide loss, as in iperf3.
 
 use fullpipe_units::{Duration, Instant};
 
 use crate::datagram::Header;
 
-/// Share of each new difference that goes into the jitter: 1/16 (RFC 1889 section 6.3.1).
+/// Weight of a new difference in the jitter: 1/16 (RFC 1889 section 6.3.1).
 const GAIN: f64 = 1.0 / 16.0;
 
-/// Counts of datagrams.
+/// Datagram counts of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The highest number seen, which is how many were sent as far as is known.
+    /// Highest number received, which is the number of datagrams known to be sent.
     pub packets: u64,
     /// Gaps that were not filled.
     pub lost: u64,
-    /// Those that came after a higher number.
+    /// Datagrams that arrived after a higher number.
     pub out_of_order: u64,
 }
 
 impl Counts {
-    /// What was added since `earlier`. Losses of before that were made good after it count as none.
+    /// Returns the counts since `earlier`. If late datagrams fill earlier gaps, the losses are zero, not
+    /// negative.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(earlier.packets),
@@ -31,24 +32,25 @@ impl Counts {
         }
     }
 
-    /// Lost of what was sent, in percent; nothing of nothing.
+    /// Returns the lost share in percent; zero if nothing was received.
     pub fn lost_percent(self) -> f64 {
         if self.packets == 0 { 0.0 } else { 100.0 * self.lost as f64 / self.packets as f64 }
     }
 }
 
-/// The receiver's account of one stream.
+/// Receive statistics of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     counts: Counts,
-    /// In nanoseconds. A float, for a sixteenth of a microsecond counts.
+    /// Jitter in nanoseconds. A float, because a sixteenth of a microsecond matters.
     jitter: f64,
-    /// Arrival less departure of the datagram before. Both clocks have zeros of their own: only differences mean anything.
+    /// Arrival time minus send time of the previous datagram. The two clocks have different zeros: only
+    /// differences are meaningful.
     transit: Option<i128>,
 }
 
 impl Arrivals {
-    /// A datagram with this header arrived at `now`, by the receiver's clock.
+    /// Records the arrival of a datagram with this header at `now`, by the receiver's clock.
     pub fn arrived(&mut self, now: Instant, header: Header) {
         let counts = &mut self.counts;
         if header.number > counts.packets {
@@ -64,17 +66,18 @@ impl Arrivals {
         }
     }
 
-    /// What was counted since the first datagram.
+    /// Returns the counts since the first datagram.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The smoothed difference between the transit times of neighbours.
+    /// Returns the jitter: the smoothed difference between the transit times of successive datagrams.
     pub fn jitter(&self) -> Duration {
         Duration::from_nanos(self.jitter.round() as u64)
     }
 
-    /// The omitted time is over: the jitter begins anew. Counts go on; subtract what they are now ([`Counts::since`]).
+    /// Resets the jitter at the end of the omitted time. The counts continue; subtract their present values
+    /// ([`Counts::since`]).
     pub fn omitted(&mut self) {
         self.jitter = 0.0;
     }
@@ -99,7 +102,7 @@ mod tests {
         assert_eq!(after(&[1, 4, 5]), counts(5, 2, 0));
         assert_eq!(after(&[1, 3, 2, 4]), counts(4, 0, 1));
         assert_eq!(after(&[3]), counts(3, 2, 0));
-        // Twice is late without a gap.
+        // A duplicate counts as late, without a gap to fill.
         assert_eq!(after(&[1, 1, 1]), counts(1, 0, 2));
     }
 
@@ -115,12 +118,12 @@ mod tests {
         assert!(arrivals.jitter() > Duration::ZERO);
     }
 
-    /// RFC 1889 section 6.3.1: J += (|D| - J) / 16, from zero, the first datagram having no neighbour.
+    /// RFC 1889 section 6.3.1: J += (|D| - J) / 16, starting at zero with the second datagram.
     #[test]
     fn jitter_is_the_filter_of_rfc_1889() {
         let mut arrivals = Arrivals::default();
         let micros = |micros: u64| Instant::from_nanos(micros * 1_000);
-        // The sender's clock is far ahead of the receiver's; transit differs by 160 us, then by 0.
+        // The sender's clock is far ahead of the receiver's; the transit time changes by 160 us, then by 0.
         for (number, sent, now) in [(1, 9_000_000, 100), (2, 9_001_000, 1_260), (3, 9_002_000, 2_260)] {
             arrivals.arrived(micros(now), Header { sent: micros(sent), number });
         }

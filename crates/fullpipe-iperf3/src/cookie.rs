@@ -1,36 +1,37 @@
-//! The name of a test, which joins its connections.
+//! The cookie of a test, which identifies its connections.
 
 use std::fmt;
 
 use crate::WireError;
 
-/// Bytes of a cookie on the wire: its letters and a zero.
+/// Length of a cookie on the wire in bytes: its letters and a zero.
 pub const LENGTH: usize = 37;
 
-/// What iperf3 makes them of.
+/// Letters from which iperf3 makes cookies.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Chosen by the client for each test; the first that it writes on every TCP connection.
+/// Name of a test that the client chooses, and sends first on every TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie([u8; LENGTH - 1]);
 
 impl Cookie {
-    /// A cookie from `random` bytes, of which five bits each are used.
+    /// Creates a cookie from `random` bytes, of which five bits each are used.
     pub fn from_random(random: [u8; LENGTH - 1]) -> Self {
         Self(random.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()]))
     }
 
-    /// As it is sent.
+    /// Returns the bytes on the wire.
     pub fn to_wire(self) -> [u8; LENGTH] {
         let mut wire = [0; LENGTH];
         wire[..LENGTH - 1].copy_from_slice(&self.0);
         wire
     }
 
-    /// The cookie that `wire` holds. Other programs may use other letters; that it can be printed is enough.
+    /// Reads the cookie from `wire`. Other programs may use other letters, so any printable characters are
+    /// accepted.
     ///
     /// # Errors
-    /// For anything that is not 36 printable characters and a zero: the peer is not iperf3.
+    /// `wire` is not 36 printable characters and a zero: the peer is not iperf3.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

@@ -1,28 +1,29 @@
-//! The header of each UDP datagram, and the hello before them.
+//! The header of each UDP datagram, and the hello that precedes the datagrams.
 //!
 //! ```text
 //!   seconds u32 | microseconds u32 | number u32, or u64 with 64-bit counters | the rest of the block
 //! ```
 //!
-//! All big-endian. The time is the sender's, since a zero of its own: no delay of one way can be told from it.
-//! Numbers count from 1. Before the first datagram the client says hello on each of its sockets and waits for the answer.
+//! All fields are big-endian. The time is that of the sender's clock, so the one-way delay is not observable.
+//! Numbers count from 1. Before the first datagram the client sends a hello on each of its sockets and waits
+//! for the answer.
 
 use fullpipe_units::Instant;
 
-/// What a client says on a new UDP socket. iperf3 sends a number as its machine has it in memory; all but the rarest are
-/// little-endian.
+/// Hello of a client on a new UDP socket. iperf3 sends an integer in the machine's byte order, which is
+/// little-endian on nearly all.
 pub const HELLO: [u8; 4] = *b"9876";
-/// What the server answers.
+/// Answer of the server to [`HELLO`].
 pub const ANSWER: [u8; 4] = *b"6789";
-/// The hello of versions before 3.11.
+/// Hello of versions before 3.11.
 pub const OLD_HELLO: [u8; 4] = 123_456_789_u32.to_le_bytes();
-/// The answer of these versions.
+/// Answer of versions before 3.11.
 pub const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
-/// Bytes of the longest header.
+/// Length of the longest header in bytes.
 pub const LONGEST: usize = 16;
 
-/// The answer to a hello; `None` for what is none.
+/// Returns the answer to a hello; `None` if `hello` is not one.
 pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     match hello {
         _ if hello == HELLO => Some(ANSWER),
@@ -31,15 +32,15 @@ pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
-/// Whether a server has answered with `bytes`.
+/// Returns whether `bytes` are a server's answer.
 pub fn is_answer(bytes: &[u8]) -> bool {
     bytes == ANSWER || bytes == OLD_ANSWER
 }
 
-/// What stands before each datagram's data.
+/// Header of each datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// When it was sent, by the sender's clock, in whole microseconds.
+    /// Send time of the datagram by the sender's clock, in whole microseconds.
     pub sent: Instant,
     /// Number of the datagram, from 1.
     pub number: u64,
@@ -49,10 +50,13 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MICRO: u64 = 1_000;
 
 impl Header {
-    /// Writes the header to the front of a datagram, which must have room for it.
+    /// Writes the header to the start of a datagram.
+    ///
+    /// # Panics
+    /// The datagram is shorter than the header.
     pub fn write(self, wide: bool, datagram: &mut [u8]) {
         let nanos = self.sent.as_nanos();
-        // Both fields have 32 bits; what is more is cut off, as in iperf3.
+        // Both fields have 32 bits; larger values are truncated, as in iperf3.
         let seconds = (nanos / NANOS_PER_SECOND) as u32;
         let micros = (nanos % NANOS_PER_SECOND / NANOS_PER_MICRO) as u32;
         datagram[..4].copy_from_slice(&seconds.to_be_bytes());
@@ -64,7 +68,7 @@ impl Header {
         }
     }
 
-    /// The header of `datagram`; `None` when it is too short for one.
+    /// Reads the header of `datagram`; `None` if it is too short.
     pub fn read(wide: bool, datagram: &[u8]) -> Option<Self> {
         let word = |from: usize| {
             let bytes = datagram.get(from..)?.first_chunk::<4>()?;
@@ -74,7 +78,7 @@ impl Header {
             false => word(8)?,
             true => word(8)? << 32 | word(12)?,
         };
-        // A hostile number of microseconds is a time like any other.
+        // A hostile number of microseconds is accepted as a time.
         let sent = Instant::from_nanos(word(0)? * NANOS_PER_SECOND + word(4)? * NANOS_PER_MICRO);
         Some(Self { sent, number })
     }

@@ -1,12 +1,13 @@
-//! What a test has shown, in the shape of iperf3's `-J`: the one model behind JSON, events and text.
+//! The report of a test in the structure of iperf3's `-J`: the common model of JSON, events and text.
 //!
 //! ```text
-//!   Start ──► Interval, Interval, ... ──► End          one Document (-J), or an event each (--json-stream)
+//!   Start ──► Interval, Interval, ... ──► End          one Document (-J), or one event each (--json-stream)
 //!               streams, sums                          text: the same values as lines (text.rs)
 //! ```
 //!
-//! Keys, their order and units are iperf3's. Whatever fullpipe adds stands under the key `fullpipe`, wherever it is. Known
-//! oddities are kept: `sum_received.sender` is that of `sum_sent`, and over UDP `end.sum` has the sender's bytes.
+//! Keys, their order and units are iperf3's. Additions of fullpipe are under a key `fullpipe`. Known oddities
+//! of iperf3 are kept: `sum_received.sender` is that of `sum_sent`, and over UDP `end.sum` has the sender's
+//! bytes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::{Serialize, Serializer};
@@ -14,28 +15,28 @@ use serde_json::Value;
 
 use crate::params::{Mode, Params, Protocol};
 
-/// The whole of a test (`-J`).
+/// The complete document of a test (`-J`).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
-    /// `-T`.
+    /// Title of the test (`-T`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// `--extra-data`.
+    /// Extra data (`--extra-data`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_data: Option<String>,
-    /// What was known before data flowed.
+    /// Values known before data flows.
     pub start: Start,
-    /// The reports in order of time.
+    /// Reports in order of time.
     pub intervals: Vec<Interval>,
-    /// The sums.
+    /// Totals of the test.
     pub end: End,
-    /// What the server printed (`--get-server-output`).
+    /// Text output of the server (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_text: Option<String>,
-    /// The same, of a server that writes JSON.
+    /// JSON output of the server (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_json: Option<Value>,
-    /// Why there is no more, of a test that failed.
+    /// Error that ended the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -45,68 +46,68 @@ pub struct Document {
 pub struct Event<'a, T> {
     /// `start`, `interval`, `end`, `error`, `server_output_text` or `server_output_json`.
     pub event: &'a str,
-    /// What the document has under that name.
+    /// The part of the document with that name.
     pub data: &'a T,
 }
 
-/// What was known before data flowed.
+/// Values known before data flows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Start {
-    /// The data connections, in the order of the streams.
+    /// Data connections, in the order of the streams.
     pub connected: Vec<DataConnection>,
-    /// The program.
+    /// Name and version of the program.
     pub version: String,
-    /// The system, as `uname -a` prints it.
+    /// System, as `uname -a` prints it.
     pub system_info: String,
-    /// When the test began; left out by one that reached no server.
+    /// Start time of the test; omitted if it reached no server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
-    /// Of a client: the server.
+    /// The server, in a client's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connecting_to: Option<Endpoint>,
-    /// Of a server: the client.
+    /// The client, in a server's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_connection: Option<Endpoint>,
-    /// The name of the test.
+    /// Cookie of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// Segment size that was asked for (`-M`).
+    /// Requested maximum segment size (`-M`).
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss: Option<Bytes>,
-    /// Segment size of the control connection, where none was asked for.
+    /// Maximum segment size of the control connection, if none was requested.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss_default: Option<Bytes>,
-    /// What was asked for, and what came of it; left out by a test that reached no server.
+    /// Settings of the test; omitted if it reached no server.
     #[serde(flatten)]
     pub asked: Option<TestSettings>,
 }
 
-/// What was asked of a test, and the sockets that it got.
+/// Requested settings of a test, and the actual socket buffers.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestSettings {
-    /// `-b`, of each stream; 0 is no limit.
+    /// Target bitrate of each stream (`-b`); 0 is no limit.
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
-    /// `--fq-rate`; 0 is none.
+    /// Pacing rate (`--fq-rate`); 0 is no limit.
     #[serde(serialize_with = "bps")]
     pub fq_rate: Rate,
-    /// `-w`; 0 leaves the buffers to the kernel.
+    /// Requested socket buffer size (`-w`); 0 leaves it to the kernel.
     #[serde(serialize_with = "bytes")]
     pub sock_bufsize: Bytes,
-    /// `SO_SNDBUF` as the kernel answers; of a buffer that grows by itself, its beginning.
+    /// `SO_SNDBUF` as the kernel reports it; with autotuning, its initial value.
     #[serde(serialize_with = "bytes")]
     pub sndbuf_actual: Bytes,
-    /// `SO_RCVBUF` likewise.
+    /// `SO_RCVBUF` as the kernel reports it; with autotuning, its initial value.
     #[serde(serialize_with = "bytes")]
     pub rcvbuf_actual: Bytes,
-    /// The test.
+    /// Parameters of the test.
     pub test_start: TestStart,
 }
 
 /// A data connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DataConnection {
-    /// Its number in this document.
+    /// Number of the connection in this document.
     pub socket: i32,
     /// Address of this end.
     pub local_host: String,
@@ -118,10 +119,10 @@ pub struct DataConnection {
     pub remote_port: u16,
 }
 
-/// When a test began.
+/// Start time of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timestamp {
-    /// As in an HTTP header: `Sun, 22 Nov 2026 04:55:00 GMT`.
+    /// Time in the format of HTTP headers: `Sun, 22 Nov 2026 04:55:00 GMT`.
     pub time: String,
     /// Seconds since 1970.
     pub timesecs: u64,
@@ -130,7 +131,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Of the moment that is so long after the beginning of 1970.
+    /// Creates a timestamp from the time since 1970-01-01.
     pub fn new(since_1970: Duration) -> Self {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since_1970.as_nanos());
         let millis = since_1970.as_millis();
@@ -141,52 +142,52 @@ impl Timestamp {
 /// The other end of a control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
-    /// Its name as it was given, or its address.
+    /// Host name as given, or address.
     pub host: String,
-    /// Its port.
+    /// Port number.
     pub port: u16,
 }
 
-/// What the test is.
+/// Parameters of a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TestStart {
-    /// `TCP` or `UDP`.
+    /// Protocol: `TCP` or `UDP`.
     pub protocol: &'static str,
-    /// `-P`.
+    /// Number of parallel streams per direction (`-P`).
     pub num_streams: u32,
-    /// `-l`.
+    /// Block size (`-l`).
     #[serde(serialize_with = "bytes")]
     pub blksize: Bytes,
-    /// `-O`.
+    /// Omitted time at the start (`-O`).
     #[serde(serialize_with = "whole_seconds")]
     pub omit: Duration,
-    /// `-t`; 0 with an amount.
+    /// Duration (`-t`); 0 if an amount ends the test.
     #[serde(serialize_with = "whole_seconds")]
     pub duration: Duration,
-    /// `-n`.
+    /// Number of bytes to transfer (`-n`).
     #[serde(serialize_with = "bytes")]
     pub bytes: Bytes,
-    /// `-k`.
+    /// Number of blocks to transfer (`-k`).
     pub blocks: u64,
-    /// `-R`.
+    /// 1 if the server sends (`-R`), otherwise 0.
     pub reverse: u8,
-    /// `-S`.
+    /// Type of service (`-S`).
     pub tos: u8,
-    /// `-b`, of each stream.
+    /// Target bitrate of each stream (`-b`).
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
-    /// `--bidir`.
+    /// 1 if both sides send (`--bidir`), otherwise 0.
     pub bidir: u8,
-    /// `--fq-rate`.
+    /// Pacing rate (`--fq-rate`).
     #[serde(serialize_with = "bps")]
     pub fqrate: Rate,
-    /// `-i`.
+    /// Interval between reports (`-i`).
     #[serde(serialize_with = "seconds_of")]
     pub interval: Duration,
 }
 
 impl TestStart {
-    /// The test of `params` with reports each `interval`.
+    /// Returns the parameters of a test of `params` with reports every `interval`.
     pub fn of(params: &Params, interval: Duration) -> Self {
         let amount = !params.num.is_zero() || params.blocks > 0;
         Self {
@@ -210,24 +211,24 @@ impl TestStart {
     }
 }
 
-/// An amount of data over a span of time.
+/// An amount of data over a period of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Where the span begins, counted from the start of the test.
+    /// Start of the period, counted from the start of the test.
     pub start: Instant,
-    /// Where it ends.
+    /// End of the period.
     pub end: Instant,
     /// Payload.
     pub bytes: Bytes,
 }
 
 impl Amount {
-    /// Length of the span.
+    /// Returns the length of the period.
     pub fn length(&self) -> Duration {
         self.end.saturating_since(self.start)
     }
 
-    /// Payload over time; zero where no time has passed.
+    /// Returns payload divided by time; zero if no time has passed.
     pub fn rate(&self) -> Rate {
         let length = self.length();
         Rate::mean(self.bytes, length)
@@ -252,111 +253,111 @@ impl Serialize for Amount {
     }
 }
 
-/// One report.
+/// One periodic report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Interval {
-    /// Each stream.
+    /// Report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// All of them; in a test of both directions those in which this end, the client, sends.
+    /// Sum of all streams; with `--bidir`, of those on which this end, the client, sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
-    /// The other direction of `--bidir`.
+    /// Sum of the other direction (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<SumInterval>,
 }
 
-/// One report of one stream.
+/// Report of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInterval {
-    /// The number in [`DataConnection`].
+    /// Number of the connection in [`DataConnection`].
     pub socket: i32,
-    /// What was written or read.
+    /// Data written or read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Over TCP, what the kernel of the sending end tells.
+    /// Values of the sending socket, over TCP.
     #[serde(flatten)]
     pub tcp: Option<TcpInterval>,
-    /// Over UDP.
+    /// Values over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// A warm-up (`-O`).
+    /// Whether the interval is omitted (`-O`).
     pub omitted: bool,
-    /// This end sends on it.
+    /// Whether this end sends on the stream.
     pub sender: bool,
-    /// What iperf3 does not say.
+    /// Additions of fullpipe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<SocketReading>,
 }
 
-/// What the kernel tells of a sending TCP socket at the end of an interval.
+/// Values that the kernel reports for a sending TCP socket at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpInterval {
-    /// Retransmitted segments in the interval.
+    /// Segments retransmitted in the interval.
     pub retransmits: u64,
     /// Congestion window.
     #[serde(serialize_with = "bytes")]
     pub snd_cwnd: Bytes,
-    /// The receiver's window.
+    /// The receiver's advertised window.
     #[serde(serialize_with = "bytes")]
     pub snd_wnd: Bytes,
     /// Smoothed RTT.
     #[serde(serialize_with = "micros")]
     pub rtt: Duration,
-    /// Its variation.
+    /// Variation of the RTT.
     #[serde(serialize_with = "micros")]
     pub rttvar: Duration,
-    /// MTU of the path.
+    /// Path MTU.
     #[serde(serialize_with = "bytes")]
     pub pmtu: Bytes,
-    /// Segments by which the path was seen to reorder.
+    /// Reordering distance of the path in segments.
     pub reorder: u32,
 }
 
-/// Datagrams.
+/// Datagram counts of a UDP stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Datagrams {
-    /// What only the receiving end knows; left out in the sender's intervals.
+    /// Values that only the receiving end knows; omitted in the sender's intervals.
     #[serde(flatten)]
     pub heard: Option<Heard>,
-    /// Datagrams: sent, or of the receiver those up to the newest.
+    /// Number of datagrams: sent, or at the receiver the highest number received.
     pub packets: u64,
-    /// Those that did not arrive, as a percentage: follows from the others.
+    /// Lost datagrams as a percentage, computed from the other values.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost_percent: Option<f64>,
-    /// Those that arrived after a later one.
+    /// Datagrams that arrived after a later one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_order: Option<u64>,
 }
 
-/// What the receiving end has of a stream of datagrams.
+/// Measurements of the receiving end of a UDP stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Heard {
-    /// Variation of the spacing on arrival (RFC 1889).
+    /// Jitter: variation of the transit time (RFC 1889).
     #[serde(rename = "jitter_ms", serialize_with = "millis")]
     pub jitter: Duration,
-    /// Those that did not arrive.
+    /// Datagrams lost.
     #[serde(rename = "lost_packets")]
     pub lost: u64,
 }
 
 impl Datagrams {
-    /// Of the sending end.
+    /// Creates the counts of the sending end.
     pub fn sent(packets: u64) -> Self {
         Self { packets, ..Self::default() }
     }
 
-    /// Of the receiving end.
+    /// Creates the counts of the receiving end.
     pub fn received(packets: u64, heard: Heard) -> Self {
         let percent = if packets > 0 { 100.0 * heard.lost as f64 / packets as f64 } else { 0.0 };
         Self { heard: Some(heard), packets, lost_percent: Some(percent), out_of_order: None }
     }
 
-    /// With those that arrived after a later one.
+    /// Adds the number of datagrams that arrived after a later one.
     pub fn of_which_late(self, out_of_order: u64) -> Self {
         Self { out_of_order: Some(out_of_order), ..self }
     }
 
-    /// Of several streams together: jitter is the mean.
+    /// Returns the sum over several streams; the jitter is their mean.
     pub fn summed<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let packets = all.clone().map(|one| one.packets).sum();
         let heard: Vec<Heard> = all.filter_map(|one| one.heard).collect();
@@ -367,32 +368,32 @@ impl Datagrams {
         Self::received(packets, Heard { jitter, lost: heard.iter().map(|one| one.lost).sum() })
     }
 
-    /// Those that did not arrive, as a percentage; `None` where only the sender spoke.
+    /// Returns the lost datagrams as a percentage; `None` if only the sender's count is known.
     pub fn lost_percent(&self) -> Option<f64> {
         self.lost_percent
     }
 }
 
-/// One report of all streams of a direction.
+/// Report of all streams in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct SumInterval {
-    /// What was written or read.
+    /// Data written or read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Over TCP, of a sender: retransmitted segments.
+    /// Segments retransmitted, for a TCP sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Over UDP.
+    /// Values over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// A warm-up.
+    /// Whether the interval is omitted.
     pub omitted: bool,
-    /// This end sends.
+    /// Whether this end sends.
     pub sender: bool,
 }
 
 impl Interval {
-    /// A report of `streams` with its sums; over a span that is the first stream's.
+    /// Creates a report of `streams` with their sums; the period of a sum is that of its first stream.
     pub fn of(streams: Vec<StreamInterval>) -> Self {
         let both = streams.iter().any(|s| s.sender) && streams.iter().any(|s| !s.sender);
         let sum = |sender: bool| {
@@ -416,7 +417,7 @@ impl Interval {
     }
 }
 
-/// What fullpipe adds to an interval of a sending TCP stream.
+/// Additions of fullpipe to an interval of a sending TCP stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SocketReading {
     /// Smallest RTT so far.
@@ -425,83 +426,83 @@ pub struct SocketReading {
     /// Smoothed RTT.
     #[serde(rename = "srtt_us", serialize_with = "micros_if")]
     pub srtt: Option<Duration>,
-    /// The receiver's window.
+    /// The receiver's advertised window.
     #[serde(rename = "rwnd_bytes", serialize_with = "bytes")]
     pub rwnd: Bytes,
-    /// Bytes in the network.
+    /// Bytes in flight.
     #[serde(rename = "inflight_bytes", serialize_with = "bytes")]
     pub inflight: Bytes,
-    /// Newest delivery rate of the kernel.
+    /// Last delivery rate of the kernel.
     #[serde(rename = "delivery_bps", serialize_with = "bps_if")]
     pub delivery_rate: Option<Rate>,
-    /// Written and not sent.
+    /// Bytes written and not sent yet.
     #[serde(rename = "notsent_bytes", serialize_with = "bytes")]
     pub notsent: Bytes,
-    /// Memory that the send buffer may take.
+    /// Memory that the send buffer may use.
     #[serde(rename = "sndbuf_bytes", serialize_with = "bytes")]
     pub sndbuf: Bytes,
-    /// Memory that it takes.
+    /// Memory that the send buffer uses.
     #[serde(rename = "sndbuf_used_bytes", serialize_with = "bytes")]
     pub sndbuf_used: Bytes,
-    /// The limit that held for most of the interval.
+    /// Main limit of the interval.
     pub limit: Option<String>,
-    /// How sure that is.
+    /// Confidence in that limit.
     pub confidence: Option<String>,
 }
 
-/// The sums of a test.
+/// Totals of a test.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct End {
-    /// Each stream, in the order of [`Start::connected`].
+    /// Totals of each stream, in the order of [`Start::connected`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<EndStream>,
-    /// Over UDP, all of the client's direction.
+    /// Sum of the client's direction, over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
-    /// What was sent.
+    /// Sum of the data sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_sent: Option<Sum>,
-    /// What arrived.
+    /// Sum of the data received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received: Option<Sum>,
-    /// `--bidir` over UDP: the other direction.
+    /// Sum of the other direction, over UDP (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<Sum>,
-    /// `--bidir`: what the server sent.
+    /// Sum of the data that the server sent (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_sent_bidir_reverse: Option<Sum>,
-    /// `--bidir`: what of it arrived.
+    /// Sum of the data received from the server (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received_bidir_reverse: Option<Sum>,
-    /// Processor time of both ends.
+    /// Processor time at both ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_utilization_percent: Option<CpuUtilization>,
     /// Congestion control of the sending end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_tcp_congestion: Option<String>,
-    /// Of the receiving end, where it hardly matters.
+    /// Congestion control of the receiving end, which hardly affects the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_tcp_congestion: Option<String>,
-    /// What iperf3 does not say: latency, the limits, the diagnosis.
+    /// Additions of fullpipe: latency, limits, diagnosis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<Value>,
 }
 
 impl End {
-    /// What arrived at the other end of the main direction; what was sent where nobody told.
+    /// Returns the receive rate in the main direction, or the send rate if the receiver's is unknown.
     pub fn arrived(&self) -> Rate {
         let sum = self.sum_received.as_ref().or(self.sum_sent.as_ref());
         sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
     }
 }
 
-/// The sums of one stream.
+/// Totals of one stream.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum EndStream {
     /// Over TCP.
     Tcp {
-        /// The sending end; left out by a test that ended before it could tell, as is the next.
+        /// Sending end; omitted, like `receiver`, if the test ended before that end reported.
         #[serde(skip_serializing_if = "Option::is_none")]
         sender: Option<EndSender>,
         /// The receiving end.
@@ -515,31 +516,31 @@ pub enum EndStream {
     },
 }
 
-/// What the sending end of a TCP stream has counted.
+/// Totals of the sending end of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndSender {
-    /// The number in [`DataConnection`].
+    /// Number of the connection in [`DataConnection`].
     pub socket: i32,
-    /// What was written.
+    /// Data written.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Retransmitted segments; left out by an end that cannot tell.
+    /// Segments retransmitted; omitted if the end cannot report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// What this end's socket told at the ends of intervals.
+    /// Extreme values of this end's socket at the ends of intervals.
     #[serde(flatten)]
     pub extremes: Option<Extremes>,
-    /// This end sends on it.
+    /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
-/// The extremes of what a socket told at the ends of intervals.
+/// Extreme values of a socket at the ends of intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Extremes {
     /// Largest congestion window.
     #[serde(rename = "max_snd_cwnd", serialize_with = "bytes")]
     pub cwnd: Bytes,
-    /// Largest window of the receiver.
+    /// Largest advertised window of the receiver.
     #[serde(rename = "max_snd_wnd", serialize_with = "bytes")]
     pub wnd: Bytes,
     /// Largest smoothed RTT.
@@ -548,40 +549,40 @@ pub struct Extremes {
     /// Smallest smoothed RTT.
     #[serde(serialize_with = "micros")]
     pub min_rtt: Duration,
-    /// Mean of them.
+    /// Mean of the smoothed RTTs.
     #[serde(serialize_with = "micros")]
     pub mean_rtt: Duration,
-    /// Segments by which the path was seen to reorder.
+    /// Reordering distance of the path in segments.
     pub reorder: u32,
 }
 
-/// What the receiving end of a TCP stream has counted.
+/// Totals of the receiving end of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndReceiver {
-    /// The number in [`DataConnection`].
+    /// Number of the connection in [`DataConnection`].
     pub socket: i32,
-    /// What was read.
+    /// Data read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// This end sends on it.
+    /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
-/// What both ends of a UDP stream have counted: bytes of the sender, losses of the receiver.
+/// Totals of both ends of a UDP stream: the sender's bytes, the receiver's losses.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndUdp {
-    /// The number in [`DataConnection`].
+    /// Number of the connection in [`DataConnection`].
     pub socket: i32,
-    /// What was sent.
+    /// Data sent.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Datagrams sent, and what is known of their way.
+    /// Datagrams sent, with the receiver's losses and jitter if known.
     #[serde(flatten)]
     pub datagrams: Datagrams,
-    /// What arrived: text has a line for it, JSON has no key.
+    /// Data received: shown as a line of text, absent from JSON.
     #[serde(skip)]
     pub received: Option<Amount>,
-    /// This end sends on it.
+    /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
@@ -591,30 +592,30 @@ pub struct Sum {
     /// Payload.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Over TCP, of the sending end: retransmitted segments.
+    /// Segments retransmitted, over TCP and for the sending end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Over UDP.
+    /// Values over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// This end sends.
+    /// Whether this end sends.
     pub sender: bool,
 }
 
-/// Processor time as percentages of the test's length.
+/// Processor time in percent of the test's duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuUtilization {
-    /// This end, both kinds.
+    /// User and system time of this end.
     pub host_total: f64,
-    /// This end in its own code.
+    /// User time of this end.
     pub host_user: f64,
-    /// This end in the kernel.
+    /// System time of this end.
     pub host_system: f64,
-    /// The other end, both kinds.
+    /// User and system time of the other end.
     pub remote_total: f64,
-    /// The other end in its own code.
+    /// User time of the other end.
     pub remote_user: f64,
-    /// The other end in the kernel.
+    /// System time of the other end.
     pub remote_system: f64,
 }
 

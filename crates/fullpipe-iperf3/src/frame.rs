@@ -1,32 +1,34 @@
-//! A length of four bytes and JSON.
+//! JSON with a length prefix of four bytes.
 //!
-//! A [`Reader`] takes bytes as they come and keeps no more than were really sent: a peer that announces much and sends
-//! nothing costs nothing.
+//! A [`Reader`] stores only bytes that have arrived: a peer that announces a large frame and sends nothing
+//! uses no memory.
 
 use serde_json::Value;
 
 use crate::WireError;
 
-/// Most bytes of parameters: what iperf3's server takes too.
+/// Maximum length of parameters in bytes, equal to the limit of iperf3's server.
 pub const PARAMS_MOST: usize = 8 << 10;
-/// Most bytes of results without output of the server: 256 streams of 300 bytes fit three times.
+/// Maximum length of results without server output in bytes: three times 256 streams of 300 bytes.
 pub const RESULTS_MOST: usize = 256 << 10;
-/// Most bytes of results with rows of the server's sockets ([`Results::trace`](crate::Results)).
+/// Maximum length of results with trace rows of the server's sockets ([`Results::trace`](crate::Results)) in
+/// bytes.
 pub const TRACE_MOST: usize = 2 << 20;
-/// Most bytes of results with output of the server (`--get-server-output`), which grows with the time of the test.
+/// Maximum length in bytes of results with server output (`--get-server-output`), which grows with the test's
+/// duration.
 pub const OUTPUT_MOST: usize = 64 << 20;
 
 const LENGTH: usize = 4;
 
-/// `value` as it is sent.
+/// Returns `value` as a frame.
 pub fn encode(value: &Value) -> Vec<u8> {
     let text = value.to_string();
-    // No document of ours comes near 4 GiB.
+    // No document of fullpipe is close to 4 GiB.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-/// Reads one frame.
+/// Reader of one frame.
 #[derive(Debug)]
 pub struct Reader {
     most: usize,
@@ -34,15 +36,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For a frame whose JSON has at most `most` bytes.
+    /// Creates a reader for a frame with at most `most` bytes of JSON.
     pub fn new(most: usize) -> Self {
         Self { most, bytes: Vec::new() }
     }
 
-    /// How many bytes are still missing, as far as is known: those of the length first. Nothing when the frame is whole.
+    /// Returns the number of bytes known to be missing: first those of the length. Zero when the frame is
+    /// complete.
     ///
     /// # Errors
-    /// When the announced length is more than is allowed.
+    /// The announced length exceeds the limit.
     pub fn missing(&self) -> Result<usize, WireError> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(LENGTH - self.bytes.len()) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -55,15 +58,15 @@ impl Reader {
         Ok((LENGTH + length).saturating_sub(self.bytes.len()))
     }
 
-    /// Takes what has arrived; it must not be more than is [`missing`](Self::missing).
+    /// Adds received bytes, at most as many as are [`missing`](Self::missing).
     pub fn push(&mut self, arrived: &[u8]) {
         self.bytes.extend_from_slice(arrived);
     }
 
-    /// The value, once nothing is missing.
+    /// Returns the value of a complete frame.
     ///
     /// # Errors
-    /// When it is not JSON.
+    /// The content is not JSON.
     pub fn value(&self) -> Result<Value, WireError> {
         let text = self.bytes.get(LENGTH..).unwrap_or_default();
         serde_json::from_slice(text).map_err(|error| WireError::new(format!("not JSON: {error}")))
@@ -80,7 +83,7 @@ mod tests {
         let mut reader = Reader::new(most);
         let mut rest = bytes;
         while let missing @ 1.. = reader.missing()? {
-            // In small pieces, as a network would.
+            // In small pieces, as from a network.
             let (piece, after) = rest.split_at(missing.min(3).min(rest.len()));
             assert!(!piece.is_empty(), "cut off");
             reader.push(piece);

@@ -1,12 +1,13 @@
-//! Values of JSON by their type; one of a wrong type counts as absent, as in iperf3 since 3.18.
+//! Typed access to JSON values; a value of the wrong type counts as absent, as in iperf3 since 3.18.
 
 use fullpipe_units::Duration;
 use serde_json::Value;
 
-/// 2^63, the first value that no `i64` holds.
+/// 2^63, the first value above the range of `i64`.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
-/// A whole number. iperf3 3.12 prints -1 as 18446744073709551615 (2^64 - 1), so what lies beyond 2^63 - 1 is -1.
+/// Returns an integer. Values above 2^63 - 1 become -1, because iperf3 3.12 prints -1 as 18446744073709551615
+/// (2^64 - 1).
 pub(crate) fn integer(of: &Value, key: &str) -> Option<i64> {
     let Value::Number(number) = of.get(key)? else { return None };
     if let Some(value) = number.as_i64() {
@@ -16,12 +17,12 @@ pub(crate) fn integer(of: &Value, key: &str) -> Option<i64> {
     Some(if value >= BEYOND { -1 } else { value as i64 })
 }
 
-/// A count, which is not below zero.
+/// Returns a count; `None` if it is negative.
 pub(crate) fn count(of: &Value, key: &str) -> Option<u64> {
     integer(of, key).and_then(|value| u64::try_from(value).ok())
 }
 
-/// A time in seconds, with its fraction.
+/// Returns a time given in seconds, with its fraction.
 pub(crate) fn seconds(of: &Value, key: &str) -> Option<Duration> {
     real(of, key).map(Duration::from_secs_f64)
 }
@@ -30,12 +31,12 @@ pub(crate) fn real(of: &Value, key: &str) -> Option<f64> {
     of.get(key)?.as_f64().filter(|value| value.is_finite())
 }
 
-/// Whether `key` is there and true.
+/// Returns whether `key` is present and true.
 pub(crate) fn flag(of: &Value, key: &str) -> bool {
     of.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Whether `key` is there and neither false nor zero: options that versions send as a boolean or a number.
+/// Returns whether `key` is present and neither false nor zero: versions send options as booleans or numbers.
 pub(crate) fn switch(of: &Value, key: &str) -> bool {
     flag(of, key) || integer(of, key).is_some_and(|value| value != 0)
 }

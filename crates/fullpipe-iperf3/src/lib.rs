@@ -1,4 +1,4 @@
-//! iperf3's protocol without I/O: what its client and server say to each other, as values and bytes.
+//! iperf3's protocol without I/O: the messages between client and server, as values and bytes.
 //!
 //! ```text
 //!   client                        server
@@ -17,23 +17,24 @@
 //!   IPERF_DONE ─────────────────►
 //! ```
 //!
-//! Whoever uses this moves the bytes and knows the time. All that a peer sends is taken as hostile: lengths are bounded before
-//! anything is kept, each value is checked for its type and range, and nothing here panics.
+//! The caller transfers the bytes and supplies the time. All input from a peer is untrusted: lengths are
+//! limited before anything is stored, the type and range of each value are checked, and no input causes a
+//! panic.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`state`] | the byte that says where a test is |
-//! | [`cookie`] | the name of a test, which joins its connections |
-//! | [`frame`] | a length and JSON |
-//! | [`params`] | what the client asks for |
-//! | [`results`] | what each side has counted |
-//! | [`streams`] | the numbers of streams, and who sends on which |
-//! | [`refusal`] | the errors that a server tells |
-//! | [`datagram`] | the header of each UDP datagram, and the hello before them |
-//! | [`arrivals`] | loss, order and jitter from these headers |
-//! | [`document`] | what a test has shown: the shape of `-J` and `--json-stream` |
-//! | [`text`] | the same as lines for people, in iperf3's columns |
-//! | [`mod@unit`] | amounts and rates as iperf3 reads and prints them |
+//! | [`state`] | the byte that signals the state of a test |
+//! | [`cookie`] | the cookie of a test, which identifies its connections |
+//! | [`frame`] | JSON with a length prefix |
+//! | [`params`] | parameters that the client requests |
+//! | [`results`] | counters of each side |
+//! | [`streams`] | the numbers of streams, and their directions |
+//! | [`refusal`] | the errors that a server reports |
+//! | [`datagram`] | the header of each UDP datagram, and the hello that precedes them |
+//! | [`arrivals`] | loss, reordering and jitter from these headers |
+//! | [`document`] | the report of a test: the structure of `-J` and `--json-stream` |
+//! | [`text`] | the report of a test as lines for people, in iperf3's columns |
+//! | [`mod@unit`] | amounts and rates in iperf3's notation |
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
@@ -59,10 +60,10 @@ pub use state::State;
 
 use std::fmt;
 
-/// The port of a server that was told none.
+/// Default port of a server.
 pub const PORT: u16 = 5201;
 
-/// What a peer sent that cannot be used, in a line without a final period.
+/// An unusable message of a peer, described in one line without a final period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireError(pub(crate) String);
 

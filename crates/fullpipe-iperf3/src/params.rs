@@ -1,4 +1,4 @@
-//! What the client asks for.
+//! The parameters that the client requests.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::json;
 use crate::refusal::Refusal;
 
-/// What carries the data.
+/// Transport protocol of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP.
@@ -16,106 +16,107 @@ pub enum Protocol {
     Udp,
 }
 
-/// Who sends.
+/// Direction of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The client.
+    /// The client sends.
     #[default]
     Forward,
-    /// The server (`-R`).
+    /// The server sends (`-R`).
     Reverse,
-    /// Both (`--bidir`).
+    /// Both sides send (`--bidir`).
     Bidirectional,
 }
 
-/// Most streams of a direction.
+/// Maximum number of streams per direction.
 pub const STREAMS_MOST: u32 = 128;
-/// Longest test, a day.
+/// Maximum duration of a test: one day.
 pub const TIME_MOST: Duration = Duration::from_secs(86_400);
-/// Longest time to omit.
+/// Maximum omitted time.
 pub const OMIT_MOST: Duration = Duration::from_secs(600);
-/// Blocks over TCP, and what is asked for by nobody.
+/// Default block size over TCP.
 pub const TCP_BLOCK: Bytes = Bytes::from_kib(128);
-/// Largest block over TCP.
+/// Maximum block size over TCP.
 pub const TCP_BLOCK_MOST: Bytes = Bytes::from_mib(1);
-/// Smallest datagram: its header without 64-bit counters, and four bytes.
+/// Minimum datagram size: a header without 64-bit counters, and four bytes.
 pub const UDP_BLOCK_LEAST: Bytes = Bytes::new(16);
-/// Largest datagram that fits an IPv4 packet.
+/// Maximum datagram size that fits an IPv4 packet.
 pub const UDP_BLOCK_MOST: Bytes = Bytes::new(65_507);
-/// Datagrams where the client says nothing: fits Ethernet with room for tunnels.
+/// Default datagram size: fits Ethernet with room for tunnel headers.
 pub const UDP_BLOCK: Bytes = Bytes::new(1460);
-/// Largest `SO_SNDBUF` and `SO_RCVBUF` to be asked for.
+/// Maximum `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
 pub const WINDOW_MOST: Bytes = Bytes::from_mib(512);
-/// Largest segment, a jumbo frame.
+/// Maximum segment size that a client may request: a jumbo frame.
 pub const MSS_MOST: Bytes = Bytes::from_kib(9);
-/// Most blocks in a burst.
+/// Maximum number of blocks in a burst.
 pub const BURST_MOST: u32 = 1_000;
-/// Rate over UDP where the client says nothing.
+/// Default rate over UDP.
 pub const UDP_RATE: Rate = Rate::from_bps(1 << 20);
 
 /// The parameters of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// What carries the data.
+    /// Transport protocol of the data.
     pub protocol: Protocol,
-    /// Who sends.
+    /// Direction of the data.
     pub mode: Mode,
-    /// How long, in whole seconds; zero when an amount or nothing ends the test (`-t`).
+    /// Duration in whole seconds; zero if it is unlimited or an amount ends the test (`-t`).
     pub time: Duration,
-    /// First seconds that do not count (`-O`).
+    /// Time at the start that is omitted from the results (`-O`).
     pub omit: Duration,
-    /// How much, zero for no such end (`-n`).
+    /// Number of bytes to transfer; zero for no limit (`-n`).
     pub num: Bytes,
-    /// How many blocks, zero for no such end (`-k`).
+    /// Number of blocks to transfer; zero for no limit (`-k`).
     pub blocks: u64,
-    /// Streams of a direction, 1 to 128 (`-P`).
+    /// Number of streams per direction, 1 to 128 (`-P`).
     pub parallel: u32,
-    /// Size of a write or datagram (`-l`).
+    /// Size of a write or a datagram (`-l`).
     pub len: Option<Bytes>,
     /// Maximum segment size (`-M`).
     pub mss: Option<Bytes>,
-    /// Without Nagle's algorithm (`-N`).
+    /// Whether Nagle's algorithm is disabled (`-N`).
     pub nodelay: bool,
     /// `SO_SNDBUF` and `SO_RCVBUF` (`-w`).
     pub window: Option<Bytes>,
-    /// Rate of each stream, kept by its sender's pauses (`-b`); `None` for no limit.
+    /// Rate of each stream, which the sending application limits by pausing (`-b`); `None` for no limit.
     pub rate: Option<Rate>,
     /// `SO_MAX_PACING_RATE` of each stream (`--fq-rate`).
     pub fq_rate: Option<Rate>,
-    /// Time between two looks at the rate (`--pacing-timer`).
+    /// Interval at which the sender checks its rate (`--pacing-timer`).
     pub pacing_timer: Option<Duration>,
-    /// Blocks written at once under a rate.
+    /// Number of blocks written in a burst under a rate limit.
     pub burst: Option<u32>,
-    /// The whole byte of the IP header (`-S`).
+    /// Type-of-service byte of the IP header (`-S`).
     pub tos: Option<u8>,
-    /// Flow label of IPv6 (`-L`).
+    /// IPv6 flow label (`-L`).
     pub flow_label: Option<u32>,
-    /// Begins each line of text (`-T`).
+    /// Prefix of each line of text (`-T`).
     pub title: Option<String>,
-    /// For the documents of both sides (`--extra-data`).
+    /// Extra data for the documents of both sides (`--extra-data`).
     pub extra_data: Option<String>,
     /// Congestion control (`-C`).
     pub congestion: Option<String>,
-    /// The client wants the server's output with the results.
+    /// Whether the client requests the server's output with the results.
     pub get_server_output: bool,
-    /// Sequence numbers of datagrams have 64 bits.
+    /// Whether sequence numbers of datagrams have 64 bits.
     pub udp_counters_64bit: bool,
-    /// Data repeats instead of being random.
+    /// Whether the payload repeats instead of being random.
     pub repeating_payload: bool,
-    /// Sent by `sendfile` (`-Z`).
+    /// Whether data is sent with `sendfile` (`-Z`).
     pub zerocopy: bool,
-    /// Datagrams may not be cut into fragments.
+    /// Whether fragmentation of datagrams is forbidden.
     pub dont_fragment: bool,
-    /// The client shows who it is; `authtoken` is there. What is in it is not kept.
+    /// Whether the client sent an `authtoken`; its content is not kept.
     pub authenticates: bool,
-    /// The client takes rows of the server's sending sockets with the results: key `fullpipe_trace`, which iperf3's server passes over.
+    /// Whether the client requests trace rows of the server's sending sockets with the results (key
+    /// `fullpipe_trace`, which iperf3's server ignores).
     pub wants_trace: bool,
     /// Version of the client.
     pub client_version: Option<String>,
 }
 
 impl Default for Params {
-    /// What iperf3 does when told nothing: 10 seconds of TCP on one stream.
+    /// Returns iperf3's defaults: 10 seconds of TCP on one stream.
     fn default() -> Self {
         Self {
             protocol: Protocol::Tcp,
@@ -151,7 +152,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Size of a write or datagram.
+    /// Returns the size of a write or a datagram.
     pub fn block(&self) -> Bytes {
         self.len.unwrap_or(match self.protocol {
             Protocol::Tcp => TCP_BLOCK,
@@ -159,12 +160,12 @@ impl Params {
         })
     }
 
-    /// Streams of all directions.
+    /// Returns the number of streams in all directions.
     pub fn streams(&self) -> u32 {
         if self.mode == Mode::Bidirectional { 2 * self.parallel } else { self.parallel }
     }
 
-    /// As it is sent. What was not asked for is left out, as iperf3 does.
+    /// Returns the JSON on the wire. Parameters that were not requested are omitted, as in iperf3.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -190,7 +191,7 @@ impl Params {
         for (key, _) in flags.into_iter().filter(|&(_, set)| set) {
             key.into_iter().for_each(|key| put(key, true.into()));
         }
-        // These are numbers in iperf3.
+        // iperf3 sends these as numbers.
         let switches = [
             ("get_server_output", self.get_server_output),
             ("udp_counters_64bit", self.udp_counters_64bit),
@@ -227,15 +228,16 @@ impl Params {
         Value::Object(of)
     }
 
-    /// What a client has sent. A value of a wrong type counts as absent, an unknown key is passed over.
+    /// Reads the parameters of a client. A value of the wrong type counts as absent, and unknown keys are
+    /// ignored.
     ///
     /// # Errors
-    /// With the refusal to answer with, when a value is out of its range or the protocol is none of ours.
+    /// A value is out of range or the protocol is not supported; the error is the refusal to send.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);
         let rate = |key| count(key).map(Rate::from_bps);
-        // Nothing said is TCP to iperf3 too.
+        // The default is TCP, as in iperf3.
         let protocol = match (json::flag(of, "udp"), json::flag(of, "sctp")) {
             (true, _) => Protocol::Udp,
             (false, true) => return Err(Refusal::PROTOCOL),
@@ -270,7 +272,7 @@ impl Params {
             tos: within(json::integer(of, "TOS").filter(|&tos| tos != 0), 1, u8::MAX.into())
                 .ok_or(Refusal::TOS)?
                 .map(|tos| tos as u8),
-            // Twenty bits of the header.
+            // The field of the header has 20 bits.
             flow_label: count("flowlabel").map(|label| label as u32 & 0x000f_ffff),
             title: json::text(of, "title"),
             extra_data: json::text(of, "extra_data"),
@@ -309,13 +311,13 @@ fn whole_seconds(span: Duration) -> u64 {
     span.as_millis() / 1_000
 }
 
-/// Whole seconds from zero to `most`; absent is zero.
+/// Reads whole seconds from zero to `most`; an absent value is zero.
 fn span(of: &Value, key: &str, most: Duration) -> Option<Duration> {
     let seconds = within(json::integer(of, key), 0, whole_seconds(most) as i64)?.unwrap_or(0);
     Some(Duration::from_secs(seconds.unsigned_abs()))
 }
 
-/// The value, if there is one; `None` when it is out of range.
+/// Checks the range of a value, if there is one; `None` if it is out of range.
 fn within(value: Option<i64>, least: i64, most: i64) -> Option<Option<i64>> {
     match value {
         Some(value) if !(least..=most).contains(&value) => None,
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
     }
 
-    /// What iperf3 3.12 sends for `-c HOST -P 2 -R -t 1`.
+    /// Parameters that iperf3 3.12 sends for `-c HOST -P 2 -R -t 1`.
     #[test]
     fn the_parameters_of_iperf3_are_understood() {
         let sent = json!({"tcp": true, "omit": 0, "time": 1, "num": 0, "blockcount": 0, "parallel": 2, "reverse": true,

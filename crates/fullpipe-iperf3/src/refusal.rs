@@ -1,8 +1,8 @@
-//! The errors that a server tells a client (`SERVER_ERROR`), by iperf3's numbers.
+//! The errors that a server reports to a client (`SERVER_ERROR`), with iperf3's numbers.
 
 use std::fmt;
 
-/// Why a server does not run a test.
+/// The reason why a server does not run a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// `i_errno` of iperf3.
@@ -11,7 +11,7 @@ pub struct Refusal {
     pub errno: i32,
 }
 
-/// Bytes of a refusal after the state.
+/// Length in bytes of a refusal after the state byte.
 pub const LENGTH: usize = 8;
 
 macro_rules! codes {
@@ -20,7 +20,7 @@ macro_rules! codes {
             $(#[doc = concat!("`", stringify!($code), "`: ", $words, ".")]
             pub const $name: Self = Self { code: $code, errno: 0 };)*
 
-            /// What the code says, in words.
+            /// Returns the meaning of the code; `None` if it is unknown.
             pub fn words(self) -> Option<&'static str> {
                 match self.code {
                     $($code => Some($words),)*
@@ -69,7 +69,7 @@ codes! {
 }
 
 impl Refusal {
-    /// As it is sent after the state.
+    /// Returns the bytes that follow the state byte.
     pub fn to_wire(self) -> [u8; LENGTH] {
         let mut wire = [0; LENGTH];
         wire[..4].copy_from_slice(&self.code.to_be_bytes());
@@ -77,7 +77,7 @@ impl Refusal {
         wire
     }
 
-    /// The refusal that `wire` holds; every value is one.
+    /// Reads a refusal from `wire`; every value is valid.
     pub fn from_wire(wire: [u8; LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h] = wire;
         Self { code: i32::from_be_bytes([a, b, c, d]), errno: i32::from_be_bytes([e, f, g, h]) }

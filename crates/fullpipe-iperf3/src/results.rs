@@ -1,4 +1,4 @@
-//! What each side has counted.
+//! The results that client and server exchange.
 
 use fullpipe_units::{Bytes, Duration};
 use serde_json::{Map, Value, json};
@@ -7,80 +7,80 @@ use crate::json;
 use crate::params::STREAMS_MOST;
 use crate::{Refusal, WireError};
 
-/// The results of one side.
+/// Results of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// Processor time of the side during the test.
+    /// Processor time of this side during the test.
     pub cpu: Cpu,
-    /// Whether its senders know their retransmissions; `None` when it does not send.
+    /// Whether this side's senders know their retransmissions; `None` if it does not send.
     pub sender_has_retransmits: Option<bool>,
-    /// Congestion control of its sockets.
+    /// Congestion control of this side's sockets.
     pub congestion_used: Option<String>,
-    /// Its streams.
+    /// Results of each stream.
     pub streams: Vec<StreamResult>,
-    /// What the server has printed, if the client asked for it.
+    /// Output of the server, if the client requested it.
     pub server_output: Option<ServerOutput>,
-    /// Rows of its sending sockets as lines of a trace, if the client asked for them: key `fullpipe_trace`.
+    /// Trace rows of this side's sending sockets, if the client requested them (key `fullpipe_trace`).
     pub trace: Option<String>,
 }
 
 /// Processor time in percent of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
-    /// All of it.
+    /// User and system time.
     pub total: f64,
-    /// In the program.
+    /// User time.
     pub user: f64,
-    /// In the kernel for it.
+    /// System time.
     pub system: f64,
 }
 
-/// What the server has printed.
+/// Output of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerOutput {
-    /// Its lines.
+    /// Text output.
     Text(String),
-    /// Its document (`-J`).
+    /// JSON output (`-J`).
     Json(Value),
 }
 
-/// What one side has counted on one stream.
+/// Results of one side for one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamResult {
     /// Number of the stream.
     pub id: u32,
-    /// Sent or received, without what was omitted.
+    /// Bytes sent or received, without the omitted time.
     pub bytes: Bytes,
-    /// Retransmitted segments; `None` from a receiver or where the system does not tell.
+    /// Segments retransmitted; `None` for a receiver, or if the system does not report them.
     pub retransmits: Option<u64>,
     /// Jitter of datagrams (RFC 1889).
     pub jitter: Duration,
-    /// Datagrams lost, with those in the omitted time.
+    /// Datagrams lost, including those in the omitted time.
     pub errors: u64,
-    /// Datagrams sent, or the highest number seen, with those in the omitted time.
+    /// Datagrams sent, or the highest number received, including the omitted time.
     pub packets: u64,
-    /// Of both, what falls into the omitted time; versions before 3.14 do not say it.
+    /// Datagram counts of the omitted time; versions before 3.14 do not report them.
     pub omitted: Option<Omitted>,
-    /// First moment, since the start of the test.
+    /// Start time, relative to the start of the test.
     pub start: Duration,
-    /// Last moment.
+    /// End time, relative to the start of the test.
     pub end: Duration,
 }
 
-/// Datagrams of the omitted time.
+/// Datagram counts of the omitted time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
-    /// Lost.
+    /// Datagrams lost.
     pub errors: u64,
-    /// Sent, or the highest number seen.
+    /// Datagrams sent, or the highest number received.
     pub packets: u64,
 }
 
-/// Counts stay below what readers take for -1.
+/// Largest count that is written: readers take larger values for -1.
 const COUNT_MOST: u64 = i64::MAX as u64;
 
 impl Results {
-    /// As it is sent.
+    /// Returns the JSON on the wire.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         of.insert("cpu_util_total".into(), self.cpu.total.into());
@@ -103,10 +103,10 @@ impl Results {
         Value::Object(of)
     }
 
-    /// What the other side has sent.
+    /// Reads the results of the other side.
     ///
     /// # Errors
-    /// When what every version sends is missing, or there are more streams than a test can have.
+    /// A value is missing that every version sends, or there are more streams than a test can have.
     pub fn from_json(of: &Value) -> Result<Self, WireError> {
         let missing = |key: &str| WireError::new(format!("results without a usable '{key}'"));
         let cpu = |key| json::real(of, key).ok_or_else(|| missing(key));
@@ -139,10 +139,10 @@ impl Results {
         })
     }
 
-    /// The results of these streams, in this order.
+    /// Returns the results of these streams, in this order.
     ///
     /// # Errors
-    /// When a stream has none.
+    /// A stream has no result.
     pub fn of_streams(&self, ids: impl IntoIterator<Item = u32>) -> Result<Vec<&StreamResult>, Refusal> {
         let of = |id| self.streams.iter().find(|stream| stream.id == id).ok_or(Refusal::STREAM_ID);
         ids.into_iter().map(of).collect()
@@ -170,7 +170,7 @@ impl StreamResult {
     }
 
     fn from_json(of: &Value) -> Option<Self> {
-        // Lost may be below zero where datagrams came twice: nothing is lost then.
+        // The loss may be negative after duplicates; that means no loss.
         let errors = |key| json::integer(of, key).map(|errors| errors.max(0).unsigned_abs());
         let omitted = (errors("omitted_errors"), json::count(of, "omitted_packets"));
         Some(Self {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(Results::from_json(&json.to_json()), Ok(json));
     }
 
-    /// As Debian's iperf3 3.12 sends them from a receiver.
+    /// Results as Debian's iperf3 3.12 sends them from a receiver.
     #[test]
     fn the_minus_one_of_iperf3_is_no_count() {
         let sent = r#"{"cpu_util_total":0.7,"cpu_util_user":0.1,"cpu_util_system":0.6,

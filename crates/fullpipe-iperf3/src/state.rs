@@ -1,31 +1,32 @@
-//! The byte that says where a test is.
+//! The byte that signals the state of a test.
 
 use crate::WireError;
 
-/// What one byte on the control connection says. The values between are not used by any version; 15 stays inside a server.
+/// A state that one byte on the control connection signals. No version uses the values in between; 15 is
+/// internal to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Server: prepare to count.
+    /// Server: prepare the test.
     TestStart,
-    /// Server: send and receive.
+    /// Server: send and receive data.
     TestRunning,
-    /// Client: the time or the amount is over.
+    /// Client: the time or the amount has been reached.
     TestEnd,
-    /// Server: send your parameters.
+    /// Server: requests the parameters.
     ParamExchange,
-    /// Server: open your data connections.
+    /// Server: requests the data connections.
     CreateStreams,
-    /// The server was told to end.
+    /// The server was terminated.
     ServerTerminate,
-    /// The client was told to end.
+    /// The client was terminated.
     ClientTerminate,
-    /// Server: send your results, then read mine.
+    /// Server: requests the client's results, then sends its own.
     ExchangeResults,
-    /// Server: print.
+    /// Server: print the results.
     DisplayResults,
-    /// Client: nothing more will come.
+    /// Client: the test is finished.
     Done,
-    /// Server, before it has read anything: it is full.
+    /// Server, as its first message: it is busy.
     AccessDenied,
     /// Server: a [`Refusal`](crate::Refusal) follows.
     ServerError,
@@ -47,16 +48,16 @@ impl State {
         (Self::ServerError, -2),
     ];
 
-    /// As it is sent.
+    /// Returns the byte on the wire.
     pub fn byte(self) -> u8 {
-        // Every state is in the table, which a test holds.
+        // A test checks that every state is in the table.
         Self::VALUES.iter().find(|(state, _)| *state == self).map_or(0, |&(_, value)| value.cast_unsigned())
     }
 
-    /// The state that `byte` says.
+    /// Returns the state that `byte` signals.
     ///
     /// # Errors
-    /// For a byte that no version sends: the peer is not iperf3.
+    /// No version sends this byte: the peer is not iperf3.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);

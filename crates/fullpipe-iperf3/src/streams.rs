@@ -1,8 +1,8 @@
-//! The numbers of streams, and who sends on which.
+//! The numbers of streams, and their directions.
 
 use crate::params::{Mode, Params};
 
-/// Who sends on a stream.
+/// Direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The client sends.
@@ -11,15 +11,17 @@ pub enum Direction {
     Download,
 }
 
-/// The number of the stream that was opened as `position`th, from 0: 1, 3, 4, 5, ... A defect of the first version, kept by all
-/// since, because results are matched by these numbers.
+/// Returns the number of the stream opened at `position`, which counts from 0: 1, 3, 4, 5, ...
+///
+/// The gap is a defect of the first version. All later versions keep it, because results are matched by these
+/// numbers.
 pub fn id(position: usize) -> u32 {
     let position = u32::try_from(position).unwrap_or(u32::MAX - 2);
     if position == 0 { 1 } else { position + 2 }
 }
 
-/// Number and direction of every stream of a test, in the order in which the client opens their connections. The server knows
-/// them by this order alone, so they are opened one after another.
+/// Returns number and direction of every stream of a test, in the order in which the client opens their
+/// connections. The server identifies streams only by this order, so the client opens them one after another.
 pub fn of(params: &Params) -> Vec<(u32, Direction)> {
     let several = |direction| std::iter::repeat_n(direction, params.parallel as usize);
     let directions: Vec<Direction> = match params.mode {

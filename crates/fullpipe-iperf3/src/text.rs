@@ -1,4 +1,4 @@
-//! What a test has shown, as lines in iperf3's columns.
+//! The report of a test as lines in iperf3's columns.
 //!
 //! ```text
 //! [ ID] Interval           Transfer     Bitrate         Retr  Cwnd        |      RTT  ...
@@ -7,7 +7,7 @@
 //! [  5]   0.00-10.00  sec   120 MBytes   101 Mbits/sec    0             sender
 //! ```
 //!
-//! What iperf3 does not say stands behind a bar, so that whoever reads its columns finds them as they are.
+//! Additions of fullpipe follow a bar, so that parsers of iperf3's columns still work.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -20,16 +20,16 @@ use crate::unit::{self, RateFormat};
 
 const SEPARATOR: &str = "- - - - - - - - - - - - - - - - - - - - - - - - -\n";
 
-/// Whose lines they are.
+/// Side of a test that prints the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client's.
+    /// The client.
     Client,
-    /// The server's.
+    /// The server.
     Server,
 }
 
-/// How the lines of a test look.
+/// Formatter for the lines of a test.
 #[derive(Clone, Debug)]
 pub struct Text {
     side: Side,
@@ -37,26 +37,26 @@ pub struct Text {
     mode: Mode,
     rates: RateFormat,
     verbose: bool,
-    /// Before each line: `-T`, or what tells the tests of a server apart.
+    /// Prefix of each line: the title (`-T`), or the tag that identifies a test of a server.
     tag: String,
-    /// The columns' names have been printed.
+    /// Whether the header has been printed.
     headed: bool,
 }
 
 impl Text {
-    /// For a test of `params`, as `side` shows it.
+    /// Creates a formatter for a test of `params`, as `side` prints it.
     pub fn new(side: Side, params: &Params, rates: RateFormat, verbose: bool) -> Self {
         let tag = params.title.as_ref().map_or_else(String::new, |title| format!("{title}:  "));
         Self { side, protocol: params.protocol, mode: params.mode, rates, verbose, tag, headed: false }
     }
 
-    /// The same with `tag` before each line.
+    /// Sets `tag` as the prefix of each line.
     #[must_use]
     pub fn tagged(self, tag: impl Into<String>) -> Self {
         Self { tag: tag.into(), ..self }
     }
 
-    /// Before data flows.
+    /// Returns the lines printed before data flows.
     pub fn start(&self, start: &Start) -> String {
         let mut lines = String::new();
         if self.verbose {
@@ -104,7 +104,7 @@ impl Text {
         self.with_tag(&lines)
     }
 
-    /// A report, after the columns' names if it is the first.
+    /// Returns the lines of a report, after the header if it is the first.
     pub fn interval(&mut self, interval: &Interval) -> String {
         let mut lines = String::new();
         if !self.headed {
@@ -130,7 +130,7 @@ impl Text {
         self.with_tag(&lines)
     }
 
-    /// The sums.
+    /// Returns the lines of the totals.
     pub fn end(&self, end: &End, several_reports: bool) -> String {
         let mut lines = String::new();
         if several_reports && !self.ends_separated(end) {
@@ -199,7 +199,7 @@ impl Text {
         lines.split_inclusive('\n').flat_map(|line| [self.tag.as_str(), line]).collect()
     }
 
-    /// With several streams the last report has ended in a separator.
+    /// Returns whether the last report ended with a separator, as it does with several streams.
     fn ends_separated(&self, end: &End) -> bool {
         end.streams.len() > if self.mode == Mode::Bidirectional { 2 } else { 1 }
     }
@@ -208,7 +208,7 @@ impl Text {
         if self.mode == Mode::Bidirectional { "[ ID][Role]" } else { "[ ID]" }
     }
 
-    /// The role column of a test of both directions.
+    /// Returns the role column of a bidirectional test.
     fn role(&self, sender: bool) -> &'static str {
         match (self.mode, sender, self.side) {
             (Mode::Forward | Mode::Reverse, ..) => "",
@@ -257,7 +257,7 @@ impl Text {
             (None, None) => format!("                  {omitted}"),
         };
         match &stream.fullpipe {
-            // The bar takes the room that iperf3 leaves at the end of its lines.
+            // The bar replaces the spaces that iperf3 prints at the end of its lines.
             Some(of) if told => {
                 let line = front + &tail;
                 let width = self.id_column().len() + WIDTH;
@@ -287,7 +287,7 @@ impl Text {
                 udp.packets,
                 unit::percent(udp.lost_percent().unwrap_or(0.0))
             ),
-            // In a test of both directions it stands below the other's.
+            // In a bidirectional test it is aligned below the receiver's count.
             None if self.mode == Mode::Bidirectional => format!("            {}", udp.packets),
             None => format!("  {}", udp.packets),
         }
@@ -308,7 +308,7 @@ impl Text {
                 sent.unwrap_or_default() + &received.unwrap_or_default()
             }
             EndStream::Udp { udp } => {
-                // What a sender knows of losses is nothing.
+                // A sender knows nothing about losses.
                 let unheard = Datagrams::received(udp.datagrams.packets, Default::default());
                 let sent = line(udp.socket, &udp.amount, self.datagrams(&unheard) + "  sender");
                 let received = udp.received.as_ref();
@@ -320,7 +320,7 @@ impl Text {
     }
 
     fn end_sum(&self, sum: &Sum, whose: &str) -> String {
-        // Over UDP the flag says which of the sums it is, not which end this is.
+        // Over UDP the flag identifies the sum, not this end.
         let sender = match self.protocol {
             Protocol::Tcp => sum.sender,
             Protocol::Udp => self.mode != Mode::Reverse,
@@ -408,7 +408,7 @@ mod tests {
         Text { headed: true, ..Text::new(Side::Client, params, RateFormat::Adaptive, false) }
     }
 
-    /// Lines as iperf3 3.12 printed them, down to the blanks at their ends.
+    /// Lines as iperf3 3.12 printed them, including trailing spaces.
     #[test]
     fn lines_are_those_of_iperf3() {
         let both = Params { mode: Mode::Bidirectional, ..Params::default() };
@@ -479,7 +479,7 @@ mod tests {
         assert!(lines.contains(sent), "{lines}");
     }
 
-    /// What is added never stands among the columns of iperf3.
+    /// Additions never appear among iperf3's columns.
     #[test]
     fn what_is_told_stands_behind_a_bar() {
         let told = SocketReading {

@@ -1,21 +1,21 @@
-//! Amounts and rates as iperf3 reads and prints them.
+//! Amounts and rates in iperf3's notation.
 //!
-//! Rates count in powers of 1000, amounts in powers of 1024, whatever the letters look like: `-b 10M` is 10 000 000 bit/s and
-//! `-n 10M` is 10 485 760 bytes; "MBytes" are MiB.
+//! Rates use powers of 1000 and amounts powers of 1024, although the letters are the same: `-b 10M` is 10 000
+//! 000 bit/s and `-n 10M` is 10 485 760 bytes; "MBytes" are MiB.
 
 use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Rate};
 
-/// How rates are printed (`-f`). Amounts always take the unit that fits.
+/// Unit in which rates are printed (`-f`). Amounts always use the unit that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateFormat {
-    /// Bits per second, in the unit that fits.
+    /// Bits per second in the unit that fits.
     #[default]
     Adaptive,
-    /// Bits per second in thousands to this power: `k`, `m`, `g`, `t`.
+    /// Bits per second in this power of 1000: `k`, `m`, `g`, `t`.
     Bits(u32),
-    /// Bytes per second in 1024s to this power: `K`, `M`, `G`, `T`.
+    /// Bytes per second in this power of 1024: `K`, `M`, `G`, `T`.
     Bytes(u32),
 }
 
@@ -43,12 +43,12 @@ impl FromStr for RateFormat {
 const BITS: [&str; 5] = ["bits", "Kbits", "Mbits", "Gbits", "Tbits"];
 const BYTES: [&str; 5] = ["Bytes", "KBytes", "MBytes", "GBytes", "TBytes"];
 
-/// `1.22 MBytes`.
+/// Formats an amount: `1.22 MBytes`.
 pub fn amount(bytes: Bytes) -> String {
     adaptive(bytes.get() as f64, 1024.0, &BYTES)
 }
 
-/// `10.2 Mbits/sec`.
+/// Formats a rate: `10.2 Mbits/sec`.
 pub fn rate(rate: Rate, format: RateFormat) -> String {
     let bits = rate.as_bps() as f64;
     let fixed = |value: f64, base: f64, power: u32, units: &[&str]| {
@@ -71,7 +71,7 @@ fn adaptive(mut value: f64, base: f64, units: &[&str; 5]) -> String {
     format!("{} {}", number(value), units[unit])
 }
 
-/// Three digits in four places.
+/// Formats three significant digits, four characters wide.
 fn number(value: f64) -> String {
     match value {
         v if v < 9.995 => format!("{v:4.2}"),
@@ -80,7 +80,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A percentage with two digits: `0`, `0.045`, `7.7`, `12`, `100`.
+/// Formats a percentage with two significant digits: `0`, `0.045`, `7.7`, `12`, `100`.
 pub fn percent(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".into();
@@ -90,20 +90,20 @@ pub fn percent(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// An amount as `-n`, `-l` and `-w` take it: `128K` is 131 072 bytes.
+/// Parses an amount in the notation of `-n`, `-l` and `-w`: `128K` is 131 072 bytes.
 ///
 /// # Errors
-/// For what is no such number.
+/// `text` is not such a number.
 pub fn parse_amount(text: &str) -> Result<Bytes, String> {
     parse(text, 1024.0)
         .map(Bytes::new)
         .ok_or_else(|| format!("'{text}' is no amount: as 1000000, 128K or 1.5G"))
 }
 
-/// A rate as `-b` and `--fq-rate` take it, bits per second: `10M` is 10 000 000.
+/// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000.
 ///
 /// # Errors
-/// For what is no such number.
+/// `text` is not such a number.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text, 1000.0)
         .map(Rate::from_bps)
@@ -122,7 +122,7 @@ fn parse(text: &str, base: f64) -> Option<u64> {
         return None;
     }
     let value = number.parse::<f64>().ok()? * base.powi(power);
-    // Beyond this a float counts no single bytes, and no network carries it.
+    // Above this an f64 does not represent every integer, and no network is that fast.
     (value < 9e15).then_some(value.round() as u64)
 }
 
@@ -130,7 +130,7 @@ fn parse(text: &str, base: f64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What iperf3 3.12 printed for these.
+    /// Output of iperf3 3.12 for these values.
     #[test]
     fn amounts_and_rates_have_three_digits() {
         let amounts = [

@@ -248,7 +248,7 @@ fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> 
         ..base
     };
     path.could_not_tell.push(
-        "whether the link is full, a policer cuts, or errors strike: a lower rate (-b) tells, for errors stay and the others go"
+        "whether the link is full, a policer drops, or transmission errors occur: at a lower rate (-b) only errors remain"
             .into(),
     );
     let receiver = Finding {

@@ -1,5 +1,5 @@
-//! `fullpipe-fidelity` as far as it needs no rights: what it refuses, and that kept runs of the kernel are taken.
-//! The kept runs of these tests are the simulator's, so both worlds agree to the byte.
+//! Tests of `fullpipe-fidelity` without special rights: rejected input, and the reuse of kept kernel runs.
+//! The kept runs of these tests come from the simulator, so both worlds agree exactly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use fullpipe::lab::validity::{LatenessQuantiles, Stalls, Validity};
 use fullpipe::ladder::{Repeats, climb_known};
 use fullpipe::units::Duration;
 
-/// A window, then the line. No kernel that this runs on is a 4.15, so a run that is not kept is refused.
+/// A window limit, then the link. The kernel that runs the tests is never a 4.15, so a run that is not kept
+/// is refused.
 const CELLS: &str = "name = 'cells'\nduration = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
                      [host]\nkernel = '4.15'\nsndbuf = '64KiB'\nrcvbuf = '64KiB'\n[[flow]]\ncc = 'cubic'\n\
                      [[point]]\nname = 'small'\nflow = { cc = 'cubic' }\n";
@@ -25,7 +26,8 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
     path.to_str().expect("UTF-8").into()
 }
 
-/// A line of `kernel.jsonl`: the simulator's run of `scenario`, as long as `late` is not too late.
+/// Returns a line of `kernel.jsonl`: the simulator's run of `scenario` with the lateness `late`, which
+/// decides its validity.
 fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> String {
     let lateness = LatenessQuantiles { p99: late, ..LatenessQuantiles::default() };
     let validity = Validity {
@@ -46,7 +48,7 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
     format!("{run}\n")
 }
 
-/// The experiment, and the runs that its ladder stands for.
+/// Returns the experiment file and the runs of its ladder.
 fn cells(dir: &Path) -> (String, Vec<Scenario>) {
     let experiment = Experiment::from_toml(CELLS).expect("valid");
     let first = Scenario { seed: 2, ..experiment.points()[0].scenario.clone() };
@@ -99,7 +101,8 @@ fn rungs_are_held_against_kept_runs() {
     assert_eq!(kept, whole, "the line that was cut off is out, and nothing was run");
 }
 
-/// A run is known by its scenario: one of another length under the same name is not taken, nor is one that was late.
+/// A run is identified by its scenario: one with another duration and the same label is not reused, and
+/// neither is one that was late.
 #[test]
 fn what_is_not_the_same_run_is_not_taken() {
     let dir = folder("ladder-stale");
@@ -117,7 +120,7 @@ fn what_is_not_the_same_run_is_not_taken() {
     assert_eq!(taken(&line(label, &runs[1], true, Duration::ZERO)).0, 0);
 }
 
-/// Lines from before runs were known by their scenario are known by point and seed.
+/// Old lines without a scenario are identified by point and seed.
 #[test]
 fn cells_are_compared_with_kept_runs() {
     let dir = folder("fidelity-kept");
@@ -134,7 +137,7 @@ fn cells_are_compared_with_kept_runs() {
     }
 }
 
-/// Who reads the first lines of the table and closes the pipe has seen enough.
+/// A reader that closes the pipe after the first lines of the table causes no error.
 #[test]
 fn a_reader_may_leave() {
     let dir = folder("fidelity-unread");
@@ -151,7 +154,7 @@ fn a_reader_may_leave() {
     assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
 }
 
-/// A kept run that nobody has classified is made again; one that has been is taken, and every seed counts.
+/// A kept run without a classification is repeated; one with it is reused, and every seed counts.
 #[test]
 fn situations_are_told_by_kept_runs() {
     let dir = folder("situations-kept");

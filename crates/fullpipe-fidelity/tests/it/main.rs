@@ -1,4 +1,4 @@
-//! The comparison as far as it needs no kernel of its own.
+//! Tests of the comparison without kernel runs.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
@@ -6,5 +6,5 @@ mod process;
 
 mod kept;
 
-/// The program that is tested.
+/// Path of the program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");

@@ -1,4 +1,4 @@
-//! What an interrupted comparison leaves behind: kept runs, with which the next call goes on.
+//! Tests of interrupted comparisons: the next call continues from the kept runs.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use crate::alone;
 use crate::process::{becomes, experiment, fullpipe, signal, with_disk};
 
-/// Short runs with losses, so that each seed is a run of its own.
+/// Short runs with losses, so that each seed gives a separate run.
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
 
-/// Whatever ends a comparison, the next call goes on behind the runs that were finished.
+/// After any kind of interruption, the next call continues after the finished runs.
 #[test]
 fn an_interrupted_comparison_goes_on() {
     let Some(_alone) = alone() else { return };
@@ -21,9 +21,9 @@ fn an_interrupted_comparison_goes_on() {
     let arguments =
         |repeat: &'static str| [file.as_str(), "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
     let mut before = String::new();
-    // Not INT: whoever is started in the background of a script may inherit that it is ignored.
+    // Not INT: a background process of a script may inherit that SIGINT is ignored.
     for (name, number) in [("TERM", 15), ("KILL", 9)] {
-        // So many that it does not end by itself, though a disturbed run is not kept.
+        // So many runs that the comparison does not end by itself, although disturbed runs are not kept.
         let mut child = Command::new(crate::PROGRAM)
             .args(arguments("100"))
             .stdout(Stdio::null())
@@ -40,7 +40,7 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
     assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
-    // A disturbed run is not kept, so what is there may have later seeds; no seed is run twice.
+    // Disturbed runs are not kept, so later seeds may be present; no seed is run twice.
     let seed =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("a whole line")["seed"].as_u64();
     let mut seeds: Vec<_> = kept().lines().map(seed).collect();
@@ -50,13 +50,13 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(seeds.len(), all, "{}", kept());
 }
 
-/// Kept runs on a full disk: those before stay, the one for which there is no room is not there, and with room again the
-/// same command goes on.
+/// On a full disk earlier runs stay, and the run without room is not kept. With room again, the same command
+/// continues.
 #[test]
 fn a_comparison_goes_on_when_there_is_room_again() {
     let Some(_alone) = alone() else { return };
     let (folder, file) = experiment("full-fidelity", RUNS);
-    // A line takes some 2 KiB and a disk gives 4 KiB at a time.
+    // A line takes about 2 KiB, and the disk allocates 4 KiB at a time.
     let script = format!(
         r#"compare() {{ "$FULLPIPE" '{file}' --repeat 6 --out "$D" >"$1" 2>>"$1.err"; }}
            compare '{0}/first'; first=$?; tail -c 1 "$D/kernel.jsonl" | od -An -c; cp "$D/kernel.jsonl" '{0}/before'
@@ -70,7 +70,7 @@ fn a_comparison_goes_on_when_there_is_room_again() {
     };
     let errors = read("first.err");
     if !errors.contains("cannot write") {
-        // Too few valid runs to fill it: this machine has something else to do.
+        // Too few valid runs to fill the disk: the machine is busy with other work.
         assert!(errors.contains("not valid: "), "{told}{errors}");
         eprintln!("skipped: {errors}");
         return;

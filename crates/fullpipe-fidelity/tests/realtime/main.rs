@@ -1,4 +1,4 @@
-//! The comparison on the kernel of this machine.
+//! Tests of the comparison on the kernel of this machine.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
@@ -9,11 +9,11 @@ mod situations;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The program that is tested.
+/// Path of the program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");
 
-/// The machine for one test, since runs in real time beside each other disturb each other; `None` where the process may not make
-/// namespaces and TUN devices.
+/// Returns a guard for exclusive use of the machine, because parallel runs in real time disturb each other;
+/// `None` if the process may not make namespaces and TUN devices.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
