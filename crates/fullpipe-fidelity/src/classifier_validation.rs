@@ -1,6 +1,6 @@
 //! Compares the classifier with runs whose limit is known because they were designed to have it.
 //!
-//! A kernel keeps no complete record of what stopped its senders, so [`classify`] cannot be compared with the
+//! A kernel keeps no complete record of its senders' limits, so [`classify`] cannot be compared with the
 //! kernel itself. But an experiment can be designed so that each point has one limit, and name it with the
 //! key `limit`. A run is right when the classifier names that limit for the longest time.
 //!

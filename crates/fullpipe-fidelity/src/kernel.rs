@@ -200,7 +200,7 @@ pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
         let before = file.metadata()?.len();
         file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-            // Otherwise the fragment would make the file unreadable before the next call of `kept`.
+            // An error here is ignored: the next call removes a truncated line, too.
             let _ = file.set_len(before);
         })
     };

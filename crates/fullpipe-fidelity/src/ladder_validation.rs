@@ -3,7 +3,7 @@
 //! ```text
 //!   scenario ──► climb_known ──► rungs ──► each rung's scenario, on a kernel ──► goodput of the second half
 //!                                  │                                                   │
-//!                                  └── steady-state rate, [low, high] ──► RungComparison ◄┘
+//!                                  └── steady-state rate [low, high] ► RungComparison ◄┘
 //! ```
 //!
 //! The criterion depends on the limit that the rung predicts:

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   points ──► simulated ─────────────────────┐
-//!      └─────► kernel runs, kept in --out ────┴──► one cell per point                   (docs/FIDELITY.md)
+//!      └─────► kernel runs, kept in --out ────┴──► one cell per point                    (docs/FIDELITY.md)
 //!   points ──► ladders, simulated ────────────┐
-//!                └──► kernel runs of each rung┴──► one line per rung, with --ladder     (docs/LADDER.md)
+//!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (docs/LADDER.md)
 //!   points ──► the limits in their tables ────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (docs/SITUATIONS.md)
-//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live      (docs/LIVE.md)
+//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (docs/LIVE.md)
 //! ```
 //!
 //! Kernel runs are ordered by seed, then by cell, so that a page from half of the runs has all cells.

@@ -31,7 +31,7 @@ impl Cookie {
     /// accepted.
     ///
     /// # Errors
-    /// `wire` is not 36 printable characters and a zero: the peer is not iperf3.
+    /// Returns an error if `wire` is not 36 printable characters and a zero: the peer is not iperf3.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

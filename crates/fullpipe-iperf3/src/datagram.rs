@@ -53,7 +53,7 @@ impl Header {
     /// Writes the header to the start of a datagram.
     ///
     /// # Panics
-    /// The datagram is shorter than the header.
+    /// Panics if the datagram is shorter than the header.
     pub fn write(self, wide: bool, datagram: &mut [u8]) {
         let nanos = self.sent.as_nanos();
         // Both fields have 32 bits; larger values are truncated, as in iperf3.

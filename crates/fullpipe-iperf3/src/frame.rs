@@ -45,7 +45,7 @@ impl Reader {
     /// complete.
     ///
     /// # Errors
-    /// The announced length exceeds the limit.
+    /// Returns an error if the announced length exceeds the limit.
     pub fn missing(&self) -> Result<usize, WireError> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(LENGTH - self.bytes.len()) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -66,7 +66,7 @@ impl Reader {
     /// Returns the value of a complete frame.
     ///
     /// # Errors
-    /// The content is not JSON.
+    /// Returns an error if the content is not JSON.
     pub fn value(&self) -> Result<Value, WireError> {
         let text = self.bytes.get(LENGTH..).unwrap_or_default();
         serde_json::from_slice(text).map_err(|error| WireError::new(format!("not JSON: {error}")))

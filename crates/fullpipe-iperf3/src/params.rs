@@ -232,7 +232,7 @@ impl Params {
     /// ignored.
     ///
     /// # Errors
-    /// A value is out of range or the protocol is not supported; the error is the refusal to send.
+    /// Returns the refusal to send if a value is out of range or the protocol is not supported.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);

@@ -106,7 +106,8 @@ impl Results {
     /// Reads the results of the other side.
     ///
     /// # Errors
-    /// A value is missing that every version sends, or there are more streams than a test can have.
+    /// Returns an error if a value is missing that every version sends, or if there are more streams than a
+    /// test can have.
     pub fn from_json(of: &Value) -> Result<Self, WireError> {
         let missing = |key: &str| WireError::new(format!("results without a usable '{key}'"));
         let cpu = |key| json::real(of, key).ok_or_else(|| missing(key));
@@ -142,7 +143,7 @@ impl Results {
     /// Returns the results of these streams, in this order.
     ///
     /// # Errors
-    /// A stream has no result.
+    /// Returns an error if a stream has no result.
     pub fn of_streams(&self, ids: impl IntoIterator<Item = u32>) -> Result<Vec<&StreamResult>, Refusal> {
         let of = |id| self.streams.iter().find(|stream| stream.id == id).ok_or(Refusal::STREAM_ID);
         ids.into_iter().map(of).collect()

@@ -57,7 +57,7 @@ impl State {
     /// Returns the state that `byte` signals.
     ///
     /// # Errors
-    /// No version sends this byte: the peer is not iperf3.
+    /// Returns an error for a byte that no version sends: the peer is not iperf3.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);

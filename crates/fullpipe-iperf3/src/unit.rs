@@ -93,7 +93,7 @@ pub fn percent(value: f64) -> String {
 /// Parses an amount in the notation of `-n`, `-l` and `-w`: `128K` is 131 072 bytes.
 ///
 /// # Errors
-/// `text` is not such a number.
+/// Returns an error if `text` is not such a number.
 pub fn parse_amount(text: &str) -> Result<Bytes, String> {
     parse(text, 1024.0)
         .map(Bytes::new)
@@ -103,7 +103,7 @@ pub fn parse_amount(text: &str) -> Result<Bytes, String> {
 /// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000.
 ///
 /// # Errors
-/// `text` is not such a number.
+/// Returns an error if `text` is not such a number.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text, 1000.0)
         .map(Rate::from_bps)

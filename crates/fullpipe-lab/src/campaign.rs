@@ -77,7 +77,7 @@ impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
 /// that may read a clock can time each run.
 ///
 /// # Errors
-/// The first run, in that order, that panicked; the other runs are still made.
+/// Returns the first run, in that order, that panicked; the other runs are still made.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
@@ -91,7 +91,7 @@ pub fn run<T: Send>(
 /// Like [`run`], on the given number of threads.
 ///
 /// # Errors
-/// As [`run`].
+/// Returns the same errors as [`run`].
 pub fn run_on<T: Send>(
     threads: NonZeroUsize,
     points: &[Point],
@@ -127,7 +127,7 @@ pub struct Job {
 /// Makes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
 ///
 /// # Errors
-/// As [`run`].
+/// Returns the same errors as [`run`].
 pub fn run_jobs<T: Send>(
     threads: NonZeroUsize,
     jobs: &[Job],

@@ -228,7 +228,7 @@ impl Metric {
     /// `"90%"`).
     ///
     /// # Errors
-    /// The text is neither.
+    /// Returns an error if the text is neither.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {

@@ -35,8 +35,8 @@ impl<T> Path<T> {
     /// Creates a path of `elements`.
     ///
     /// # Panics
-    /// No element holds packets: such a path takes no time and has no departures. Or packets are duplicated
-    /// behind the last holder: nothing could hold the copy.
+    /// Panics if no element holds packets, because such a path takes no time and has no departures. Panics if
+    /// packets are duplicated behind the last holder, because nothing could hold the copy.
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
@@ -206,7 +206,7 @@ impl<T: Clone> Path<T> {
         unreachable!("packets enter at or before the last holder")
     }
 
-    /// Passes on a packet whose verdict nobody receives, and notes a drop.
+    /// Passes on a packet without returning its verdict, and notes a drop.
     fn enter_noted(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) {
         let spare = self.ledger.keeps_notes().then(|| payload.clone());
         let verdict = self.enter(from, now, packet, payload);

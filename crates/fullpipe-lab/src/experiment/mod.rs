@@ -145,7 +145,7 @@ impl Experiment {
     /// Checks that the simulator can run the whole experiment.
     ///
     /// # Errors
-    /// A flow requires a kernel's TCP, which the simulator does not have.
+    /// Returns an error if a flow requires a kernel's TCP, which the simulator does not have.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
         let kernels = |point: &&Point| {
             point.scenario.flows.iter().any(|flow| flow.stack.is_some_and(|stack| stack != Stack::Fullpipe))
@@ -162,7 +162,7 @@ impl Experiment {
     /// Reads an experiment that refers to no other file.
     ///
     /// # Errors
-    /// One line on what is wrong and where, and a hint on what to write instead.
+    /// Returns an error with a one-line message, its position and a hint if the experiment is invalid.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
             Err(format!("cannot read the trace '{name}' without the experiment's folder"))
@@ -173,7 +173,7 @@ impl Experiment {
     /// relative to the experiment, or a one-line error.
     ///
     /// # Errors
-    /// One line on what is wrong and where, and a hint on what to write instead.
+    /// Returns an error with a one-line message, its position and a hint if the experiment is invalid.
     pub fn from_toml_with(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,

@@ -541,7 +541,7 @@ impl Value for bool {
 /// Returns whether two texts mean the same value of the field `key`.
 ///
 /// # Errors
-/// There is no such field, or a text is not a valid value of it.
+/// Returns an error if there is no such field, or if a text is not a valid value of it.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

@@ -113,7 +113,7 @@ impl<'s> World<'s> {
         self.outcome()
     }
 
-    /// Delivers to the receivers what leaves the data direction now.
+    /// Delivers the packets that leave the data direction now to their receivers.
     fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
@@ -127,7 +127,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Delivers to the senders what leaves the ACK direction now.
+    /// Delivers the packets that leave the ACK direction now to their senders.
     fn senders_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
@@ -153,7 +153,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Puts on the path what the sender of a flow wants to send, and sets its next timer.
+    /// Sends the pending segments of a flow's sender into the path, and sets its next timer.
     fn sender_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, forward, timers, .. } = self;
         let flow = &mut flows[number];
@@ -163,7 +163,7 @@ impl<'s> World<'s> {
         timers.set(sender_timer(number), flow.sender_timer());
     }
 
-    /// Puts on the path what the receiver of a flow wants to send, and sets its next timer.
+    /// Sends the pending segments of a flow's receiver into the path, and sets its next timer.
     fn receiver_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, backward, timers, .. } = self;
         let flow = &mut flows[number];

@@ -69,7 +69,7 @@ pub fn is_header(line: &str) -> bool {
 /// the simulator or the emulator can fill, may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
-/// A required column is missing, or a line does not match the header line.
+/// Returns an error if a required column is missing or a line does not match the header line.
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();

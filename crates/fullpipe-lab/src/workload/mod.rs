@@ -5,9 +5,9 @@
 //!      └── wakes_at() ──► timer                                   timer ◄── wakes_at() ──┘
 //! ```
 //!
-//! Neither application touches a socket. The driver asks how much the application wants now, transfers what
-//! is possible, reports the amount, and asks again when the socket becomes ready or at `wakes_at`. The
-//! simulator's connections and kernel sockets can therefore run the same workloads.
+//! Neither application touches a socket. The driver asks for the number of bytes that the application wants
+//! now, transfers as many as possible, reports the number, and asks again when the socket becomes ready or at
+//! `wakes_at`. The simulator's connections and kernel sockets can therefore run the same workloads.
 
 mod reader;
 mod writer;
