@@ -27,7 +27,7 @@ pub struct AggregatorConfig {
 pub struct Aggregator<T> {
     config: AggregatorConfig,
     held: ExitQueue<T>,
-    /// Number of packets in the batch that is still open.
+    /// Number of packets in the batch that is still open, and the time of its release.
     open: usize,
     due: Instant,
 }

@@ -39,7 +39,7 @@ pub struct Hop<T> {
     /// Total service time of all accepted packets.
     service: Duration,
     service_of: ServiceOf,
-    /// Newest packets that had not begun service at the last query.
+    /// Newest packets that had not begun service at the last query, and their bytes.
     waiting: VecDeque<ServiceSlot>,
     waiting_bytes: u64,
     /// Time at which the first waiting packet begins service, when the packet before it has been served.

@@ -45,7 +45,7 @@ pub struct Jitter<T> {
     /// Separate random stream for the choice of delayed packets.
     choice: Streams<()>,
     held: DelayLine<T>,
-    /// Number of packets so far.
+    /// Number of packets so far, and for each flow the number of the newest packet that has left.
     entered: u64,
     newest: Vec<u64>,
 }

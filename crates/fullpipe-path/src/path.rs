@@ -9,9 +9,9 @@ use crate::packet::{Exit, Note, PacketInfo, Verdict};
 /// Busy times of a path's holders, over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Longest transmission time of a link.
+    /// Transmission time of the busiest link.
     pub link: Duration,
-    /// Longest waiting time in a shaper.
+    /// Waiting time of the busiest shaper.
     pub shaper: Duration,
 }
 

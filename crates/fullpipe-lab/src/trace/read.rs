@@ -65,8 +65,8 @@ pub fn is_header(line: &str) -> bool {
     TYPICAL.iter().all(|typical| names.contains(typical))
 }
 
-/// Reads a trace. Columns may be in any order, and unknown columns are ignored. Optional columns, which only
-/// the simulator or the emulator can fill, may be missing. Lines before the header line are skipped.
+/// Reads a trace. Columns may be in any order, and unknown columns are ignored. Columns that are
+/// [`optional`](Column::optional) may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
 /// Returns an error if a required column is missing or a line does not match the header line.

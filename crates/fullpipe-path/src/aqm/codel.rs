@@ -48,7 +48,7 @@ pub(super) struct Codel {
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// Largest packet seen: with no more bytes than this in the queue, a drop would leave the link idle.
+    /// Largest packet seen: with no more bytes than this behind the head, a drop would leave the link idle.
     maxpacket: u32,
 }
 
