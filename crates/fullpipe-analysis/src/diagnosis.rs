@@ -12,15 +12,15 @@ use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{Classified, Finding};
+use crate::classify::{Finding, LimitPeriod};
 use crate::demand::Demand;
-use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
+use crate::explain::{self, BufferSource, Exclusion, Facts, Findings, RttSource, Sender, SettingsSource};
 use crate::input::sysctl::HostSettings;
 use crate::ladder::Rung;
 use crate::latency::Latency;
 use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
-use crate::offered::Offered;
+use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 use crate::tcp_vs_udp::TcpVsUdp;
@@ -50,13 +50,13 @@ pub struct Diagnosis {
     /// Limits of the transfer, most likely first; the first one is the answer.
     pub findings: Vec<Finding>,
     /// Limits that were ruled out.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Exclusion>,
     /// Limits over time, from a trace; empty for a log, which does not resolve them.
-    pub limits: Vec<Classified>,
+    pub limits: Vec<LimitPeriod>,
     /// Rungs from the measured run to the link.
     pub ladder: Vec<Rung>,
     /// Queue of an application that offers a given rate, for each rung; null unless requested.
-    pub offered: Option<Offered>,
+    pub offered: Option<OfferedLoad>,
     /// Assumptions behind the diagnosis.
     pub assumptions: Vec<String>,
     /// Notes on the input for the reader.
@@ -411,7 +411,7 @@ impl Diagnosis {
     /// Adds the queue of an application that offers `demand`, for each rung.
     pub fn against(mut self, demand: Demand) -> Self {
         let known = self.path.link.is_some() || self.path.cap.is_some();
-        self.offered = Some(Offered::of(demand, &self.ladder, known));
+        self.offered = Some(OfferedLoad::of(demand, &self.ladder, known));
         self
     }
 }

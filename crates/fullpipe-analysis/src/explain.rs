@@ -44,7 +44,7 @@ pub(crate) use udp::{path_loss, summary as udp_summary};
 
 pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
-pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
+pub use findings::{BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender};
 
 /// Maximum plausible ratio of goodput to link rate: the log's rounding explains no more.
 const MORE_THAN_THE_LINK: f64 = 1.05;
@@ -95,7 +95,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
             },
         ));
     }
-    let measured = Measured {
+    let measured = MeasuredFigures {
         mean: log.mean_rate(),
         steady: series.steady(),
         length: log.length(),
@@ -165,7 +165,7 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
 struct Explainer<'a> {
     facts: &'a Facts<'a>,
     series: &'a Series,
-    measured: Measured,
+    measured: MeasuredFigures,
     /// Samples of receiving sockets, where the sending ones were not sampled.
     received: Option<ReceiverView>,
     loss: Option<LossEstimate>,
@@ -174,7 +174,7 @@ struct Explainer<'a> {
     older_dump: bool,
     buffers: Buffers,
     cap: Option<Rate>,
-    excluded: Vec<Excluded>,
+    excluded: Vec<Exclusion>,
     assumptions: Vec<Assumption>,
     notes: Vec<String>,
 }
@@ -183,7 +183,7 @@ impl<'a> Explainer<'a> {
     fn new(
         facts: &'a Facts<'a>,
         series: &'a Series,
-        measured: Measured,
+        measured: MeasuredFigures,
         classified: Option<&Classification>,
     ) -> Self {
         let sender = series.sender(facts.transfer, &measured);
@@ -430,7 +430,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn exclude_cwnd(&mut self, ratio: f64) {
-        self.excluded.push(Excluded {
+        self.excluded.push(Exclusion {
             limit: Limit::Cwnd,
             confidence: Confidence::Certain,
             evidence: self.not_cwnd(ratio),

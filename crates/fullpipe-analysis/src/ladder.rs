@@ -162,7 +162,7 @@ fn climb_after_udp(
 
 /// Steady-state rate in one state of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Simulated {
+pub(crate) struct SimulatedState {
     pub(crate) state: State,
     pub(crate) steady: Rate,
 }
@@ -170,7 +170,7 @@ pub(crate) struct Simulated {
 /// A ladder and the states that were simulated for it.
 pub(crate) struct Climb {
     pub(crate) ladder: Ladder,
-    pub(crate) simulated: Vec<Simulated>,
+    pub(crate) simulated: Vec<SimulatedState>,
     /// State after the last remedy of the ladder; the present state without one.
     pub(crate) reached: State,
 }
@@ -219,7 +219,7 @@ pub(crate) fn climb_states(
         ),
         "losses are independent of each other and of this flow's own rate".into(),
     ];
-    let simulated = predicted.iter().map(|p| Simulated { state: p.state, steady: p.steady }).collect();
+    let simulated = predicted.iter().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
     let ladder = Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() };
     Ok(Climb { ladder, simulated, reached })
 }

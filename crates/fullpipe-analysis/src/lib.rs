@@ -30,7 +30,7 @@ pub mod ladder;
 pub mod latency;
 pub mod live;
 pub mod measurement;
-pub mod offered;
+pub mod offered_load;
 mod path_facts;
 pub mod remedy;
 pub mod report;
@@ -53,7 +53,7 @@ pub use ladder::{DiagnoseError, Ladder, Rung};
 pub use latency::Latency;
 pub use live::{CurrentLimit, Live};
 pub use measurement::Measurement;
-pub use offered::Offered;
+pub use offered_load::OfferedLoad;
 pub use path_facts::PathFacts;
 pub use remedy::{Command, Remedy};
 pub use report::{

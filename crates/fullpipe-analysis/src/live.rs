@@ -22,7 +22,7 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
 use crate::classify::{
-    Classification, Classified, Confidence, Limit, Past, SocketFacts, classify_since, intervals_between,
+    Classification, Confidence, Limit, LimitPeriod, Past, SocketFacts, classify_since, intervals_between,
     limit_since, longest_since,
 };
 
@@ -187,7 +187,7 @@ impl Live {
     }
 
     /// Returns the intervals that are not counted yet, up to `to` and a few rows beyond.
-    fn intervals(&self, to: Instant) -> Vec<Classified> {
+    fn intervals(&self, to: Instant) -> Vec<LimitPeriod> {
         intervals_between(&self.rows, &self.host, &self.past, self.counted_to, to)
     }
 
@@ -206,7 +206,7 @@ fn rests(row: &Row) -> bool {
 }
 
 /// Adds the part of `intervals` between `from` and `to`.
-fn add(times: &mut BTreeMap<Limit, Duration>, intervals: &[Classified], from: Instant, to: Option<Instant>) {
+fn add(times: &mut BTreeMap<Limit, Duration>, intervals: &[LimitPeriod], from: Instant, to: Option<Instant>) {
     for interval in intervals {
         let end = to.map_or(interval.to, |to| to.min(interval.to));
         let time = end.saturating_since(interval.from.max(from));

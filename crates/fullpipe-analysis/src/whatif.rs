@@ -20,7 +20,7 @@ use crate::advice::{self, Command};
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_model, effort, lengths};
-use crate::offered::Offered;
+use crate::offered_load::OfferedLoad;
 use crate::path_facts::PathFacts;
 use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
@@ -59,7 +59,7 @@ pub struct WhatIf {
     /// Rungs from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
     /// Queue of an application that offers a given rate, for each rung; null unless requested.
-    pub offered: Option<Offered>,
+    pub offered: Option<OfferedLoad>,
     /// Assumptions behind the answer.
     pub assumptions: Vec<String>,
     /// Notes for the reader.
@@ -236,7 +236,7 @@ fn answer(
 impl WhatIf {
     /// Adds the queue of an application that offers `demand`, for each rung.
     pub fn against(mut self, demand: Demand) -> Self {
-        self.offered = Some(Offered::of(demand, &self.ladder, true));
+        self.offered = Some(OfferedLoad::of(demand, &self.ladder, true));
         self
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use fullpipe::lab::scenario::PathSpec;
-use fullpipe::linux::command::{self, Behind, Ended};
+use fullpipe::linux::command::{self, Behind, CommandResult};
 use fullpipe::linux::rights;
 
 use crate::args::EmuArgs;
@@ -18,7 +18,8 @@ pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
     let path = PathSpec::symmetric(args.rate, args.rtt, args.loss, queue);
     let behind =
         Behind { path: &path, seed: args.seed, datapath: fullpipe::Datapath::from(args.datapath).into() };
-    let Ended { status, report, validity } = command::run(&behind, &args.command, args.serve.as_deref())?;
+    let CommandResult { status, report, validity } =
+        command::run(&behind, &args.command, args.serve.as_deref())?;
     let (forward, backward) = (report.forward.counters, report.backward.counters);
     let (late, stalls) = (validity.lateness, validity.stalls);
     eprintln!(

@@ -133,7 +133,8 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: inputs.to };
+    let doing =
+        ApplyContext { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: inputs.to };
     let (applied, verified) =
         if args.verify { doing.verify()? } else { (doing.apply(args.revert_after.0)?, None) };
     let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::code);
@@ -154,7 +155,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
 }
 
 /// Changes to make to this host, and the means to do so.
-struct Doing<'a> {
+struct ApplyContext<'a> {
     place: &'a Target,
     changes: &'a [Change],
     guard: Guard,
@@ -163,7 +164,7 @@ struct Doing<'a> {
     to: Option<IpAddr>,
 }
 
-impl Doing<'_> {
+impl ApplyContext<'_> {
     fn apply(&self, revert_after: Option<Duration>) -> Result<Option<AppliedChanges>, Failure> {
         Ok(tune::apply(self.place, self.changes, revert_after, &self.guard)?)
     }

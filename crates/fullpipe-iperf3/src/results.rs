@@ -60,7 +60,7 @@ pub struct StreamResult {
     /// Datagrams sent, or the highest number received, including the omitted time.
     pub packets: u64,
     /// Datagram counts of the omitted time; versions before 3.14 do not report them.
-    pub omitted: Option<Omitted>,
+    pub omitted: Option<OmittedCounts>,
     /// Start time, relative to the start of the test.
     pub start: Duration,
     /// End time, relative to the start of the test.
@@ -69,7 +69,7 @@ pub struct StreamResult {
 
 /// Datagram counts of the omitted time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Omitted {
+pub struct OmittedCounts {
     /// Datagrams lost.
     pub errors: u64,
     /// Datagrams sent, or the highest number received.
@@ -182,7 +182,7 @@ impl StreamResult {
             errors: errors("errors").unwrap_or_default(),
             packets: json::count(of, "packets").unwrap_or_default(),
             omitted: match omitted {
-                (Some(errors), Some(packets)) => Some(Omitted { errors, packets }),
+                (Some(errors), Some(packets)) => Some(OmittedCounts { errors, packets }),
                 _ => None,
             },
             start: json::seconds(of, "start_time").unwrap_or_default(),
@@ -203,7 +203,7 @@ mod tests {
             jitter: Duration::from_micros(25),
             errors: 3,
             packets: 90,
-            omitted: Some(Omitted { errors: 1, packets: 10 }),
+            omitted: Some(OmittedCounts { errors: 1, packets: 10 }),
             start: Duration::ZERO,
             end: Duration::from_secs(1),
         };

@@ -30,7 +30,7 @@ pub struct Moment {
 
 /// Final state of a flow that no row contains.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct FinalState {
     /// Congestion control.
     pub cc: Algorithm,
     /// State at the end of the flow's lifetime.
@@ -77,8 +77,8 @@ impl History {
     }
 
     /// Returns the outcome of the flow.
-    pub fn outcome(&self, ended: Ended) -> FlowOutcome {
-        let Ended { cc, last, finished, retransmits, rtt } = ended;
+    pub fn outcome(&self, ended: FinalState) -> FlowOutcome {
+        let FinalState { cc, last, finished, retransmits, rtt } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: Bytes, span: Duration| Rate::mean(last.read.saturating_sub(from), span);

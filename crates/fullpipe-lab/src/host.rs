@@ -1,7 +1,7 @@
 //! Settings, devices and route of a host as plain values, and the changes that can be made to them.
 //!
 //! ```text
-//!   fullpipe-linux reads a host ─► HostFacts ─► fullpipe-analysis plans ─► [Change] ─► fullpipe-linux applies
+//!   fullpipe-linux reads a host ─► HostDescription ─► fullpipe-analysis plans ─► [Change] ─► fullpipe-linux applies
 //! ```
 //!
 //! Reading and changing a host needs a kernel; planning does not. Both sides use these types, so nothing is
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 /// The TCP-related state of one host. Values that the host does not report are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostFacts {
+pub struct HostDescription {
     /// Kernel settings: the key with dots, the value on one line.
     pub settings: BTreeMap<String, String>,
     /// Total memory (`MemTotal`).
@@ -29,7 +29,7 @@ pub struct HostFacts {
     pub route: Option<Route>,
 }
 
-impl HostFacts {
+impl HostDescription {
     /// Creates facts that consist of settings only. A key may have slashes, as in `net/ipv4/tcp_rmem`, and a
     /// value any white space.
     pub fn new(settings: impl IntoIterator<Item = (String, String)>) -> Self {

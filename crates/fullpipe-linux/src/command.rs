@@ -51,7 +51,7 @@ pub struct Behind<'a> {
 
 /// Result of a command run.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct CommandResult {
     /// The command's exit code, or 128 plus the number of the signal that ended it.
     pub status: u8,
     /// Counters of the path.
@@ -64,7 +64,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// Fails if the path cannot be built, or if the command or the server does not start.
-pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<Ended, Error> {
+pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<CommandResult, Error> {
     let Behind { path, seed, datapath } = *behind;
     let wan = Wan::new(&WanConfig {
         path,
@@ -95,7 +95,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
         stalls: report.stalls,
     };
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    Ok(Ended { status: code.unwrap_or(1) as u8, report, validity })
+    Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
 }
 
 /// Starts the command, waits for it, and forwards to it the signals that this process receives

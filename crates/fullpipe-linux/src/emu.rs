@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fullpipe_lab::capture::Capture;
-use fullpipe_lab::history::{Ended, History};
+use fullpipe_lab::history::{FinalState, History};
 use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{Digest, Row, Sink};
@@ -325,7 +325,7 @@ impl<'a> Watch<'a> {
             };
             let mut moment: fullpipe_lab::history::Moment = last.into();
             moment.at = finished.unwrap_or(moment.at);
-            self.histories[number].outcome(Ended {
+            self.histories[number].outcome(FinalState {
                 cc: self.scenario.flows[number].cc,
                 last: moment,
                 finished,

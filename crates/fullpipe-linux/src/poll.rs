@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 
 /// Condition that a socket is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum WaitCondition {
     Nothing,
     /// Data, or end-of-file from the peer.
     Data,
@@ -56,13 +56,13 @@ impl Poll {
         &self,
         fd: BorrowedFd<'_>,
         number: u64,
-        awaited: Awaited,
+        awaited: WaitCondition,
     ) -> Result<(), Error> {
         let events = match awaited {
-            Awaited::Nothing => EventFlags::empty(),
-            Awaited::Data => EventFlags::IN,
-            Awaited::Room => EventFlags::OUT,
-            Awaited::DataAndRoom => EventFlags::IN | EventFlags::OUT,
+            WaitCondition::Nothing => EventFlags::empty(),
+            WaitCondition::Data => EventFlags::IN,
+            WaitCondition::Room => EventFlags::OUT,
+            WaitCondition::DataAndRoom => EventFlags::IN | EventFlags::OUT,
         };
         epoll::modify(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }

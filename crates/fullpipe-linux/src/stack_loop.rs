@@ -27,7 +27,7 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
-use crate::poll::{Alarm, Awaited, Poll, Stop};
+use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
@@ -137,7 +137,7 @@ pub fn run(
         };
         let blocked = !device.held.is_empty();
         if blocked != waits_for_room {
-            let awaited = if blocked { Awaited::DataAndRoom } else { Awaited::Data };
+            let awaited = if blocked { WaitCondition::DataAndRoom } else { WaitCondition::Data };
             poll.watch_instead(port.0.as_fd(), DEVICE, awaited)?;
             waits_for_room = blocked;
         }

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use fullpipe_lab::trace::{BbrInfo, Received, ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::{BbrInfo, ReceiverInfo, ReceiverSample, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
@@ -254,10 +254,10 @@ pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
 
 /// Returns a sample of a receiving socket for traces without the sender: its state, window, RTT,
 /// out-of-order packets and MSS.
-pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<Received> {
+pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<ReceiverSample> {
     let unread = sys::unread(fd)?;
     let raw = raw(fd)?;
-    Ok(Received {
+    Ok(ReceiverSample {
         at,
         flow,
         receiver: receiver_of(&raw, &memory(fd)?, Bytes::new(unread)),

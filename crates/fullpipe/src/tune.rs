@@ -136,7 +136,7 @@ pub fn apply(
 
 /// Result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Confirmed {
+pub struct Confirmation {
     /// Number of changes that are kept.
     #[serde(rename = "confirmed")]
     pub changes: usize,
@@ -146,8 +146,8 @@ pub struct Confirmed {
 ///
 /// # Errors
 /// Nothing is on trial, the process lacks the rights, or another holds the lock.
-pub fn confirm(place: &Target) -> Result<Confirmed, Error> {
-    Ok(Confirmed { changes: host::confirm(place, &mut |_| ())? })
+pub fn confirm(place: &Target) -> Result<Confirmation, Error> {
+    Ok(Confirmation { changes: host::confirm(place, &mut |_| ())? })
 }
 
 /// Reverts the newest changes; with `force` also values that something else has changed since. Returns

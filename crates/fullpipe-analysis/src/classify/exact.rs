@@ -28,7 +28,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
 use super::spans::{self, Verdict, around};
-use super::{Basis, Classified, Confidence, Limit};
+use super::{Basis, Confidence, Limit, LimitPeriod};
 use crate::thresholds::{pacing, time};
 
 /// Round trips on either side over which the stops of the sender are counted.
@@ -44,7 +44,7 @@ const BUSY: f64 = 0.8;
 
 /// Returns the limits of the flow of `rows`, which belong to one flow and are in order of time; `None` where
 /// the rows lack path or truth.
-pub fn exact(rows: &[Row]) -> Option<Vec<Classified>> {
+pub fn exact(rows: &[Row]) -> Option<Vec<LimitPeriod>> {
     let rows = spans::lifetime(rows);
     let policed = policed_last(rows);
     let limits = (1..rows.len()).map(|at| limit(rows, at, policed[at])).collect::<Option<Vec<_>>>()?;

@@ -84,7 +84,7 @@ pub enum Basis {
 
 /// One limit over a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Classified {
+pub struct LimitPeriod {
     /// Start of the span: key `from_s`.
     #[serde(rename = "from_s", with = "crate::json::At")]
     pub from: Instant,
@@ -99,7 +99,7 @@ pub struct Classified {
     pub confidence: Confidence,
 }
 
-impl Classified {
+impl LimitPeriod {
     /// Returns the length of the span.
     pub fn length(&self) -> Duration {
         self.to.saturating_since(self.from)
@@ -110,7 +110,7 @@ impl Classified {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classification {
     /// Intervals in order of time, without gaps; neighbours differ in limit or confidence.
-    pub intervals: Vec<Classified>,
+    pub intervals: Vec<LimitPeriod>,
     /// One finding per limit, the longest first, with evidence from all of its time.
     pub findings: Vec<Finding>,
     /// Whether the sender paces at a rate that it measures, as BBR does. It is inferred where the congestion
@@ -202,7 +202,7 @@ pub(crate) fn intervals_between(
     past: &Past,
     from: Instant,
     to: Instant,
-) -> Vec<Classified> {
+) -> Vec<LimitPeriod> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
     let judged = JudgedRows::of(&flow, from, to);
     spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
@@ -244,7 +244,7 @@ fn up_to(rows: &[Row], to: Instant) -> usize {
 
 /// Returns the share of the time covered by both in which they name the same limit, 0 to 1; `None` if they
 /// have no time in common.
-pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
+pub fn agreement(a: &[LimitPeriod], b: &[LimitPeriod]) -> Option<f64> {
     let (mut common, mut same) = (Duration::ZERO, Duration::ZERO);
     for x in a {
         // Both are in order of time.
@@ -261,8 +261,8 @@ pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
 }
 
 /// Returns the share of the time of `intervals` that `limit` held, 0 to 1.
-pub fn share(intervals: &[Classified], limit: Limit) -> f64 {
-    let time = |of: &mut dyn Iterator<Item = &Classified>| {
+pub fn share(intervals: &[LimitPeriod], limit: Limit) -> f64 {
+    let time = |of: &mut dyn Iterator<Item = &LimitPeriod>| {
         of.fold(Duration::ZERO, |sum, interval| sum + interval.length()).as_secs_f64()
     };
     let all = time(&mut intervals.iter());

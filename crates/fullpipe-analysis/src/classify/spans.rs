@@ -5,7 +5,7 @@ use std::ops::Range;
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
-use super::{Basis, Classified, Confidence, Limit};
+use super::{Basis, Confidence, Limit, LimitPeriod};
 
 /// Maximum number of rows considered on one side of a row, to bound the work.
 const MOST_ROWS: usize = 512;
@@ -58,14 +58,14 @@ pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) ->
 
 /// Returns one interval per run of equal verdicts; verdict `i` applies to the time between rows `i` and `i +
 /// 1`.
-pub(super) fn merged(rows: &[Row], verdicts: &[Verdict], basis: Basis) -> Vec<Classified> {
-    let mut intervals: Vec<Classified> = Vec::new();
+pub(super) fn merged(rows: &[Row], verdicts: &[Verdict], basis: Basis) -> Vec<LimitPeriod> {
+    let mut intervals: Vec<LimitPeriod> = Vec::new();
     for (pair, verdict) in rows.windows(2).zip(verdicts) {
         let (from, to): (Instant, Instant) = (pair[0].at, pair[1].at);
         let Verdict { limit, confidence } = *verdict;
         match intervals.last_mut() {
             Some(last) if (last.limit, last.confidence) == (limit, confidence) => last.to = to,
-            _ => intervals.push(Classified { from, to, limit, basis, confidence }),
+            _ => intervals.push(LimitPeriod { from, to, limit, basis, confidence }),
         }
     }
     intervals

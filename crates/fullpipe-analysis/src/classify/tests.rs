@@ -22,10 +22,10 @@ fn main_limit(rows: &[Row]) -> Limit {
     classify(rows, &SocketFacts::default()).findings[0].limit
 }
 
-fn interval(from: u64, to: u64, limit: Limit) -> Classified {
+fn interval(from: u64, to: u64, limit: Limit) -> LimitPeriod {
     let at = |millis| Instant::ZERO + Duration::from_millis(millis);
     let (from, to) = (at(from), at(to));
-    Classified { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
+    LimitPeriod { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::series::Series;
 use super::{
-    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, Sender,
+    BufferSource, Buffers, Confidence, Exclusion, Explainer, Facts, Finding, Limit, MeasuredFigures, Sender,
 };
 use crate::measurement::Role;
 use crate::thresholds::{queue, rate, send_buffer, window};
@@ -38,7 +38,12 @@ const DROPPED_AT_A_CAP: f64 = 0.001;
 
 /// Returns the buffers to assume: from the dump, or else the kernel's defaults, and never smaller than the
 /// log proves.
-pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
+pub(super) fn buffers(
+    facts: &Facts<'_>,
+    series: &Series,
+    measured: &MeasuredFigures,
+    older_dump: bool,
+) -> Buffers {
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
     let kernel =
@@ -78,7 +83,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
     Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
 }
 
-fn per_flow(bytes: Bytes, measured: &Measured) -> Bytes {
+fn per_flow(bytes: Bytes, measured: &MeasuredFigures) -> Bytes {
     bytes.mul_div(1, measured.streams.max(1))
 }
 
@@ -108,7 +113,7 @@ impl Explainer<'_> {
         add(sndbuf_fits, typical, self.sndbuf(sndbuf, sndbuf_fits, flat));
         if cap_excluded {
             let control = self.facts.hosts.control.unwrap_or_default();
-            self.excluded.push(Excluded {
+            self.excluded.push(Exclusion {
                 limit: Limit::Policer,
                 confidence: Confidence::High,
                 evidence: format!(

@@ -6,12 +6,12 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{Classified, Confidence, Finding, Limit};
+use crate::classify::{Confidence, Finding, Limit, LimitPeriod};
 use crate::stats::LossEstimate;
 
 /// Limit that was ruled out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Excluded {
+pub struct Exclusion {
     /// The excluded limit.
     pub limit: Limit,
     /// Confidence in the exclusion.
@@ -26,9 +26,9 @@ pub struct Findings {
     /// Findings in order of likelihood, never empty.
     pub findings: Vec<Finding>,
     /// Limits that were ruled out.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Exclusion>,
     /// Numbers that the findings rest on.
-    pub measured: Measured,
+    pub measured: MeasuredFigures,
     /// Loss events; `None` for a log without a retransmissions column.
     pub loss: Option<LossEstimate>,
     /// Congestion control of the sender, named, inferred or assumed.
@@ -39,7 +39,7 @@ pub struct Findings {
     /// rate cap limits the flow; `None` if there is no such cap.
     pub cap: Option<Rate>,
     /// Limits over time; empty for a log, which does not resolve them.
-    pub limits: Vec<Classified>,
+    pub limits: Vec<LimitPeriod>,
     /// Assumptions of the explanation.
     pub assumptions: Vec<String>,
     /// Notes on the input for the reader of a report.
@@ -48,7 +48,7 @@ pub struct Findings {
 
 /// Numbers that the findings rest on. Amounts cover all streams together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredFigures {
     /// Mean goodput over the whole test.
     pub mean: Rate,
     /// Mean rate after the ramp.

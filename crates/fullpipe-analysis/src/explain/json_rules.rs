@@ -11,7 +11,7 @@
 
 use fullpipe_units::{Duration, Rate};
 
-use super::{Confidence, Excluded, Explainer, Finding, Limit};
+use super::{Confidence, Exclusion, Explainer, Finding, Limit};
 use crate::thresholds::{
     link, queue,
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
@@ -198,7 +198,7 @@ impl Explainer<'_> {
 
     pub(super) fn exclude_window(&mut self) {
         if let (true, Some(ratio)) = (self.window_has_room(), self.measured.inflight_per_wnd) {
-            self.excluded.push(Excluded {
+            self.excluded.push(Exclusion {
                 limit: Limit::Rwnd,
                 confidence: Confidence::Certain,
                 evidence: format!(

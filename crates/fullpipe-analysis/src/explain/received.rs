@@ -9,7 +9,7 @@
 //!   else                                             the sender, whose state is not observable
 //! ```
 
-use fullpipe_lab::trace::Received as Sample;
+use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};

@@ -5,7 +5,7 @@ use std::fmt;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{Measured, Sender};
+use super::{MeasuredFigures, Sender};
 use crate::measurement::Transfer;
 use crate::thresholds::window;
 
@@ -296,7 +296,7 @@ impl Series {
     }
 
     /// Returns the congestion control that the log names or suggests.
-    pub(super) fn sender(&self, log: &Transfer, measured: &Measured) -> Sender {
+    pub(super) fn sender(&self, log: &Transfer, measured: &MeasuredFigures) -> Sender {
         let named = log.congestion_control.as_deref().and_then(|name| name.parse().ok());
         if let Some(named) = named {
             return Sender::Named(named);

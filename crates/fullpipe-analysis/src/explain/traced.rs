@@ -8,14 +8,14 @@ use fullpipe_units::{Bytes, Rate};
 use super::assumption::{Assumption, CongestionControlBasis, sentences};
 use super::series::Series;
 use super::{
-    BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
+    BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, MeasuredFigures, Sender,
 };
 use crate::classify::{Classification, agreement, classify, classify_capture, classify_streams, exact};
 use crate::measurement::packets::Packets;
 use crate::thresholds::time;
 
 /// Explains the flows of a trace.
-pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) -> Findings {
+pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: MeasuredFigures) -> Findings {
     let host = facts.hosts.of_sockets(facts.measurement, &facts.path);
     let streams = facts.measurement.rows();
     let mut classification = match streams.as_slice() {
@@ -52,7 +52,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) ->
 pub(super) fn explain_capture(
     facts: &Facts<'_>,
     series: &Series,
-    measured: Measured,
+    measured: MeasuredFigures,
     packets: &Packets,
 ) -> Findings {
     let classification = classify_capture(packets, facts.path.link);
@@ -76,7 +76,12 @@ struct Background {
     notes: Vec<String>,
 }
 
-fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Background) -> Findings {
+fn findings(
+    facts: &Facts<'_>,
+    measured: MeasuredFigures,
+    found: Classification,
+    told: Background,
+) -> Findings {
     let Background { buffers, cap, assumptions, notes } = told;
     let named = facts.transfer.congestion_control.as_deref().and_then(|name| name.parse().ok());
     let inferred = if found.is_rate_based { Algorithm::Bbr1 } else { Algorithm::Cubic };

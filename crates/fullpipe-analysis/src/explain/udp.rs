@@ -10,7 +10,9 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::series::Series;
-use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
+use super::{
+    Confidence, Exclusion, Facts, Finding, Findings, Limit, MeasuredFigures, RttSource, Sender, candidates,
+};
 use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
@@ -78,7 +80,7 @@ pub(crate) fn summary(log: &Transfer) -> (Rate, Bytes, Datagrams) {
 
 pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     let log = facts.transfer;
-    let measured = Measured {
+    let measured = MeasuredFigures {
         mean: log.mean_rate(),
         steady: log.mean_rate(),
         length: log.length(),
@@ -129,7 +131,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     }
     Findings {
         findings: findings(facts, &measured, datagrams),
-        excluded: Vec::<Excluded>::new(),
+        excluded: Vec::<Exclusion>::new(),
         buffers,
         measured,
         loss: LossEstimate::of_transfer(log),
@@ -142,7 +144,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
 }
 
 /// Returns the rate that a model of a loss-based sender predicts at this loss and RTT, in a sentence.
-fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
+fn on_paper(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let (rtt, loss) = (facts.path.rtt?, path_loss(facts).ok()?);
     (!loss.rate.is_zero()).then(|| {
         let model = loss_based_rate(rtt, loss.rate.as_f64(), measured.mss);
@@ -152,7 +154,7 @@ fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
 
 /// Returns the open question whether the path loses little enough for TCP, if the test was too short to show
 /// such a small loss.
-fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
+fn too_coarse(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let (rtt, link, loss) = (facts.path.rtt?, facts.path.link?, path_loss(facts).ok()?);
     let fill = loss_to_fill(rtt, link, measured.mss);
     let enough = (NONE_SEEN / fill).ceil();
@@ -166,7 +168,7 @@ fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     })
 }
 
-fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec<Finding> {
+fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams) -> Vec<Finding> {
     let log = facts.transfer;
     let (offered, size) = sent_as(log, datagrams);
     let of_order = log.offered.map_or_else(String::new, |order| format!(" (set to: {order})"));
@@ -238,7 +240,7 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
 
 /// Names the limits of a test in which more was sent than arrived: the path or the receiving host drops
 /// datagrams.
-fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> {
+fn lossy(facts: &Facts<'_>, measured: &MeasuredFigures, base: Finding) -> Vec<Finding> {
     let arrived = measured.mean;
     let near_line = |link: Rate| arrived.as_bps() as f64 >= link::FULL_OVER_UDP * link.as_bps() as f64;
     let mut path = Finding {

@@ -5,7 +5,7 @@
 //! and buffers nothing. The samples are summed up like a sender's log that has windows and RTTs but no Cwnd,
 //! so that the same rules explain them.
 
-use fullpipe_lab::trace::Received as Sample;
+use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::iperf3::FEWEST_INTERVALS;

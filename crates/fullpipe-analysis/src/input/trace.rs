@@ -3,7 +3,7 @@
 //! A trace may contain many runs and flows; one flow of one run is diagnosed. For the figures of a report,
 //! the rows are also summed up in intervals, like a log of that flow.
 
-use fullpipe_lab::trace::{self, Recorded, Row};
+use fullpipe_lab::trace::{self, Row, RunRow};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::iperf3::FEWEST_INTERVALS;
@@ -123,7 +123,7 @@ pub(super) fn of_one_row(
 }
 
 /// Returns the rows of the chosen flow of one run.
-fn chosen(rows: Vec<Recorded>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
+fn chosen(rows: Vec<RunRow>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
     let mut points: Vec<Option<String>> = Vec::new();
     for row in &rows {
         if points.last() != Some(&row.point) && !points.contains(&row.point) {
@@ -150,7 +150,7 @@ fn chosen(rows: Vec<Recorded>, choice: &Choice<'_>, notes: &mut Vec<String>) -> 
             label(&point)
         ));
     }
-    let rows: Vec<Recorded> = rows.into_iter().filter(|row| row.point == point).collect();
+    let rows: Vec<RunRow> = rows.into_iter().filter(|row| row.point == point).collect();
     let seeds = distinct(rows.iter().map(|row| row.seed));
     let seed = pick(
         "seed",

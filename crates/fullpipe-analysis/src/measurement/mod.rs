@@ -17,7 +17,7 @@
 mod interval;
 pub mod packets;
 
-use fullpipe_lab::trace::{Received, Row};
+use fullpipe_lab::trace::{ReceiverSample, Row};
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
@@ -103,7 +103,7 @@ pub enum Detail {
     /// Packets of the connection.
     Packets(Packets),
     /// Samples of the receiving socket, for a flow whose sender was not sampled.
-    ReceiverSamples(Vec<Received>),
+    ReceiverSamples(Vec<ReceiverSample>),
     /// Datagram counts of the whole test, for a flow over UDP.
     Datagrams(Datagrams),
 }
@@ -295,7 +295,7 @@ impl Measurement {
 
     /// Returns the samples of each receiving socket of flows whose sender was not sampled; empty if there are
     /// none.
-    pub fn receiver_samples(&self) -> Vec<&[Received]> {
+    pub fn receiver_samples(&self) -> Vec<&[ReceiverSample]> {
         let samples = self.explained().filter_map(|flow| match &flow.detail {
             Some(Detail::ReceiverSamples(samples)) => Some(samples.as_slice()),
             _ => None,

@@ -1,6 +1,6 @@
 //! The host that a plan is for: the settings to read, and their parsed values.
 
-use fullpipe_lab::host::HostFacts;
+use fullpipe_lab::host::HostDescription;
 
 use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
@@ -30,7 +30,7 @@ pub const KEYS: [&str; 17] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalHost {
     /// Facts of the host, as read.
-    pub facts: HostFacts,
+    pub facts: HostDescription,
     /// Parsed settings of the host.
     pub settings: HostSettings,
 }
@@ -40,7 +40,7 @@ impl LocalHost {
     ///
     /// # Errors
     /// No known setting, or an invalid value.
-    pub fn new(facts: HostFacts) -> Result<Self, InputError> {
+    pub fn new(facts: HostDescription) -> Result<Self, InputError> {
         let dump: String = facts.settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         Ok(Self { settings: HostSettings::parse(&dump)?, facts })
     }

@@ -4,7 +4,7 @@
 pub mod html;
 mod look;
 mod measured;
-mod offered;
+mod offered_load;
 mod page;
 pub mod sockets;
 mod text;

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::offered::becomes;
+use super::offered_load::becomes;
 use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};

@@ -4,7 +4,7 @@ use fullpipe_lab::campaign::RunPanicked;
 
 use super::inputs::PlanInputs;
 use super::item::Item;
-use super::plan::Left;
+use super::plan::SkippedItem;
 use crate::advice;
 use crate::remedy::{Cost, Decision, HostCase, Mechanism, Part, Proposal, Remedy, Scope, catalogue};
 
@@ -12,7 +12,7 @@ use crate::remedy::{Cost, Decision, HostCase, Mechanism, Part, Proposal, Remedy,
 pub(super) struct Items {
     pub(super) items: Vec<Item>,
     /// Settings that stay as they are.
-    pub(super) left: Vec<Left>,
+    pub(super) left: Vec<SkippedItem>,
     /// Notes for the reader.
     pub(super) notes: Vec<String>,
 }
@@ -27,13 +27,13 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
         let Some(plan) = part.plan else { continue };
         match plan(host)? {
             Decision::Propose(proposal) => proposals.push(PlannedItem::new(remedy, part, *proposal)),
-            Decision::Leave(why) => left.push(Left { what: part.what, why }),
+            Decision::Leave(why) => left.push(SkippedItem { what: part.what, why }),
             Decision::Skip => {}
         }
     }
     if let Some(what) = &inputs.report.out_of_reach {
         let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
-        left.extend(proposals.drain(..).map(|one| Left { what: one.item.what, why: why.clone() }));
+        left.extend(proposals.drain(..).map(|one| SkippedItem { what: one.item.what, why: why.clone() }));
     }
     // This host's items come first, required before optional ones, and each group is sorted by scope,
     // narrowest first.

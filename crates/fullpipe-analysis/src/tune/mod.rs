@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A plan is a pure function of values; fullpipe-linux reads the host and changes it. A change without effect
-//! is not planned but listed with the reason ([`Left`]). No value is ever lowered.
+//! is not planned but listed with the reason ([`SkippedItem`]). No value is ever lowered.
 
 mod apps;
 mod drift;
@@ -24,7 +24,7 @@ pub use drift::{Override, overrides};
 pub use from_report::FromReport;
 pub use inputs::{Peer, PlanInputs, Role};
 pub use item::{Gain, Item, Way, What};
-pub use plan::{Left, Plan, SCHEMA, plan};
+pub use plan::{Plan, SCHEMA, SkippedItem, plan};
 pub use show::{Limits, SHOW_SCHEMA, Show, show};
 pub use verdict::{Verdict, judge};
 

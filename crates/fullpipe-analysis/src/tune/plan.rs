@@ -13,7 +13,7 @@ use super::inputs::{PlanInputs, Role};
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, climb_states, effort, lengths,
+    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, climb_states, effort, lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
@@ -58,7 +58,7 @@ pub struct Plan {
     /// Changes to make.
     pub items: Vec<Item>,
     /// Settings that stay as they are.
-    pub left: Vec<Left>,
+    pub left: Vec<SkippedItem>,
     /// Rungs from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
     /// Assumptions behind the plan.
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// A setting that stays as it is, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Left {
+pub struct SkippedItem {
     /// Name of the setting.
     pub what: What,
     /// Reason to leave it.
@@ -206,7 +206,7 @@ fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
 /// Simulated rates and the ladder of a plan; without rates where the path is too fast to simulate.
 struct Forecast {
     ladder: Vec<Rung>,
-    simulated: Vec<Simulated>,
+    simulated: Vec<SimulatedState>,
     /// State that the plan is to reach.
     reached: State,
     assumptions: Vec<String>,

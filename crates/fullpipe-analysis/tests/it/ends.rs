@@ -45,7 +45,7 @@ fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
 fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");
-        trace::Received {
+        trace::ReceiverSample {
             at: row.at,
             flow: row.flow,
             receiver,

@@ -470,7 +470,7 @@ struct S {
 mod inner {
     use super::own;
     use super::super::super::advice::Host;
-    use {crate::offered::Offered, std::fmt};
+    use {crate::offered_load::OfferedLoad, std::fmt};
 }
 macro_rules! m { () => { $crate::report::Held } }
 "##;
@@ -481,7 +481,7 @@ macro_rules! m { () => { $crate::report::Held } }
          4 explain: crate::explain::Facts\n4 report: crate::report::Rung\n\
          5 throughput_models: crate::throughput_models::rate\n6 live: crate::live::Live\n\
          10 json: crate::json::bps\n\
-         15 advice: super::super::super::advice::Host\n16 offered: crate::offered::Offered\n\
+         15 advice: super::super::super::advice::Host\n16 offered: crate::offered_load::Offered\n\
          18 report: crate::report::Held\n"
     );
 }

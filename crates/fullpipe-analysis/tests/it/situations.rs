@@ -6,7 +6,7 @@
 //! the rows given to the classifier lack.
 
 use crate::situation::{Run, all, shares};
-use fullpipe_analysis::classify::{Classified, Confidence, SocketFacts, agreement, classify, exact, share};
+use fullpipe_analysis::classify::{Confidence, LimitPeriod, SocketFacts, agreement, classify, exact, share};
 use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
@@ -89,7 +89,7 @@ fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
         if row.at.saturating_since(from) < SECOND {
             continue;
         }
-        let second = |interval: &Classified| {
+        let second = |interval: &LimitPeriod| {
             (interval.limit, interval.to.min(row.at).saturating_since(interval.from.max(from)))
         };
         let told = whole.iter().map(second).filter(|(_, time)| !time.is_zero());

@@ -3,7 +3,7 @@
 use fullpipe_analysis::PathFacts;
 use fullpipe_analysis::remedy::{Host, Scope};
 use fullpipe_analysis::tune::{FromReport, Item, LocalHost, Peer, Plan, PlanInputs, Role, What, plan, show};
-use fullpipe_lab::host::{Change, HostFacts, Route};
+use fullpipe_lab::host::{Change, HostDescription, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 /// Returns a host of kernel 6.1 with a small send buffer.
@@ -23,8 +23,8 @@ fn host(changes: &[(&str, &str)]) -> LocalHost {
         let changed = changes.iter().find(|(changed, _)| *changed == key);
         (key.to_owned(), changed.map_or(value, |(_, value)| value).to_owned())
     };
-    let facts = HostFacts::new(settings.iter().map(|(key, of)| value(key, of)));
-    LocalHost::new(HostFacts { memory: Some(Bytes::from_mib(4096)), ..facts }).unwrap()
+    let facts = HostDescription::new(settings.iter().map(|(key, of)| value(key, of)));
+    LocalHost::new(HostDescription { memory: Some(Bytes::from_mib(4096)), ..facts }).unwrap()
 }
 
 /// Returns inputs for 20 Mbit/s at 100 ms: the BDP is 250 kB, and 256 KiB of buffer keep less than that in

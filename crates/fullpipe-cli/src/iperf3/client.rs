@@ -8,10 +8,10 @@ use fullpipe::iperf3::document::{Document, End};
 use fullpipe::iperf3::results::ServerOutput;
 use fullpipe::iperf3::text::{Side, Text};
 use fullpipe::iperf3::{Mode, Params, Protocol};
-use fullpipe::linux::iperf3::client::{self, Client, Finished};
+use fullpipe::linux::iperf3::client::{self, Client, TestResult};
 use fullpipe::linux::iperf3::{Family, ServerAddress};
 use fullpipe::linux::{Clock, Stop};
-use fullpipe::measure::{Explained, Explanations, ROWS, Recorder, TestContext, ending, explain};
+use fullpipe::measure::{ExplainResult, Explanations, ROWS, Recorder, TestContext, ending, explain};
 use fullpipe::units::{Duration, Rate};
 use fullpipe::{
     HostSettings, Latency, Look, PathFacts, TcpVsUdp, render_latency, render_tcp_vs_udp, render_text,
@@ -170,7 +170,7 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
 }
 
 /// Prints the sums, in text form only.
-fn print_end(show: &mut Show, finished: &Finished) -> Result<(), Failure> {
+fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     let Form::Text(text) = &show.form else { return Ok(()) };
     let mut lines = text.end(&finished.end, show.reports > 0);
     if let Some(ServerOutput::Text(output)) = &finished.server_output {
@@ -184,7 +184,7 @@ fn print_end(show: &mut Show, finished: &Finished) -> Result<(), Failure> {
 fn conclude(
     args: &Iperf3Args,
     mut show: Show,
-    finished: Finished,
+    finished: TestResult,
     own: Option<&HostSettings>,
     look: Look,
     udp: Option<(Document, TcpVsUdp)>,
@@ -242,7 +242,7 @@ fn told(
     let tcp_vs_udp =
         tcp_vs_udp.map(|both| format!("\n{}", render_tcp_vs_udp(&both, look))).unwrap_or_default();
     let Some(explained) = explained else { return tcp_vs_udp };
-    let render = |explained: &Explained| match explained {
+    let render = |explained: &ExplainResult| match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
     };

@@ -11,7 +11,7 @@ use fullpipe::iperf3::unit::RateFormat;
 use fullpipe::json::Serialize;
 use fullpipe::lab::trace::{Csv, Sink as _};
 use fullpipe::linux::iperf3::client::Watch;
-use fullpipe::linux::iperf3::server::{self, Audience, Limits, Said, ServerEvent, Settings, Tag};
+use fullpipe::linux::iperf3::server::{self, Audience, Limits, ServerEvent, ServerNotice, Settings, Tag};
 use fullpipe::measure::{Recorder, numbered_event};
 
 use super::args::Iperf3Args;
@@ -95,16 +95,16 @@ struct Test {
 }
 
 impl Audience for Printer {
-    fn hear(&self, said: Said) {
+    fn hear(&self, said: ServerNotice) {
         match said {
-            Said::Listening { port, number } => {
+            ServerNotice::Listening { port, number } => {
                 if self.shown == OutputMode::Text {
                     let line = "-".repeat(59);
                     print(&format!("{line}\nServer listening on {port} (test #{number})\n{line}\n"));
                 }
             }
-            Said::TurnedAway { peer, why } => eprintln!("note: {peer}: {why}"),
-            Said::Test(tag, told) => self.of_test(tag, told),
+            ServerNotice::TurnedAway { peer, why } => eprintln!("note: {peer}: {why}"),
+            ServerNotice::Test(tag, told) => self.of_test(tag, told),
         }
     }
 

@@ -3,7 +3,7 @@
 use fullpipe::iperf3::document::{Event, Interval, Start};
 use fullpipe::iperf3::text::Text;
 use fullpipe::json::Serialize;
-use fullpipe::lab::trace::{Received, Row};
+use fullpipe::lab::trace::{ReceiverSample, Row};
 use fullpipe::linux::Stop;
 use fullpipe::linux::iperf3::client::Watch;
 use fullpipe::measure::Recorder;
@@ -93,7 +93,7 @@ impl Watch for Show {
         self.redraw(socket, row);
     }
 
-    fn received(&mut self, socket: i32, sample: &Received, omitted: bool) {
+    fn received(&mut self, socket: i32, sample: &ReceiverSample, omitted: bool) {
         self.recorder.received(socket, sample, omitted);
     }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use fullpipe::tune::{AppliedChanges, Verdict, VerifyResult, rollback};
 use fullpipe::units::Rate;
 
-use super::Doing;
+use super::ApplyContext;
 use super::state::{options, taken_back_text};
 use crate::failure::{EXPECTATION, Failure};
 use crate::output;
@@ -31,7 +31,7 @@ pub(super) fn text(verified: &VerifyResult) -> String {
 }
 /// Offers to roll back changes without a gain. A user at a terminal is asked whether to do it now;
 /// otherwise, or without an answer, the trial ends as usual.
-pub(super) fn offer(doing: &Doing<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
+pub(super) fn offer(doing: &ApplyContext<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);
     let by_itself = left.map(|left| format!("; by itself that happens in {left}")).unwrap_or_default();

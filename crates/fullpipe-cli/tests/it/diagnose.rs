@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
+use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
 /// Returns a log of a transfer limited by loss, at some Mbit/s: the window falls at each loss and
@@ -24,7 +24,7 @@ fn log() -> String {
     text
 }
 
-fn diagnose(input: &str, arguments: &[&str]) -> Said {
+fn diagnose(input: &str, arguments: &[&str]) -> CommandOutput {
     fullpipe_reading(input.as_bytes(), &[&["diagnose", "-"], arguments].concat())
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Said, folder, fullpipe};
+use crate::process::{CommandOutput, folder, fullpipe};
 
 /// Experiment on a link of 10 Mbit/s: a transfer of 2 s moves some data, and never more than the link
 /// carries.
@@ -26,7 +26,7 @@ fn experiment(test: &str, text: &str) -> PathBuf {
     file
 }
 
-fn run(file: &Path, more: &[&str]) -> Said {
+fn run(file: &Path, more: &[&str]) -> CommandOutput {
     fullpipe(&[&["run", file.to_str().expect("UTF-8")], more].concat())
 }
 

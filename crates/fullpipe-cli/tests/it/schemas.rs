@@ -30,7 +30,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("tune", schema::<fullpipe::tune::Outcome<'_>>()),
         ("tune-show", schema::<fullpipe::tune::Show>()),
         ("tune-status", schema::<fullpipe::tune::StatusReport>()),
-        ("tune-confirm", schema::<fullpipe::tune::Confirmed>()),
+        ("tune-confirm", schema::<fullpipe::tune::Confirmation>()),
     ]);
     schemas.into_iter().map(|(name, text)| (name, text.expect("serialisable"))).collect()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
+use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
 /// Experiment whose send buffer limits a flow to half of the link; two flows and two seeds at the
@@ -38,7 +38,7 @@ fn trace(test: &str) -> String {
     fs::read_to_string(out.join("trace.csv")).expect("a trace")
 }
 
-fn diagnose(input: &str, arguments: &[&str]) -> Said {
+fn diagnose(input: &str, arguments: &[&str]) -> CommandOutput {
     fullpipe_reading(input.as_bytes(), &[&["diagnose", "-"], arguments].concat())
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// Exit code, standard output and standard error.
-pub(crate) type Said = (i32, String, String);
+pub(crate) type CommandOutput = (i32, String, String);
 
 /// Returns whether `program` is installed. Without it a test is skipped with a message, unless the
 /// variable FULLPIPE_REQUIRE_ with its name is 1.
@@ -39,12 +39,12 @@ pub(crate) fn example(name: &str) -> String {
     format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-pub(crate) fn fullpipe(arguments: &[&str]) -> Said {
+pub(crate) fn fullpipe(arguments: &[&str]) -> CommandOutput {
     fullpipe_reading(b"", arguments)
 }
 
 /// Runs the command with `input` on its standard input.
-pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
+pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutput {
     let mut child = Command::new(crate::PROGRAM)
         .args(arguments)
         .envs([("NO_COLOR", ""), ("COLUMNS", "")])
@@ -113,7 +113,7 @@ pub(crate) fn port() -> u16 {
 /// Asserts exit code `code` and one line each on what went wrong and what to do instead, and nothing
 /// else.
 #[track_caller]
-pub(crate) fn refusal(code: i32, said: Said) -> (String, String) {
+pub(crate) fn refusal(code: i32, said: CommandOutput) -> (String, String) {
     let (exit, stdout, stderr) = said;
     assert_eq!((exit, stdout.as_str()), (code, ""), "{stderr}");
     let lines: Vec<&str> = stderr.lines().collect();
@@ -134,7 +134,7 @@ pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
 
 /// Runs `script` with a disk of `kib` KiB at `$D`; `None` if no disk can be created.
 #[cfg(target_os = "linux")]
-pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<Said> {
+pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<CommandOutput> {
     let disk = folder.join("disk");
     fs::create_dir_all(&disk).expect("a folder");
     let mounted = format!("mount -t tmpfs -o size={kib}k none \"$D\" || exit 99; {script}");

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::process::emulated::{is_disturbed, undisturbed};
-use crate::process::{Said, fullpipe, fullpipe_reading, has, refusal};
+use crate::process::{CommandOutput, fullpipe, fullpipe_reading, has, refusal};
 use serde_json::Value;
 
 /// A running iperf3 server, ended when dropped.
@@ -37,9 +37,9 @@ impl Server {
         Self { child, port }
     }
 
-    fn measure(&self, arguments: &[&str]) -> Said {
+    fn measure(&self, arguments: &[&str]) -> CommandOutput {
         let server = ["iperf3", "-c", "127.0.0.1", "-p", &self.port];
-        let busy = |said: &Said| said.0 == 1 && (said.1.contains(BUSY) || said.2.contains(BUSY));
+        let busy = |said: &CommandOutput| said.0 == 1 && (said.1.contains(BUSY) || said.2.contains(BUSY));
         once_free(|| fullpipe(&[&server, arguments].concat()), busy)
     }
 

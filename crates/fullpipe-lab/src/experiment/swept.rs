@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for Scalar {
 /// Content of a field in the file, independent of the field's type.
 ///
 /// One visitor for each of two dozen types was half of this crate's compile time.
-enum Said {
+enum FieldValue {
     One(Scalar),
     List(Vec<Self>),
     Table(BTreeMap<String, Scalar>),
@@ -169,56 +169,56 @@ enum Said {
 struct ValueReader(fn(&Scalar) -> Result<(), ExperimentError>);
 
 impl ValueReader {
-    fn one<E: de::Error>(self, written: Scalar) -> Result<Said, E> {
+    fn one<E: de::Error>(self, written: Scalar) -> Result<FieldValue, E> {
         (self.0)(&written).map_err(|problem| refuse(&problem))?;
-        Ok(Said::One(written))
+        Ok(FieldValue::One(written))
     }
 }
 
 impl<'de> DeserializeSeed<'de> for ValueReader {
-    type Value = Said;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Said, D::Error> {
+    type Value = FieldValue;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FieldValue, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for ValueReader {
-    type Value = Said;
+    type Value = FieldValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value, a list of values or a range")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Said, E> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<FieldValue, E> {
         self.one(Scalar::text(text.trim().into()))
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Said, E> {
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<FieldValue, E> {
         self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Said, E> {
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<FieldValue, E> {
         self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Said, E> {
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<FieldValue, E> {
         self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Said, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<FieldValue, A::Error> {
         let mut elements = Vec::new();
         while let Some(element) = seq.next_element_seed(self)? {
             elements.push(element);
         }
-        Ok(Said::List(elements))
+        Ok(FieldValue::List(elements))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Said, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldValue, A::Error> {
         let mut entries = BTreeMap::new();
         while let Some((key, written)) = map.next_entry::<String, Scalar>()? {
             entries.insert(key, written);
         }
-        Ok(Said::Table(entries))
+        Ok(FieldValue::Table(entries))
     }
 }
 
@@ -241,18 +241,18 @@ impl Form {
         Self { example: T::EXAMPLE, fixed: T::FIXED, table: T::TABLE, keys: T::KEYS }
     }
 
-    fn pieces(&self, said: Said) -> Result<Vec<Piece>, ExperimentError> {
+    fn pieces(&self, said: FieldValue) -> Result<Vec<Piece>, ExperimentError> {
         let elements = match said {
-            Said::List(elements) if elements.is_empty() => {
+            FieldValue::List(elements) if elements.is_empty() => {
                 return Err(ExperimentError::new("an empty list defines no point", self.example));
             }
-            Said::List(elements) => elements,
+            FieldValue::List(elements) => elements,
             other => vec![other],
         };
         let piece = |element| match element {
-            Said::One(written) => Ok(Piece::One(written)),
-            Said::Table(entries) => self.of_table(entries),
-            Said::List(_) => Err(ExperimentError::new("lists cannot be nested", self.example)),
+            FieldValue::One(written) => Ok(Piece::One(written)),
+            FieldValue::Table(entries) => self.of_table(entries),
+            FieldValue::List(_) => Err(ExperimentError::new("lists cannot be nested", self.example)),
         };
         elements.into_iter().map(piece).collect()
     }
@@ -296,7 +296,7 @@ impl Form {
 }
 
 impl<T: Value> Sweep<T> {
-    fn of(said: Said) -> Result<Self, ExperimentError> {
+    fn of(said: FieldValue) -> Result<Self, ExperimentError> {
         let mut values = Vec::new();
         for piece in Form::of::<T>().pieces(said)? {
             match piece {

@@ -4,7 +4,7 @@ use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
-use crate::history::{Ended, History, Moment};
+use crate::history::{FinalState, History, Moment};
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
@@ -278,7 +278,7 @@ impl Flow {
             (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
             _ => None,
         };
-        self.history.outcome(Ended {
+        self.history.outcome(FinalState {
             cc: self.spec.cc,
             last: self.moment(end),
             finished: self.finished_at,

@@ -17,7 +17,7 @@ mod read;
 
 pub use columns::{COLUMNS, Column, Csv, Kind, Record};
 pub use digest::Digest;
-pub use read::{ReadError, Recorded, Recording, is_header, read};
+pub use read::{ReadError, Recording, RunRow, is_header, read};
 
 use fullpipe_path::Path;
 use fullpipe_tcp::cc::{Algorithm, Status};
@@ -114,7 +114,7 @@ pub struct ReceiverInfo {
 
 /// Sample of a receiving socket whose sender is not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceiverSample {
     /// Time of the sample.
     pub at: Instant,
     /// Number of the flow.

@@ -20,7 +20,7 @@ const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 
 /// A trace row and the run that it belongs to.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RunRow {
     /// Label of the run's point; `None` in a trace of one run.
     pub point: Option<String>,
     /// Seed of the run; `None` in a trace of one run.
@@ -33,7 +33,7 @@ pub struct Recorded {
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// The rows, in the order of the lines.
-    pub rows: Vec<Recorded>,
+    pub rows: Vec<RunRow>,
     /// Whether the last line was incomplete and was dropped.
     pub truncated: bool,
 }
@@ -99,7 +99,7 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
         let run: Run = record.deserialize(Some(&headers)).map_err(known)?;
         let row: Record = record.deserialize(Some(&headers)).map_err(known)?;
         let row = Row::try_from(&row).map_err(|e| ReadError(format!("line {line}: {e}")))?;
-        recording.rows.push(Recorded { point: run.point, seed: run.seed, row });
+        recording.rows.push(RunRow { point: run.point, seed: run.seed, row });
     }
     Ok(recording)
 }

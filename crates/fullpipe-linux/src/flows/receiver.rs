@@ -13,7 +13,7 @@ use super::sockets::clamp;
 use super::{FIRST_PORT, Flow, Half};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::poll::{Alarm, Awaited, Poll, Stop};
+use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 
 /// Maximum number of bytes taken in one read.
@@ -115,7 +115,7 @@ impl Receiver {
         }
         let busy = !self.reader.wakes_at().is_never();
         if busy != self.busy {
-            let awaited = if busy { Awaited::Nothing } else { Awaited::Data };
+            let awaited = if busy { WaitCondition::Nothing } else { WaitCondition::Data };
             poll.watch_instead(socket.as_fd(), number as u64, awaited)?;
             self.busy = busy;
         }

@@ -12,7 +12,7 @@ use socket2::Socket;
 use super::{Flow, LISTEN_PORT};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::poll::{Alarm, Awaited, Poll, Stop};
+use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::wan::RECEIVER;
 
 /// Maximum number of bytes written in one call: the block size of iperf3.
@@ -72,13 +72,13 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
 /// Sending application of one flow.
 struct Sender {
     writer: Writer,
-    awaited: Awaited,
+    awaited: WaitCondition,
 }
 
 impl Sender {
     fn new(spec: &FlowSpec) -> Self {
         // The socket is watched for room from the start, which also signals the established connection.
-        Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: Awaited::Room }
+        Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: WaitCondition::Room }
     }
 
     fn wakes_at(&self) -> Instant {
@@ -91,12 +91,12 @@ impl Sender {
             .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
         self.writer.wrote(offered, taken);
         let awaited = if taken < offered || self.writer.has_more() {
-            Awaited::Room
+            WaitCondition::Room
         } else if self.writer.is_done() {
             socket.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
-            Awaited::Data
+            WaitCondition::Data
         } else {
-            Awaited::Nothing
+            WaitCondition::Nothing
         };
         if awaited != self.awaited {
             poll.watch_instead(socket.as_fd(), number as u64, awaited)?;

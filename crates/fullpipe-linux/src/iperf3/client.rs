@@ -23,19 +23,19 @@ use fullpipe_iperf3::params::UDP_BLOCK_MOST;
 use fullpipe_iperf3::results::{Cpu, ServerOutput};
 use fullpipe_iperf3::streams::{self, Direction};
 use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Results, State, datagram, frame};
-use fullpipe_lab::trace::{Received, Row};
+use fullpipe_lab::trace::{ReceiverSample, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::event::PollFlags;
 use socket2::{Domain, Socket, Type};
 
 use self::dialog::{Dialog, Fault};
-use super::control::Broken;
+use super::control::ConnectionError;
 use super::meter::Meter;
 use super::options;
 use super::place::ServerAddress;
 use super::stream::{Budget, Sending};
 use super::sums;
-use super::wait::{Waited, wait};
+use super::wait::{WaitResult, wait};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::Stop;
@@ -76,14 +76,14 @@ pub trait Watch {
     /// Called with each sample of the sending stream `socket`; `omitted` during the warm-up.
     fn row(&mut self, socket: i32, row: &Row, omitted: bool);
     /// Called with each sample of the receiving stream `socket`.
-    fn received(&mut self, _socket: i32, _sample: &Received, _omitted: bool) {}
+    fn received(&mut self, _socket: i32, _sample: &ReceiverSample, _omitted: bool) {}
     /// Called with each report. The observer may add fullpipe's own fields to it.
     fn interval(&mut self, interval: Interval);
 }
 
 /// Result of a client's test.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct TestResult {
     /// Sums of the test.
     pub end: End,
     /// The server's output, if it was requested.
@@ -101,7 +101,7 @@ pub struct Finished {
 /// # Errors
 /// Fails if the server cannot be reached, refuses or disconnects, or if this kernel does not support an
 /// option of the test.
-pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<Finished, Error> {
+pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestResult, Error> {
     match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
         Ok(finished) => Ok(finished),
         Err(Fault::Failed(error)) => Err(error),
@@ -173,7 +173,7 @@ impl<'a> Test<'a> {
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
         // The first bytes of a connection always fit the send buffer.
-        socket.write_all(&cookie).map_err(|error| Fault::from(Broken::from(error)))
+        socket.write_all(&cookie).map_err(|error| Fault::from(ConnectionError::from(error)))
     }
 
     fn open_udp(&mut self) -> Result<Socket, Fault> {
@@ -192,10 +192,10 @@ impl<'a> Test<'a> {
                 let left = deadline.saturating_since(self.clock.now());
                 let waited = wait(Some((&socket, PollFlags::IN)), self.stop, Some(left));
                 match waited.doing("wait for the server")? {
-                    Waited::Stopped => return Err(Fault::Interrupted),
-                    Waited::Late if deadline <= self.clock.now() => break,
-                    Waited::Late => continue,
-                    Waited::Ready => {}
+                    WaitResult::Stopped => return Err(Fault::Interrupted),
+                    WaitResult::Late if deadline <= self.clock.now() => break,
+                    WaitResult::Late => continue,
+                    WaitResult::Ready => {}
                 }
                 // With -R data may arrive before the answer and is ignored.
                 let mut buffer = [0; 1 << 16];
@@ -215,7 +215,7 @@ impl<'a> Test<'a> {
         Err(Error::network(message, "a firewall may let TCP pass and UDP not").into())
     }
 
-    fn run(mut self, watch: &mut dyn Watch) -> Result<Finished, Fault> {
+    fn run(mut self, watch: &mut dyn Watch) -> Result<TestResult, Fault> {
         watch.start(&self.started()?);
         self.control.expect(State::TestStart)?;
         self.control.expect(State::TestRunning)?;
@@ -251,7 +251,7 @@ impl<'a> Test<'a> {
             // It was stopped; errors during the test have been detected already.
             let _ = meter.stream.join();
         }
-        Ok(Finished { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
+        Ok(TestResult { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
     }
 
     /// Returns the values known before data flows.
@@ -369,7 +369,7 @@ impl<'a> Test<'a> {
             (false, true) => frame::TRACE_MOST,
             (false, false) => frame::RESULTS_MOST,
         };
-        let theirs = Results::from_json(&self.control.read_json(most)?).map_err(Broken::from)?;
+        let theirs = Results::from_json(&self.control.read_json(most)?).map_err(ConnectionError::from)?;
         self.control.expect(State::DisplayResults)?;
         self.control.say(State::Done)?;
         let _ = self.control.socket().shutdown(std::net::Shutdown::Write);

@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use serde_json::Value;
 use socket2::Socket;
 
-use super::wait::{Waited, wait};
+use super::wait::{WaitResult, wait};
 use crate::clock::Clock;
 use crate::poll::Stop;
 
@@ -31,7 +31,7 @@ pub(crate) struct Control {
 
 /// Reason why a read or write failed.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum ConnectionError {
     /// The peer closed the connection.
     Closed,
     /// The peer sent nothing before the timeout.
@@ -44,7 +44,7 @@ pub(crate) enum Broken {
     System(io::Error),
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("control socket has closed unexpectedly"),
@@ -56,13 +56,13 @@ impl fmt::Display for Broken {
     }
 }
 
-impl From<WireError> for Broken {
+impl From<WireError> for ConnectionError {
     fn from(error: WireError) -> Self {
         Self::Nonsense(error)
     }
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Self::Closed,
@@ -84,23 +84,23 @@ impl Control {
     }
 
     /// Waits for the next state until `until`.
-    pub(crate) fn state(&self, until: Instant) -> Result<State, Broken> {
+    pub(crate) fn state(&self, until: Instant) -> Result<State, ConnectionError> {
         let mut byte = [0];
         self.fill(&mut byte, until, Duration::MAX)?;
         Ok(State::from_byte(byte[0])?)
     }
 
     /// Returns the next state if it has already arrived.
-    pub(crate) fn state_now(&self) -> Result<Option<State>, Broken> {
+    pub(crate) fn state_now(&self) -> Result<Option<State>, ConnectionError> {
         match self.state(Instant::ZERO) {
             Ok(state) => Ok(Some(state)),
-            Err(Broken::Silent) => Ok(None),
+            Err(ConnectionError::Silent) => Ok(None),
             Err(broken) => Err(broken),
         }
     }
 
     /// Reads a frame of at most `most` bytes of JSON.
-    pub(crate) fn frame(&self, most: usize) -> Result<Value, Broken> {
+    pub(crate) fn frame(&self, most: usize) -> Result<Value, ConnectionError> {
         /// Bytes per read; a longer frame takes several reads.
         const PIECE: usize = 16 << 10;
         let mut reader = frame::Reader::new(most);
@@ -114,12 +114,12 @@ impl Control {
         Ok(reader.value()?)
     }
 
-    fn fill(&self, into: &mut [u8], until: Instant, idle: Duration) -> Result<(), Broken> {
+    fn fill(&self, into: &mut [u8], until: Instant, idle: Duration) -> Result<(), ConnectionError> {
         let mut rest = into;
         let mut patience = until.min(self.clock.now() + idle);
         while !rest.is_empty() {
             match (&self.socket).read(rest) {
-                Ok(0) => return Err(Broken::Closed),
+                Ok(0) => return Err(ConnectionError::Closed),
                 Ok(read) => {
                     rest = &mut rest[read..];
                     patience = until.min(self.clock.now() + idle);
@@ -132,24 +132,24 @@ impl Control {
         Ok(())
     }
 
-    pub(crate) fn say(&self, state: State) -> Result<(), Broken> {
+    pub(crate) fn say(&self, state: State) -> Result<(), ConnectionError> {
         self.write(&[state.byte()])
     }
 
     /// Sends a refusal of the test with its reason.
-    pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), Broken> {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), ConnectionError> {
         // In one write: a client that closes in between would answer a second one with a reset.
         let mut message = vec![State::ServerError.byte()];
         message.extend(refusal.to_wire());
         self.write(&message)
     }
 
-    pub(crate) fn send(&self, value: &Value) -> Result<(), Broken> {
+    pub(crate) fn send(&self, value: &Value) -> Result<(), ConnectionError> {
         self.write(&frame::encode(value))
     }
 
     /// Writes all of `bytes`.
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Broken> {
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let until = self.clock.now() + TOTAL;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -164,30 +164,32 @@ impl Control {
     }
 
     /// Returns true as soon as the peer sends something, or false after `timeout`.
-    pub(crate) fn speaks_within(&self, timeout: Duration) -> Result<bool, Broken> {
+    pub(crate) fn speaks_within(&self, timeout: Duration) -> Result<bool, ConnectionError> {
         match self.wait(PollFlags::IN, self.clock.now() + timeout) {
             Ok(()) => Ok(true),
-            Err(Broken::Silent) => Ok(false),
+            Err(ConnectionError::Silent) => Ok(false),
             Err(broken) => Err(broken),
         }
     }
 
     /// Reads the refusal that follows [`State::ServerError`].
-    pub(crate) fn refusal(&self) -> Result<Refusal, Broken> {
+    pub(crate) fn refusal(&self) -> Result<Refusal, ConnectionError> {
         let mut wire = [0; refusal::LENGTH];
         self.fill(&mut wire, self.clock.now() + TOTAL, IDLE)?;
         Ok(Refusal::from_wire(wire))
     }
 
     /// Waits until the socket is ready, until `until`, or until the stop signal.
-    fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), Broken> {
+    fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), ConnectionError> {
         loop {
             let left = until.saturating_since(self.clock.now());
-            match wait(Some((&self.socket, flags)), &self.stop, Some(left)).map_err(Broken::System)? {
-                Waited::Ready => return Ok(()),
-                Waited::Stopped => return Err(Broken::Stopped),
-                Waited::Late if left.is_zero() => return Err(Broken::Silent),
-                Waited::Late => {}
+            match wait(Some((&self.socket, flags)), &self.stop, Some(left))
+                .map_err(ConnectionError::System)?
+            {
+                WaitResult::Ready => return Ok(()),
+                WaitResult::Stopped => return Err(ConnectionError::Stopped),
+                WaitResult::Late if left.is_zero() => return Err(ConnectionError::Silent),
+                WaitResult::Late => {}
             }
         }
     }

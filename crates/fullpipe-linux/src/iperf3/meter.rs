@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use fullpipe_iperf3::arrivals::Counts;
 use fullpipe_iperf3::document::{Amount, Datagrams, Extremes, Heard, StreamInterval, TcpInterval};
-use fullpipe_iperf3::results::Omitted;
+use fullpipe_iperf3::results::OmittedCounts;
 use fullpipe_iperf3::{Params, Protocol, StreamResult};
-use fullpipe_lab::trace::{Received, Row, TcpInfo};
+use fullpipe_lab::trace::{ReceiverSample, Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
 use socket2::Socket;
@@ -111,7 +111,7 @@ impl Meter {
     }
 
     /// Samples a receiving socket; `None` for a sending stream or UDP.
-    pub(crate) fn received(&self, at: Instant, flow: u32) -> io::Result<Option<Received>> {
+    pub(crate) fn received(&self, at: Instant, flow: u32) -> io::Result<Option<ReceiverSample>> {
         if self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
         }
@@ -148,7 +148,7 @@ impl Meter {
             jitter: if self.sends { Duration::ZERO } else { self.stream.arrivals().jitter() },
             errors: last.arrived.lost,
             packets: of(last),
-            omitted: Some(Omitted { errors: base.arrived.lost, packets: of(base) }),
+            omitted: Some(OmittedCounts { errors: base.arrived.lost, packets: of(base) }),
             start: Duration::ZERO,
             end: last.at.saturating_since(base.at),
         }

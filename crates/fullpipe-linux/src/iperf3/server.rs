@@ -100,7 +100,7 @@ pub struct Tag {
 
 /// Event of a server.
 #[derive(Debug)]
-pub enum Said {
+pub enum ServerNotice {
     /// The server is listening for the next test.
     Listening {
         /// Port that it listens on.
@@ -148,7 +148,7 @@ pub enum ServerEvent {
 /// Receiver of a server's events, called by several tests concurrently.
 pub trait Audience: Sync {
     /// Handles an event.
-    fn hear(&self, said: Said);
+    fn hear(&self, said: ServerNotice);
     /// Returns the output of a test so far, for a client that requests it (`--get-server-output`).
     fn printed(&self, of: &Tag) -> Option<ServerOutput>;
     /// Returns the samples of a test's sending sockets as trace lines, for a client that requests them.
@@ -157,14 +157,14 @@ pub trait Audience: Sync {
 
 /// A data connection for a waiting test.
 #[derive(Debug)]
-enum Arrived {
+enum IncomingStream {
     /// TCP connection that sent the cookie of the test.
     Connection(Socket),
     /// Connected UDP socket whose hello was answered.
     Datagrams(Socket),
 }
 
-type Tests = Mutex<Register<SyncSender<Arrived>>>;
+type Tests = Mutex<Register<SyncSender<IncomingStream>>>;
 
 /// Descriptors reserved for the process and its listeners.
 const DESCRIPTORS_ASIDE: usize = 64;
@@ -236,7 +236,7 @@ impl<'a> Server<'a> {
         let mut pending: Pending<Socket> = Pending::new();
         let (mut next, mut number) = (FIRST_STRANGER, 1);
         let mut happened = Vec::new();
-        self.audience.hear(Said::Listening { port, number });
+        self.audience.hear(ServerNotice::Listening { port, number });
         loop {
             alarm.set(&self.clock, pending.next_due())?;
             poll.wait(&mut happened)?;
@@ -255,7 +255,7 @@ impl<'a> Server<'a> {
                             return Ok(());
                         }
                         if self.lock().is_empty() {
-                            self.audience.hear(Said::Listening { port, number });
+                            self.audience.hear(ServerNotice::Listening { port, number });
                         }
                     }
                     stranger => {
@@ -319,7 +319,7 @@ impl<'a> Server<'a> {
                 Some((stranger.connection, SocketAddr::new(peer.ip().to_canonical(), peer.port()), cookie))
             }
             Err(error) => {
-                self.audience.hear(Said::TurnedAway { peer: stranger.peer, why: error.to_string() });
+                self.audience.hear(ServerNotice::TurnedAway { peer: stranger.peer, why: error.to_string() });
                 None
             }
         }
@@ -329,7 +329,7 @@ impl<'a> Server<'a> {
         let tests = self.lock();
         match tests.connection(cookie) {
             // A connection that is no longer wanted is closed.
-            Some(test) => drop(test.try_send(Arrived::Connection(socket))),
+            Some(test) => drop(test.try_send(IncomingStream::Connection(socket))),
             None => deny(&socket),
         }
     }
@@ -353,22 +353,24 @@ impl<'a> Server<'a> {
         if let Err(full) = tests.admit(cookie, peer.ip()) {
             deny(&socket);
             let why = format!("busy: {full}");
-            self.audience.hear(Said::TurnedAway { peer: peer.ip(), why });
+            self.audience.hear(ServerNotice::TurnedAway { peer: peer.ip(), why });
             return false;
         }
         let tag = Tag { number, running: tests.len(), peer };
         drop(tests);
         let session = move || {
             session::run(self, socket, cookie, tag);
-            self.audience.hear(Said::Test(tag, ServerEvent::Left));
+            self.audience.hear(ServerNotice::Test(tag, ServerEvent::Left));
             self.bell.ring();
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
         if let Err(error) = spawned {
             // The socket was dropped with the closure: the client sees the connection close.
             self.lock().leave(cookie);
-            self.audience
-                .hear(Said::TurnedAway { peer: peer.ip(), why: format!("no thread for it: {error}") });
+            self.audience.hear(ServerNotice::TurnedAway {
+                peer: peer.ip(),
+                why: format!("no thread for it: {error}"),
+            });
             return false;
         }
         true
@@ -379,12 +381,12 @@ impl<'a> Server<'a> {
         let expected = |peer| self.lock().hello(peer).is_some();
         self.hello.answer(expected, |peer, socket| {
             if let Some(test) = self.lock().hello(peer) {
-                drop(test.try_send(Arrived::Datagrams(socket)));
+                drop(test.try_send(IncomingStream::Datagrams(socket)));
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Register<SyncSender<Arrived>>> {
+    fn lock(&self) -> MutexGuard<'_, Register<SyncSender<IncomingStream>>> {
         // A panicking test leaves the register consistent: each change is one call.
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -62,7 +62,7 @@ impl Budget {
 
 /// Counters of a stream's thread.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct StreamCounters {
     /// Payload bytes written or read.
     pub(crate) bytes: AtomicU64,
     /// Datagrams sent.
@@ -74,7 +74,7 @@ pub(crate) struct Counted {
 /// A running stream.
 pub(crate) struct Stream {
     socket: Arc<Socket>,
-    counted: Arc<Counted>,
+    counted: Arc<StreamCounters>,
     /// `None` after the thread has been joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -96,10 +96,10 @@ impl Stream {
     /// Starts a thread that runs `work` with `socket` in non-blocking mode.
     pub(super) fn spawn(
         socket: Socket,
-        work: impl FnOnce(&Socket, &Counted) -> io::Result<()> + Send + 'static,
+        work: impl FnOnce(&Socket, &StreamCounters) -> io::Result<()> + Send + 'static,
     ) -> Result<Self, Error> {
         socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-        let (socket, counted) = (Arc::new(socket), Arc::new(Counted::default()));
+        let (socket, counted) = (Arc::new(socket), Arc::new(StreamCounters::default()));
         let (its_socket, its_count) = (Arc::clone(&socket), Arc::clone(&counted));
         let thread = thread::Builder::new().name(format!("stream {}", socket.as_raw_fd()));
         let thread = thread.spawn(move || work(&its_socket, &its_count)).doing("start a thread")?;
@@ -121,7 +121,7 @@ impl Stream {
         self.counted.datagrams.load(Relaxed)
     }
 
-    pub(super) fn counted(&self) -> &Counted {
+    pub(super) fn counted(&self) -> &StreamCounters {
         &self.counted
     }
 
@@ -140,7 +140,7 @@ impl Stream {
 fn send(
     mut socket: &Socket,
     sending: &Sending,
-    counted: &Counted,
+    counted: &StreamCounters,
     clock: Clock,
     stop: &Stop,
 ) -> io::Result<()> {
@@ -182,7 +182,7 @@ fn send(
     }
 }
 
-fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io::Result<()> {
+fn receive(socket: &Socket, block: Bytes, counted: &StreamCounters, stop: &Stop) -> io::Result<()> {
     let most = block.get().max(1) as usize;
     let mut reads = 0u64;
     loop {
@@ -207,7 +207,7 @@ fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io:
 }
 
 /// Counts data that arrived before the end but is still unread; data that arrives later does not count.
-fn receive_the_rest(socket: &Socket, most: usize, counted: &Counted) -> io::Result<()> {
+fn receive_the_rest(socket: &Socket, most: usize, counted: &StreamCounters) -> io::Result<()> {
     let mut left = sys::unread(socket.as_fd())?;
     while left > 0 {
         match sys::discard(socket.as_fd(), most.min(left.try_into().unwrap_or(usize::MAX))) {

@@ -3,7 +3,7 @@
 use fullpipe_iperf3::document::{
     Amount, CpuUtilization, Datagrams, End, EndReceiver, EndSender, EndStream, EndUdp, Extremes, Heard, Sum,
 };
-use fullpipe_iperf3::results::{Cpu, Omitted};
+use fullpipe_iperf3::results::{Cpu, OmittedCounts};
 use fullpipe_iperf3::{Protocol, Results, StreamResult};
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -32,7 +32,7 @@ struct StreamSums {
 
 impl StreamSums {
     fn of(result: &StreamResult, length: Duration) -> Self {
-        let Omitted { errors, packets } = result.omitted.unwrap_or_default();
+        let OmittedCounts { errors, packets } = result.omitted.unwrap_or_default();
         // Versions before 3.7 send no times; this end's duration is used instead.
         let told = result.end.saturating_sub(result.start);
         let length = if told.is_zero() { length } else { told };

@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration};
 use rustix::event::PollFlags;
 use socket2::Socket;
 
-use super::stream::{Counted, LOOK_EVERY, Pace, Sending, Stream, payload};
+use super::stream::{LOOK_EVERY, Pace, Sending, Stream, StreamCounters, payload};
 use super::wait::{ready, stops_within};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -57,7 +57,7 @@ fn send(
     socket: &Socket,
     sending: &Sending,
     wide: bool,
-    counted: &Counted,
+    counted: &StreamCounters,
     clock: Clock,
     stop: &Stop,
 ) -> io::Result<()> {
@@ -98,7 +98,13 @@ fn send(
     }
 }
 
-fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &Stop) -> io::Result<()> {
+fn receive(
+    socket: &Socket,
+    wide: bool,
+    counted: &StreamCounters,
+    clock: Clock,
+    stop: &Stop,
+) -> io::Result<()> {
     // Larger than any datagram, so none is truncated and each counts in full.
     let mut buffer = vec![0; 1 << 16];
     let mut socket_reader: &Socket = socket;

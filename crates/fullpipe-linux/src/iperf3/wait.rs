@@ -12,7 +12,7 @@ use crate::poll::Stop;
 
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitResult {
     /// The socket is ready; a socket error is returned by the next call on it.
     Ready,
     /// The stop signal was set.
@@ -26,16 +26,16 @@ pub(crate) fn wait(
     socket: Option<(&Socket, PollFlags)>,
     stop: &Stop,
     timeout: Option<Duration>,
-) -> io::Result<Waited> {
+) -> io::Result<WaitResult> {
     let timeout = timeout.map(timespec);
     let mut watched = vec![PollFd::new(stop, PollFlags::IN)];
     watched.extend(socket.map(|(socket, what)| PollFd::new(socket, what)));
     match poll(&mut watched, timeout.as_ref()) {
-        Ok(0) => Ok(Waited::Late),
-        Ok(_) if !watched[0].revents().is_empty() => Ok(Waited::Stopped),
-        Ok(_) => Ok(Waited::Ready),
+        Ok(0) => Ok(WaitResult::Late),
+        Ok(_) if !watched[0].revents().is_empty() => Ok(WaitResult::Stopped),
+        Ok(_) => Ok(WaitResult::Ready),
         // After a signal the caller checks the clock again.
-        Err(Errno::INTR) => Ok(Waited::Late),
+        Err(Errno::INTR) => Ok(WaitResult::Late),
         Err(error) => Err(error.into()),
     }
 }
@@ -44,14 +44,14 @@ pub(crate) fn wait(
 pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result<bool> {
     loop {
         match wait(Some((socket, what)), stop, None)? {
-            Waited::Ready => return Ok(true),
-            Waited::Stopped => return Ok(false),
-            Waited::Late => {}
+            WaitResult::Ready => return Ok(true),
+            WaitResult::Stopped => return Ok(false),
+            WaitResult::Late => {}
         }
     }
 }
 
 /// Returns whether the stop signal is set within `timeout`.
 pub(crate) fn stops_within(stop: &Stop, timeout: Duration) -> io::Result<bool> {
-    Ok(wait(None, stop, Some(timeout))? == Waited::Stopped)
+    Ok(wait(None, stop, Some(timeout))? == WaitResult::Stopped)
 }

@@ -51,11 +51,11 @@ pub struct Guard {
 }
 
 /// A running guard.
-pub(super) struct Started {
+pub(super) struct RunningGuard {
     to: UnixStream,
 }
 
-impl Started {
+impl RunningGuard {
     /// Tells the guard that everything is applied.
     pub(super) fn done(&mut self) {
         // If the guard is gone, the next command does its work.
@@ -64,8 +64,8 @@ impl Started {
 }
 
 impl Guard {
-    pub(super) fn start(&self, number: u64) -> Result<Started, Error> {
-        let start = || -> io::Result<Started> {
+    pub(super) fn start(&self, number: u64) -> Result<RunningGuard, Error> {
+        let start = || -> io::Result<RunningGuard> {
             let (mut ours, theirs) = UnixStream::pair()?;
             // The child is not waited for: once this process has ended, PID 1 reaps it.
             let child = Command::new(&self.program)
@@ -83,7 +83,7 @@ impl Guard {
             if ready != [READY] {
                 return Err(io::Error::other("it says something else than that it is ready"));
             }
-            Ok(Started { to: ours })
+            Ok(RunningGuard { to: ours })
         };
         start().doing("start the process that would take the changes back")
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 
-use fullpipe_lab::host::{Device, HostFacts, Route};
+use fullpipe_lab::host::{Device, HostDescription, Route};
 use fullpipe_units::Bytes;
 use rustix::system::uname;
 
@@ -16,12 +16,12 @@ use crate::netlink::Netlink;
 ///
 /// # Errors
 /// Netlink is not available, or there is no route to `peer`.
-pub fn facts(place: &Target, keys: &[&str], peer: Option<IpAddr>) -> Result<HostFacts, Error> {
+pub fn facts(place: &Target, keys: &[&str], peer: Option<IpAddr>) -> Result<HostDescription, Error> {
     let setting = |key: &&str| Some(((*key).to_owned(), place.read(key).ok()?));
-    let mut facts = HostFacts {
+    let mut facts = HostDescription {
         memory: memory(place),
         loadable: modules(place),
-        ..HostFacts::new(keys.iter().filter_map(setting))
+        ..HostDescription::new(keys.iter().filter_map(setting))
     };
     if place.is_imitated() {
         return Ok(facts);

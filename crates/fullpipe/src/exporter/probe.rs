@@ -10,7 +10,7 @@ use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_lab::trace::Row;
 use fullpipe_linux::iperf3::ServerAddress;
-use fullpipe_linux::iperf3::client::{self, Client, Finished, Watch};
+use fullpipe_linux::iperf3::client::{self, Client, TestResult, Watch};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
 
@@ -162,7 +162,7 @@ fn run(place: ServerAddress, scrape: Duration, host: SocketFacts) -> ProbeResult
         over.store(true, Ordering::Release);
         finished
     });
-    if let Ok(Finished { end, interrupted, .. }) = finished {
+    if let Ok(TestResult { end, interrupted, .. }) = finished {
         probed.success = !interrupted;
         if let Some(sum) = &end.sum_sent {
             (probed.sent, probed.sent_in) = (sum.amount.bytes, sum.amount.length().as_secs_f64());

@@ -6,7 +6,7 @@ use fullpipe_iperf3::document::{Document, Event};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Explained, Explanations, Recorder};
+use super::{ExplainResult, Explanations, Recorder};
 use crate::Error;
 
 /// Returns fullpipe's additions to the end of a document, with those of the UDP test if there was one.
@@ -21,10 +21,10 @@ pub fn ending(
 ) -> Result<Value, Error> {
     let main = explained.map(|explained| &explained.main);
     let reverse = explained.and_then(|explained| explained.reverse.as_ref());
-    fn diagnosis(of: Option<&Explained>) -> Option<Box<Diagnosis>> {
+    fn diagnosis(of: Option<&ExplainResult>) -> Option<Box<Diagnosis>> {
         of.and_then(|explained| explained.clone().ok())
     }
-    fn none(of: Option<&Explained>) -> Option<String> {
+    fn none(of: Option<&ExplainResult>) -> Option<String> {
         of.and_then(|explained| explained.clone().err())
     }
     let limit_seconds = recorder.limit_seconds().into_iter();

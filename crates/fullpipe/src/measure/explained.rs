@@ -14,7 +14,7 @@ use fullpipe_analysis::input::{InputError, iperf3, received};
 use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::{DiagnoseError, Diagnosis, HostFacts, HostSettings, Measurement, PathFacts};
 use fullpipe_iperf3::document::Document;
-use fullpipe_lab::trace::{self, Received as Sample, Row};
+use fullpipe_lab::trace::{self, ReceiverSample as Sample, Row};
 use fullpipe_units::{Duration, Instant};
 
 use super::Recorder;
@@ -46,15 +46,15 @@ const BOTH_ENDS: &str = "both ends were observed: the server, which sent, report
 const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// A diagnosis, or the reason why there is none.
-pub type Explained = Result<Box<Diagnosis>, String>;
+pub type ExplainResult = Result<Box<Diagnosis>, String>;
 
 /// Diagnoses of a test.
 #[derive(Debug)]
 pub struct Explanations {
     /// Diagnosis of the main direction.
-    pub main: Explained,
+    pub main: ExplainResult,
     /// Diagnosis of the other direction, in a bidirectional test.
-    pub reverse: Option<Explained>,
+    pub reverse: Option<ExplainResult>,
 }
 
 /// Explains a completed test from its `recorder`.
@@ -77,7 +77,7 @@ pub fn explain(
     Ok(Explanations { main: answer(main)?, reverse })
 }
 
-fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Error> {
+fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<ExplainResult, Error> {
     match diagnosed {
         Ok(diagnosis) => Ok(Ok(Box::new(diagnosis))),
         Err(DiagnoseError::Input(InputError { message, hint })) => {

@@ -7,7 +7,7 @@ mod recorder;
 mod samples;
 
 pub use ending::{ending, numbered_event};
-pub use explained::{Explained, Explanations, TestContext, explain, is_this_host};
+pub use explained::{ExplainResult, Explanations, TestContext, explain, is_this_host};
 pub use probe::{Control, Probe, server};
 pub use recorder::{ROWS, Recorder};
 pub use samples::Samples;

@@ -6,7 +6,7 @@ use fullpipe_analysis::classify::{SocketFacts, of_one_of_several};
 use fullpipe_analysis::live::Live;
 use fullpipe_analysis::{HostSettings, Latency};
 use fullpipe_iperf3::document::{Document, Interval, SocketReading, Start};
-use fullpipe_lab::trace::{Received, Row};
+use fullpipe_lab::trace::{ReceiverSample, Row};
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -24,7 +24,7 @@ pub struct Recorder {
     /// Rows of the sending streams, without the warm-up.
     pub rows: Samples<Row>,
     /// Samples of the receiving streams, without the warm-up.
-    pub received: Samples<Received>,
+    pub received: Samples<ReceiverSample>,
     flows: BTreeMap<i32, Live>,
     host: SocketFacts,
     adds_limits: bool,
@@ -119,7 +119,7 @@ impl Watch for Recorder {
         self.rows.push(socket, row);
     }
 
-    fn received(&mut self, socket: i32, sample: &Received, omitted: bool) {
+    fn received(&mut self, socket: i32, sample: &ReceiverSample, omitted: bool) {
         if !omitted {
             self.received.push(socket, sample);
         }

@@ -6,12 +6,12 @@ use super::Packets;
 use crate::classify::losses::Losses;
 use crate::classify::tally::{self, Tally};
 use crate::classify::window::payload;
-use crate::classify::{Classified, Finding, Limit};
+use crate::classify::{Finding, Limit, LimitPeriod};
 use crate::measurement::packets::{Sample, Side};
 use crate::thresholds::queue;
 
 /// Returns one finding per limit, longest first.
-pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
+pub(super) fn findings(packets: &Packets<'_>, intervals: &[LimitPeriod], losses: &Losses) -> Vec<Finding> {
     let mut tallies: Vec<Tally<'_, Sample>> = Vec::new();
     let samples = packets.samples;
     let at = |when: Instant| samples.partition_point(|sample| sample.at <= when);

@@ -9,12 +9,12 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::scene::replay;
 use super::{Frame, LimitSpan, Provenance, Scene};
 use crate::advice::{Command, Host, Scope};
-use crate::classify::{Classified, Limit};
+use crate::classify::{Limit, LimitPeriod};
 use crate::diagnosis::Diagnosis;
 use crate::explain::RttSource;
 use crate::ladder::{Rung, Source};
 use crate::measurement::{Measurement, Protocol};
-use crate::report::offered::on_each_rung;
+use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
 
@@ -28,7 +28,7 @@ pub fn render_diagnosis(
     diagnosis: &Diagnosis,
     made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
-    let held = |limit: &Classified| LimitSpan {
+    let held = |limit: &LimitPeriod| LimitSpan {
         from_s: limit.from.as_secs_f64(),
         to_s: limit.to.as_secs_f64(),
         limit: limit.limit.name(),

@@ -5,7 +5,7 @@
 use std::sync::{LazyLock, OnceLock};
 
 use crate::tapped::{BothEnds, File};
-use fullpipe_analysis::classify::{Classified, share};
+use fullpipe_analysis::classify::{LimitPeriod, share};
 use fullpipe_analysis::{Limit, Measurement};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
@@ -36,11 +36,11 @@ static RUNS: LazyLock<Vec<(&str, Vec<Run>)>> =
 pub(crate) struct Run {
     pub(crate) label: String,
     scenario: Scenario,
-    simulated: OnceLock<Simulated>,
+    simulated: OnceLock<SimulatedState>,
 }
 
 /// Results of a run.
-struct Simulated {
+struct SimulatedState {
     /// Trace with everything that the simulator knows.
     rows: Vec<Row>,
     /// Captures at the sender and at the receiver.
@@ -63,16 +63,19 @@ impl Run {
         self.simulated().captures.as_ref().expect("a run whose packets are captured")
     }
 
-    fn simulated(&self) -> &Simulated {
+    fn simulated(&self) -> &SimulatedState {
         self.simulated.get_or_init(|| {
             let mut rows = Vec::new();
             if self.scenario.seed != CAPTURED_SEED {
                 sim::run_traced(&self.scenario, &mut rows);
-                return Simulated { rows, captures: None };
+                return SimulatedState { rows, captures: None };
             }
             let mut ends = BothEnds::default();
             sim::run_tapped(&self.scenario, &mut rows, &mut ends);
-            Simulated { rows, captures: Some([ends.sender, ends.receiver].map(|file: File| file.read())) }
+            SimulatedState {
+                rows,
+                captures: Some([ends.sender, ends.receiver].map(|file: File| file.read())),
+            }
         })
     }
 }
@@ -104,7 +107,7 @@ pub(crate) fn captured(situation: &str, picks: impl Fn(&str) -> bool) -> impl It
 }
 
 /// Returns the share of the time of each limit.
-pub(crate) fn shares(intervals: &[Classified]) -> String {
+pub(crate) fn shares(intervals: &[LimitPeriod]) -> String {
     let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
     limits.sort_unstable();
     limits.dedup();

@@ -7,7 +7,7 @@ use socket2::Socket;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::iperf3::control::{Broken, Control};
+use crate::iperf3::control::{ConnectionError, Control};
 use crate::poll::Stop;
 
 /// Timeout for an answer of the server, the same as in iperf3: its server waits for all data
@@ -29,16 +29,20 @@ impl From<Error> for Fault {
     }
 }
 
-impl From<Broken> for Fault {
-    fn from(broken: Broken) -> Self {
+impl From<ConnectionError> for Fault {
+    fn from(broken: ConnectionError) -> Self {
         const STRANGER: &str = "is this the port of an iperf3 server?";
         const LOOK: &str = "see what the server printed";
         let (message, hint) = match broken {
-            Broken::Stopped => return Self::Interrupted,
-            Broken::Closed => ("the server has closed the control connection unexpectedly".into(), LOOK),
-            Broken::Silent => (format!("the server has not answered for {PATIENCE}"), STRANGER),
-            Broken::Nonsense(error) => (error.to_string(), STRANGER),
-            Broken::System(error) => (format!("the control connection has broken off: {error}"), LOOK),
+            ConnectionError::Stopped => return Self::Interrupted,
+            ConnectionError::Closed => {
+                ("the server has closed the control connection unexpectedly".into(), LOOK)
+            }
+            ConnectionError::Silent => (format!("the server has not answered for {PATIENCE}"), STRANGER),
+            ConnectionError::Nonsense(error) => (error.to_string(), STRANGER),
+            ConnectionError::System(error) => {
+                (format!("the control connection has broken off: {error}"), LOOK)
+            }
         };
         Self::Failed(Error::network(message, hint))
     }
@@ -52,7 +56,7 @@ pub(super) struct Dialog {
 
 impl Dialog {
     pub(super) fn new(socket: Socket, clock: Clock, stop: &Stop) -> Result<Self, Fault> {
-        let control = Control::new(socket, clock, stop).map_err(Broken::from)?;
+        let control = Control::new(socket, clock, stop).map_err(ConnectionError::from)?;
         Ok(Self { control, clock })
     }
 

@@ -24,9 +24,9 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use socket2::{Socket, TcpKeepalive};
 
 use super::register::Full;
-use super::{Arrived, Limits, Said, Server, ServerEvent, Tag};
+use super::{IncomingStream, Limits, Server, ServerEvent, ServerNotice, Tag};
 use crate::iperf3::client::{Part, ProcessTime, Watch, known, sample_all, time_between_samples};
-use crate::iperf3::control::{Broken, Control};
+use crate::iperf3::control::{ConnectionError, Control};
 use crate::iperf3::meter::Meter;
 use crate::iperf3::stream::{Budget, Sending};
 use crate::iperf3::{options, sums};
@@ -49,7 +49,7 @@ const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVES: u32 = 4;
 
 /// Reason why a test did not complete.
-enum Failed {
+enum TestFailure {
     /// The server refuses it.
     Refused(Refusal, String),
     /// There is no room for it.
@@ -57,16 +57,16 @@ enum Failed {
     /// The client terminated it.
     Terminated,
     /// The control connection failed.
-    Broken(Broken),
+    Broken(ConnectionError),
 }
 
-impl From<Broken> for Failed {
-    fn from(broken: Broken) -> Self {
+impl From<ConnectionError> for TestFailure {
+    fn from(broken: ConnectionError) -> Self {
         Self::Broken(broken)
     }
 }
 
-impl From<Refusal> for Failed {
+impl From<Refusal> for TestFailure {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal, refusal.to_string())
     }
@@ -74,7 +74,7 @@ impl From<Refusal> for Failed {
 
 /// Runs the test to its end, and reports its events.
 pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
-    let tell = |told: ServerEvent| server.audience.hear(Said::Test(tag, told));
+    let tell = |told: ServerEvent| server.audience.hear(ServerNotice::Test(tag, told));
     let control = match control(server, socket) {
         Ok(control) => control,
         Err(error) => {
@@ -88,17 +88,17 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     let Err(failed) = ended else { return };
     // The client may not receive the refusal; the event is reported in any case.
     let (_, why) = match failed {
-        Failed::Refused(refusal, why) => (control.refuse(refusal), why),
-        Failed::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
-        Failed::Terminated => (Ok(()), "the client has terminated".into()),
-        Failed::Broken(Broken::Stopped) => {
+        TestFailure::Refused(refusal, why) => (control.refuse(refusal), why),
+        TestFailure::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
+        TestFailure::Terminated => (Ok(()), "the client has terminated".into()),
+        TestFailure::Broken(ConnectionError::Stopped) => {
             (control.say(State::ServerTerminate), "the server has terminated".into())
         }
-        Failed::Broken(Broken::Closed) => {
+        TestFailure::Broken(ConnectionError::Closed) => {
             (Ok(()), "the client has unexpectedly closed the connection".into())
         }
-        Failed::Broken(broken @ Broken::Silent) => (Ok(()), broken.to_string()),
-        Failed::Broken(broken) => (control.refuse(Refusal::MESSAGE), broken.to_string()),
+        TestFailure::Broken(broken @ ConnectionError::Silent) => (Ok(()), broken.to_string()),
+        TestFailure::Broken(broken) => (control.refuse(Refusal::MESSAGE), broken.to_string()),
     };
     tell(ServerEvent::Failed(why));
 }
@@ -134,24 +134,25 @@ impl Session<'_, '_> {
     }
 
     fn tell(&self, told: ServerEvent) {
-        self.server.audience.hear(Said::Test(self.tag, told));
+        self.server.audience.hear(ServerNotice::Test(self.tag, told));
     }
 
-    fn converse(&mut self) -> Result<(), Failed> {
+    fn converse(&mut self) -> Result<(), TestFailure> {
         let control = self.control;
         control.say(State::ParamExchange)?;
         let params = Params::from_json(&control.frame(PARAMS_MOST)?)?;
         self.check(&params)?;
         self.tell(ServerEvent::Accepted(Box::new(params.clone())));
         let wanted = streams::of(&params);
-        self.server.lock().reserve(self.cookie, wanted.len()).map_err(Failed::Full)?;
+        self.server.lock().reserve(self.cookie, wanted.len()).map_err(TestFailure::Full)?;
         let sockets = self.connect(&params, wanted.len())?;
         for (socket, &(_, direction)) in sockets.iter().zip(&wanted) {
             self.prepare(socket, direction, &params)?;
         }
         control.say(State::TestStart)?;
         control.say(State::TestRunning)?;
-        let stop = Stop::new().map_err(|error| Failed::Refused(Refusal::CREATE_STREAM, error.message))?;
+        let stop =
+            Stop::new().map_err(|error| TestFailure::Refused(Refusal::CREATE_STREAM, error.message))?;
         let ended = self.flow(&params, sockets, &wanted, &stop);
         // No stream outlives the test, even after an error.
         stop.stop();
@@ -160,25 +161,25 @@ impl Session<'_, '_> {
     }
 
     /// Checks the parameters against the server's limits.
-    fn check(&self, params: &Params) -> Result<(), Failed> {
+    fn check(&self, params: &Params) -> Result<(), TestFailure> {
         let limits = &self.server.settings.limits;
         let asked = params.time + params.omit;
         if let Some(most) = limits.duration.filter(|&most| asked > most) {
             let why = format!("refused: {asked} asked for, and at most {most} allowed");
-            return Err(Failed::Refused(Refusal::MAX_DURATION, why));
+            return Err(TestFailure::Refused(Refusal::MAX_DURATION, why));
         }
         let rate = params.rate.map(|rate| rate.mul_div(params.streams().into(), 1));
         if let (Some(rate), Some(most)) = (rate, limits.rate)
             && rate > most
         {
             let why = format!("refused: {rate} asked for, and at most {most} allowed");
-            return Err(Failed::Refused(Refusal::TOTAL_RATE, why));
+            return Err(TestFailure::Refused(Refusal::TOTAL_RATE, why));
         }
         Ok(())
     }
 
     /// Makes the client open its data connections.
-    fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, Failed> {
+    fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, TestFailure> {
         let until = self.server.clock.now() + CONNECTING;
         // Bounded by the number expected: further connections of the client are closed.
         let (taker, taken) = sync_channel(count);
@@ -198,11 +199,18 @@ impl Session<'_, '_> {
         sockets
     }
 
-    fn take(&self, taken: &Receiver<Arrived>, count: usize, until: Instant) -> Result<Vec<Socket>, Failed> {
+    fn take(
+        &self,
+        taken: &Receiver<IncomingStream>,
+        count: usize,
+        until: Instant,
+    ) -> Result<Vec<Socket>, TestFailure> {
         let mut sockets = Vec::with_capacity(count);
         while sockets.len() < count {
             match taken.recv_timeout(LOOK) {
-                Ok(Arrived::Connection(socket) | Arrived::Datagrams(socket)) => sockets.push(socket),
+                Ok(IncomingStream::Connection(socket) | IncomingStream::Datagrams(socket)) => {
+                    sockets.push(socket)
+                }
                 Err(RecvTimeoutError::Timeout) => self.look(until)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(Refusal::STREAM_ACCEPT.into()),
             }
@@ -211,19 +219,19 @@ impl Session<'_, '_> {
     }
 
     /// Checks that the client is still there while data connections open, and that time remains.
-    fn look(&self, until: Instant) -> Result<(), Failed> {
+    fn look(&self, until: Instant) -> Result<(), TestFailure> {
         match self.control.state_now()? {
             None if self.server.clock.now() < until => Ok(()),
             None => Err(Refusal::STREAM_ACCEPT.into()),
-            Some(State::ClientTerminate) => Err(Failed::Terminated),
+            Some(State::ClientTerminate) => Err(TestFailure::Terminated),
             Some(_) => Err(Refusal::MESSAGE.into()),
         }
     }
 
-    fn prepare(&self, socket: &Socket, direction: Direction, params: &Params) -> Result<(), Failed> {
-        let no = |refusal| move |error: crate::Error| Failed::Refused(refusal, error.message);
+    fn prepare(&self, socket: &Socket, direction: Direction, params: &Params) -> Result<(), TestFailure> {
+        let no = |refusal| move |error: crate::Error| TestFailure::Refused(refusal, error.message);
         options::buffers(socket, params).map_err(no(Refusal::BUFFER_SIZE))?;
-        let address = socket.local_addr().map_err(|error| Failed::Broken(error.into()))?;
+        let address = socket.local_addr().map_err(|error| TestFailure::Broken(error.into()))?;
         options::type_of_service(socket, address.domain(), params).map_err(no(Refusal::TOS))?;
         match (direction, params.protocol) {
             (Direction::Download, Protocol::Tcp) => {
@@ -241,8 +249,8 @@ impl Session<'_, '_> {
         sockets: Vec<Socket>,
         wanted: &[(u32, Direction)],
         stop: &Stop,
-    ) -> Result<(Vec<Meter>, Cpu), Failed> {
-        let failed = |error: crate::Error| Failed::Refused(Refusal::CREATE_STREAM, error.message);
+    ) -> Result<(Vec<Meter>, Cpu), TestFailure> {
+        let failed = |error: crate::Error| TestFailure::Refused(Refusal::CREATE_STREAM, error.message);
         let mut watch = Watcher { server: self.server, tag: self.tag };
         watch.start(&self.started(params, &sockets).map_err(failed)?);
         let clock = self.server.clock;
@@ -295,7 +303,12 @@ impl Session<'_, '_> {
     }
 
     /// Samples and reports until the client ends the test.
-    fn follow(&self, params: &Params, meters: &mut [Meter], watch: &mut Watcher<'_>) -> Result<(), Failed> {
+    fn follow(
+        &self,
+        params: &Params,
+        meters: &mut [Meter],
+        watch: &mut Watcher<'_>,
+    ) -> Result<(), TestFailure> {
         let Server { settings, clock, .. } = self.server;
         let begin = clock.now();
         let deadline = deadline(params, &settings.limits, begin);
@@ -323,18 +336,18 @@ impl Session<'_, '_> {
             }
             if deadline <= now {
                 let why = format!("ended: it has gone on for {GRACE} longer than its time");
-                return Err(Failed::Refused(Refusal::DURATION, why));
+                return Err(TestFailure::Refused(Refusal::DURATION, why));
             }
             let wake = next_sample.min(part.next_report).min(part.end).min(deadline);
             let heard = self.control.state(wake);
-            if matches!(heard, Err(Broken::Silent)) {
+            if matches!(heard, Err(ConnectionError::Silent)) {
                 continue;
             }
             // The last report covers data up to now, whatever ended the test.
             part.report(meters, clock.now(), true, watch);
             return match heard {
                 Ok(State::TestEnd) => Ok(()),
-                Ok(State::ClientTerminate) => Err(Failed::Terminated),
+                Ok(State::ClientTerminate) => Err(TestFailure::Terminated),
                 Ok(_) => Err(Refusal::MESSAGE.into()),
                 Err(broken) => Err(broken.into()),
             };
@@ -342,7 +355,7 @@ impl Session<'_, '_> {
     }
 
     /// Exchanges results.
-    fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), Failed> {
+    fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), TestFailure> {
         let control = self.control;
         let ours = sums::results(&meters, params.protocol, cpu);
         for meter in &meters {
@@ -352,7 +365,7 @@ impl Session<'_, '_> {
             let _ = meter.stream.socket().shutdown(Shutdown::Both);
         }
         control.say(State::ExchangeResults)?;
-        let theirs = Results::from_json(&control.frame(RESULTS_MOST)?).map_err(Broken::from)?;
+        let theirs = Results::from_json(&control.frame(RESULTS_MOST)?).map_err(ConnectionError::from)?;
         theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
         let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
@@ -392,7 +405,7 @@ impl Watch for Watcher<'_> {
 
 impl Watcher<'_> {
     fn tell(&self, told: ServerEvent) {
-        self.server.audience.hear(Said::Test(self.tag, told));
+        self.server.audience.hear(ServerNotice::Test(self.tag, told));
     }
 }
 
@@ -432,7 +445,7 @@ impl Progress {
         Self { limit: limits.rate, over: limits.rate_over, since: begin, spared: Bytes::ZERO, moved: begin }
     }
 
-    fn look(&mut self, now: Instant, moved: Bytes) -> Result<(), Failed> {
+    fn look(&mut self, now: Instant, moved: Bytes) -> Result<(), TestFailure> {
         if moved != self.moved.1 {
             self.moved = (now, moved);
         } else if now.saturating_since(self.moved.0) > NO_DATA {
@@ -446,7 +459,7 @@ impl Progress {
         self.spared = part.saturating_sub(moved_since);
         if rate > limit.mul_div(RATE_SLACK, 100) {
             let why = format!("ended: {rate} over {span}, and at most {limit} allowed");
-            return Err(Failed::Refused(Refusal::TOTAL_RATE, why));
+            return Err(TestFailure::Refused(Refusal::TOTAL_RATE, why));
         }
         Ok(())
     }
@@ -476,7 +489,7 @@ mod tests {
         assert!(progress.look(at(120), Bytes::new(1)).is_ok());
         assert!(progress.look(at(240), Bytes::new(1)).is_ok());
         let gone = progress.look(at(241), Bytes::new(1));
-        assert!(matches!(gone, Err(Failed::Refused(Refusal::NO_DATA, _))));
+        assert!(matches!(gone, Err(TestFailure::Refused(Refusal::NO_DATA, _))));
     }
 
     #[test]
@@ -487,7 +500,7 @@ mod tests {
         assert!(progress.look(at(5), Bytes::new(650_000)).is_ok(), "within the slack");
         assert!(progress.look(at(10), Bytes::new(1_275_000)).is_ok());
         let fast = progress.look(at(15), Bytes::new(1_275_000 + 657_000));
-        assert!(matches!(fast, Err(Failed::Refused(Refusal::TOTAL_RATE, _))));
+        assert!(matches!(fast, Err(TestFailure::Refused(Refusal::TOTAL_RATE, _))));
     }
 
     #[test]
@@ -498,7 +511,7 @@ mod tests {
         assert!(progress.look(at(15), Bytes::new(1_875_000)).is_ok());
         let fast = progress.look(at(20), Bytes::new(1_875_000 + 657_000));
         assert!(
-            matches!(fast, Err(Failed::Refused(Refusal::TOTAL_RATE, _))),
+            matches!(fast, Err(TestFailure::Refused(Refusal::TOTAL_RATE, _))),
             "nothing is left of older ones"
         );
     }

@@ -18,7 +18,7 @@ use crate::remedy::catalogue;
 
 /// The ladder compared with the rate that an application offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Offered {
+pub struct OfferedLoad {
     /// Rate of the payload that the application produces: key `offered_bps`.
     #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub rate: Rate,
@@ -44,7 +44,7 @@ pub struct Remedy {
     pub commands: Vec<Command>,
 }
 
-impl Offered {
+impl OfferedLoad {
     /// Compares `demand` with a ladder. `line` is whether the rate of its last rung is a known link or rate
     /// cap.
     pub fn of(demand: Demand, ladder: &[Rung], line: bool) -> Self {
@@ -162,15 +162,15 @@ mod tests {
         ]
     }
 
-    fn offered(rate: u64) -> Offered {
-        Offered::of(
+    fn offered(rate: u64) -> OfferedLoad {
+        OfferedLoad::of(
             Demand { rate: mbit(rate), memory: Memory::Given(Bytes::new(1_000_000_000)) },
             &ladder(),
             true,
         )
     }
 
-    fn carries(offered: &Offered) -> Vec<Carries> {
+    fn carries(offered: &OfferedLoad) -> Vec<Carries> {
         offered.rungs.iter().map(|backlog| backlog.carries).collect()
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let beyond = offered(2000);
         assert_eq!(beyond.first_that_carries, None);
         assert!(beyond.remedies[2].what.contains("not even the whole of it (965 Mbit/s)"));
-        let unknown = Offered::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
+        let unknown = OfferedLoad::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
         assert_eq!(unknown.rungs[3].carries, Carries::Unknown);
         assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, MemorySource::Example));
         assert!(unknown.remedies[2].what.contains("the link is not known"));

@@ -4,11 +4,11 @@ use fullpipe_units::{Bytes, Duration};
 
 use super::page::{Page, RATE_WIDTH};
 use crate::demand::{Backlog, Carries, MemorySource};
-use crate::offered::Offered;
+use crate::offered_load::OfferedLoad;
 
 impl Page {
     /// Adds the application's queue on each rung, and the remedies for it.
-    pub(super) fn offered(&mut self, offered: Option<&Offered>) {
+    pub(super) fn offered(&mut self, offered: Option<&OfferedLoad>) {
         let Some(offered) = offered else { return };
         self.heading(&format!("Offered {}: what becomes of the application's queue", offered.rate));
         for (carried, becomes) in on_each_rung(offered) {
@@ -24,7 +24,7 @@ impl Page {
 
 /// Returns the rate of each rung and how the queue develops there. The origin of the memory appears only
 /// once.
-pub(super) fn on_each_rung(offered: &Offered) -> Vec<(String, String)> {
+pub(super) fn on_each_rung(offered: &OfferedLoad) -> Vec<(String, String)> {
     let mut whose = whose(offered.memory_source);
     let rung = |backlog: &Backlog| {
         let becomes = becomes(backlog, Bytes::new(offered.memory_bytes), whose);
