@@ -11,7 +11,7 @@
 //! - [`diagnose`] runs the whole chain.
 //! - [`whatif()`] climbs the ladder of a path that is given instead of measured.
 //! - [`ladder::climb_known`] climbs the ladder of one point of an experiment.
-//! - [`offered`] compares a ladder with the rate that an application wants to send.
+//! - [`offered_load`] compares a ladder with the rate that an application wants to send.
 //! - [`live`] classifies one flow while it runs, and [`sockets`] all flows of a host.
 //! - [`tune`] plans the changes to a host for a given path.
 //!

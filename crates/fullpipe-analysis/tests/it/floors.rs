@@ -53,7 +53,7 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
     // Possible changes: their place, cost and undo.
     ("remedy", &["remedy"]),
     // The simulated rate after each remedy.
-    ("ladder", &["advice", "diagnosis", "ladder", "offered", "whatif"]),
+    ("ladder", &["advice", "diagnosis", "ladder", "offered_load", "whatif"]),
     // Tuning plan for a host.
     ("tune", &["tune"]),
     // Text and pages.
@@ -481,7 +481,7 @@ macro_rules! m { () => { $crate::report::Held } }
          4 explain: crate::explain::Facts\n4 report: crate::report::Rung\n\
          5 throughput_models: crate::throughput_models::rate\n6 live: crate::live::Live\n\
          10 json: crate::json::bps\n\
-         15 advice: super::super::super::advice::Host\n16 offered: crate::offered_load::Offered\n\
+         15 advice: super::super::super::advice::Host\n16 offered_load: crate::offered_load::OfferedLoad\n\
          18 report: crate::report::Held\n"
     );
 }
