@@ -1,27 +1,27 @@
-//! Tells whether a buffer is autotuned, is at its limit, or was set.
+//! Infers whether a buffer is autotuned, has reached its limit, or was set by an application.
 //!
-//! An autotuned buffer grows with the data that it has to hold and never shrinks, up to a kernel setting. A
-//! buffer that was set with `SO_SNDBUF` or `SO_RCVBUF` keeps its size for life. A size that never changes may
-//! be either.
+//! An autotuned buffer grows with the amount of data that it holds, up to a kernel setting, and never
+//! shrinks. A buffer that was set with `SO_SNDBUF` or `SO_RCVBUF` keeps its size. A constant size fits both
+//! cases.
 
 use fullpipe_units::Bytes;
 
-/// State of a buffer, inferred from its sizes over time.
+/// State of a socket buffer, inferred from its sizes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BufferState {
     /// The buffer grew and may grow further.
     Growing,
     /// The buffer has reached the setting that limits autotuning.
     AtLimit,
-    /// The size never changed although the setting would let it grow: a program set it.
+    /// The size never changed although the kernel setting would allow growth: an application set it.
     Locked,
-    /// The size did not change in the later half of the time, and the setting is not known.
+    /// The size was constant in the second half of the samples, and the kernel setting is unknown.
     Still,
 }
 
 impl BufferState {
-    /// Returns the state from the sizes in order of time, or `None` without sizes. `limit` is the maximum of
-    /// autotuning, if known.
+    /// Infers the state from the buffer sizes in chronological order; `None` if there are no sizes. `limit`
+    /// is the autotuning maximum, if known.
     pub(super) fn of(sizes: impl Iterator<Item = Bytes> + Clone, limit: Option<Bytes>) -> Option<Self> {
         let (first, last) = (sizes.clone().next()?, sizes.clone().last()?);
         let count = sizes.clone().count();
@@ -34,8 +34,8 @@ impl BufferState {
         })
     }
 
-    /// Returns a sentence as evidence, or as an error the question that stays open. `who` names the buffer,
-    /// `setting` the limit of autotuning, and `set` the socket option that sets its size.
+    /// Returns the evidence as a sentence, or the open question as an error. `who` names the buffer,
+    /// `setting` the kernel setting that limits autotuning, and `set` the socket option that fixes the size.
     pub(super) fn words(self, who: &str, size: Bytes, setting: &str, set: &str) -> Result<String, String> {
         match self {
             Self::Growing => Ok(format!("the {who} grows by itself, to {size} so far")),

@@ -1,4 +1,5 @@
-//! Findings: a limit with the evidence from all of its time, and the questions that stay open.
+//! Findings: each limit with the evidence from the time for which it held, and the questions that remain
+//! open.
 
 use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -9,12 +10,13 @@ use super::tally::{self, Tally};
 use super::window::{Flow, Window, bps, median, over, stretch};
 use super::{Confidence, Finding, JudgedRows, Limit};
 
-/// Rows further apart than this miss what happens between them.
+/// Row spacing above which events between rows go unnoticed.
 const COARSE: Duration = Duration::from_millis(150);
-/// BBR's estimate limits the flow, and not its window, when Cwnd is full in less than this share of the rows.
+/// BBR's rate estimate, not its window, limits the flow when Cwnd is full in less than this share of the
+/// rows.
 const RARELY_FULL: f64 = 0.5;
 
-/// Returns one finding per limit, longest first, from the time since `from`; each is built on demand.
+/// Returns one finding per limit in the time since `from`, longest first. Findings are built on demand.
 pub(super) fn findings(
     flow: &Flow<'_>,
     judged: &JudgedRows<'_>,
@@ -25,7 +27,7 @@ pub(super) fn findings(
     tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
 }
 
-/// Returns limit and confidence of the first finding.
+/// Returns the limit and the confidence of the first finding.
 pub(super) fn longest(
     flow: &Flow<'_>,
     judged: &JudgedRows<'_>,
@@ -49,7 +51,7 @@ fn tallies<'a>(judged: &JudgedRows<'a>, from: Instant) -> Vec<Tally<'a, Row>> {
     tallies
 }
 
-/// Returns the confidence in a limit; with rows too far apart nothing is certain.
+/// Returns the confidence in a limit. If the rows are too far apart, no limit is certain.
 fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
     match tally.confidence() {
         Confidence::Certain if coarse(flow).is_some() => Confidence::High,
@@ -57,7 +59,7 @@ fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
     }
 }
 
-/// Returns remarks on the rows for the reader of a report.
+/// Returns notes about the rows for the report.
 pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if flow.rows.len() < 2 {
@@ -73,14 +75,14 @@ pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     notes
 }
 
-/// Returns the usual distance between rows, if it is too long.
+/// Returns the median row spacing if it is too large.
 fn coarse(flow: &Flow<'_>) -> Option<Duration> {
     let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at).as_secs_f64());
     let usual = Duration::from_secs_f64(median(apart.collect()));
     (usual > COARSE).then_some(usual)
 }
 
-/// Time of one limit.
+/// Time during which one limit held.
 struct Time<'a> {
     tally: Tally<'a, Row>,
 }
@@ -119,7 +121,7 @@ impl Time<'_> {
         self.median(stretch).is_some_and(|stretch| stretch >= crate::thresholds::queue::STANDS)
     }
 
-    /// Returns the evidence, and the questions that stay open.
+    /// Returns the evidence and the open questions.
     fn evidence(&self, flow: &Flow<'_>) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
         match self.tally.limit {
@@ -145,8 +147,8 @@ impl Time<'_> {
         (evidence, open)
     }
 
-    /// Returns BBR's estimates of the path, where the kernel reports them: its pacing rate follows from
-    /// these.
+    /// Describes BBR's path estimates, which determine its pacing rate; `None` if the kernel does not report
+    /// them.
     fn model(&self) -> Option<String> {
         let median = |of: fn(&BbrInfo) -> Option<f64>| self.median(|row| of(&row.sender.bbr?));
         let bandwidth = rate(Some(median(|bbr| bps(Some(bbr.bw)))?));
@@ -211,8 +213,8 @@ impl Time<'_> {
         );
     }
 
-    /// Returns a sentence that compares the delivered rate with what the largest window allows if it is read
-    /// at once: a small buffer delivers about that, and a slow reader far less.
+    /// Compares the delivered rate with one full receive window per round trip. The two are similar if the
+    /// buffer is small; the delivered rate is far lower if the reader is slow.
     fn window_a_round_trip(&self, flow: &Flow<'_>) -> Option<String> {
         let most = Bytes::new(flow.largest_window(flow.rows.len().checked_sub(1)?) as u64);
         let least = self.tally.rows.iter().map(|row| row.sender.rwnd).min()?;

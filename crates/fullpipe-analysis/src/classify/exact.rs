@@ -1,4 +1,4 @@
-//! Exact limits, from values that only a simulation records.
+//! Exact limits, from columns that only a simulation records.
 //!
 //! | what stopped the sender most, within a round trip on either side | further condition | limit |
 //! |---|---|---|
@@ -15,12 +15,12 @@
 //! | the same | else | `cwnd` |
 //!
 //! The first column is a fact, because the simulator records what stopped the sender at each change. It is
-//! counted over round trips, because within one the stops alternate. The path limits a congestion control
-//! that measures the path, and one that fills it until it overflows, wherever the path was busy: a larger
-//! window would have delivered nothing more. Where the path was not busy, the congestion control held back,
-//! unless drops at a fixed rate made it do so. BBR is a special case at a window or send buffer: it measures
-//! the rate that these allow and paces at it, so most of its time is attributed to the pacer. Since the pacer
-//! follows them, a fifth of the time at the window or buffer makes that the limit.
+//! summed over round trips, because the stops alternate within a single one. Where the path was busy, it
+//! limits the congestion control, whether that measures the path or fills it until it overflows: a larger
+//! window would have delivered nothing more. Where the path was not busy, the congestion control itself is
+//! the limit, unless a policer's drops slowed it down. BBR is a special case where a receive window or send
+//! buffer limits: it measures the resulting rate and paces at it, so the record attributes most of its time
+//! to the pacer. A window or buffer that stopped BBR for a fifth of the time is therefore the limit.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::SendLimit;
@@ -31,19 +31,20 @@ use super::spans::{self, Verdict, around};
 use super::{Basis, Confidence, Limit, LimitPeriod};
 use crate::thresholds::{pacing, time};
 
-/// Round trips on either side over which the stops of the sender are counted.
+/// Round trips on either side over which the sender's stops are counted.
 const STOPS: u64 = 1;
-/// Round trips on either side over which the path's busy time is measured: BBR lets the path idle in one
-/// round trip of eight.
+/// Round trips on either side over which the busy time of the path is measured: BBR leaves the path idle in
+/// one round trip of eight.
 const WORK: u64 = 2;
-/// Round trips on either side over which BBR's stops at a window or buffer are counted: its cycle.
+/// Round trips on either side over which BBR's stops at a window or buffer are counted: both sides together
+/// are one gain cycle.
 const CYCLE: u64 = 4;
-/// The path is busy when it works for this share of the time. BBR keeps a link busy for as long while it
-/// drains, and while it makes up for a few percent of loss.
+/// The path is busy when the link transmits for at least this share of the time. BBR keeps a link about this
+/// busy while it drains its queue, and while it makes up for a few percent of loss.
 const BUSY: f64 = 0.8;
 
-/// Returns the limits of the flow of `rows`, which belong to one flow and are in order of time; `None` where
-/// the rows lack path or truth.
+/// Returns the limits over time of the flow in `rows`, which must belong to one flow and be in chronological
+/// order; `None` if the rows lack path or truth.
 pub fn exact(rows: &[Row]) -> Option<Vec<LimitPeriod>> {
     let rows = spans::lifetime(rows);
     let policed = policed_last(rows);
@@ -53,7 +54,7 @@ pub fn exact(rows: &[Row]) -> Option<Vec<LimitPeriod>> {
     Some(spans::merged(rows, &verdicts, Basis::Exact))
 }
 
-/// Returns the limit between row `at` and the row before.
+/// Returns the limit between row `at` and the previous row.
 fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let near = &rows[around(rows, at, STOPS, 1)];
     let stops = Stops::of(near)?;
@@ -70,7 +71,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let capped = sender
         .max_pacing_rate
         .is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(pacing::AT_MOST, 100)));
-    // BBR has no slow-start threshold, so being below one means nothing.
+    // BBR has no slow-start threshold, so a window below the threshold means nothing.
     let (control, starting) = match (by_rate, truth.status.phase) {
         (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),
         (true, _) => (slow_start + window + if capped { 0.0 } else { pacing }, 0.0),
@@ -107,14 +108,14 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
 struct Stops([f64; SendLimit::ALL.len()]);
 
 impl Stops {
-    /// Returns the stops between the first and the last of `rows`.
+    /// Returns the time of each stop between the first and the last of `rows`.
     fn of(rows: &[Row]) -> Option<Self> {
         let (first, last) = (rows.first()?.truth.as_ref()?, rows.last()?.truth.as_ref()?);
         let spent = |i: usize| last.limit_times[i].saturating_sub(first.limit_times[i]).as_secs_f64();
         Some(Self(std::array::from_fn(spent)))
     }
 
-    /// Returns the window or buffer that the pacer follows, if any.
+    /// Returns the receive window or send buffer that determines BBR's pacing rate, if any.
     fn followed(&self) -> Option<SendLimit> {
         let all: f64 = self.0.iter().sum();
         let most = |a: SendLimit, b| if self.0[a as usize] >= self.0[b as usize] { a } else { b };
@@ -123,13 +124,13 @@ impl Stops {
     }
 }
 
-/// Returns whether the buffer limits the window, or a reader that always leaves data unread.
+/// Returns the limit behind a full receive window: the buffer, or a reader that always leaves data unread.
 fn window_limit(near: &[Row]) -> Limit {
     let behind = near.iter().all(|row| row.receiver.is_some_and(|receiver| !receiver.unread.is_zero()));
     if behind { Limit::ReceiverApp } else { Limit::Rwnd }
 }
 
-/// Returns the limit behind the congestion control.
+/// Returns the limit behind the congestion control: the link, a policer or shaper, or Cwnd itself.
 fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let wide = &rows[around(rows, at, WORK, 1)];
     let (first, last) = (wide.first()?, wide.last()?);
@@ -145,7 +146,7 @@ fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     })
 }
 
-/// Returns for each row whether a policer made the latest drops up to it.
+/// Returns for each row whether a policer caused most of the latest drops.
 fn policed_last(rows: &[Row]) -> Vec<bool> {
     let (mut before, mut policed) = ((0, 0), false);
     let step = |row: &Row| {

@@ -12,18 +12,18 @@ pub enum Limit {
     App,
     /// The receiving application reads too slowly.
     ReceiverApp,
-    /// The receiver's window.
+    /// The receive window.
     Rwnd,
-    /// The send buffer, full of data that is not acknowledged yet.
+    /// The send buffer, which is full of unacknowledged data.
     Sndbuf,
     /// The congestion window, outside slow start.
     Cwnd,
-    /// The congestion window while it still doubles each round trip.
+    /// The congestion window in slow start, while it doubles each round trip.
     SlowStart,
-    /// The sender's pacing.
+    /// The sender's pacing rate.
     Pacing,
     /// A rate cap on one flow or host below the link's rate: a policer, a shaper, or the host's own ceiling
-    /// (processor, virtual switch). A log cannot tell these apart.
+    /// (processor, virtual switch). A log cannot distinguish these.
     Policer,
     /// The link itself.
     Link,
@@ -43,7 +43,7 @@ impl Limit {
         Self::Link,
     ];
 
-    /// Returns the name in reports and JSON.
+    /// Returns the name used in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::App => "app",
@@ -69,17 +69,17 @@ impl std::fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// The finding fits, but another one fits as well.
+    /// The finding fits, but so does another one.
     #[default]
     Low,
-    /// The finding is the best explanation, with a known gap.
+    /// The finding is the best explanation, but the evidence has a known gap.
     High,
     /// The finding follows from the numbers alone.
     Certain,
 }
 
 impl Confidence {
-    /// Returns the wording in text reports.
+    /// Returns the wording used in text reports.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -95,24 +95,24 @@ impl Confidence {
 pub struct Finding {
     /// The limit.
     pub limit: Limit,
-    /// Clause for people: `loss holds cwnd down`.
+    /// Short description of the limit for people: `loss holds cwnd down`.
     #[serde(default)]
     pub what: String,
-    /// Share of the test's time that this limit held, 0 to 1. Alternative findings cover the same time.
+    /// Share of the test for which this limit held, 0 to 1. Alternative findings cover the same time.
     #[serde(default)]
     pub share: f64,
     /// Confidence in the limit.
     #[serde(default)]
     pub confidence: Confidence,
-    /// Rate that this limit allows, where it can be determined: key `ceiling_bps`.
+    /// Rate that this limit allows, if it can be determined: key `ceiling_bps`.
     #[serde(rename = "ceiling_bps", default, with = "crate::json::OptionalBps")]
     pub ceiling: Option<Rate>,
     /// Evidence for the limit, one sentence each.
     #[serde(default)]
     pub evidence: Vec<String>,
-    /// Questions that the input leaves open, each with the reason.
+    /// Questions that the input leaves open, each with a reason.
     #[serde(default)]
     pub could_not_tell: Vec<String>,
-    /// Measurement that would settle the question.
+    /// Measurement that would answer the open questions.
     pub next_test: Option<String>,
 }

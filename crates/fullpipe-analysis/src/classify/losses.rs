@@ -1,8 +1,8 @@
-//! Episodes of loss, and whether a fixed rate causes them.
+//! Loss episodes, and whether a fixed rate causes them.
 //!
-//! A policer drops the data above a rate and leaves the RTT alone, and so does a short queue: the window of a
-//! loss-based sender is high at each loss. Random loss takes each packet with the same probability, at any
-//! window. The windows at loss are therefore ranked among those of all data:
+//! A policer drops the data above its rate and leaves the RTT unchanged, as does a short queue: a loss-based
+//! sender then has a large window at each loss. Random loss hits packets with equal probability at any
+//! window. The windows at loss are therefore ranked among the windows of all data:
 //!
 //! ```text
 //!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
@@ -17,34 +17,34 @@ use super::spans::round_trip;
 use super::window::{Flow, spread};
 use crate::stats::LossEstimate;
 
-/// Minimum number of losses whose ranks are meaningful.
+/// Minimum number of losses for a meaningful mean rank.
 const FEWEST: usize = 3;
-/// Randomness may pass for a fixed rate with this probability.
+/// Probability at which random loss is mistaken for a fixed rate.
 const MISTAKE: f64 = 0.001;
-/// Standard deviation of a rank that is evenly spread over 0 to 1.
+/// Standard deviation of a rank that is uniformly distributed over 0 to 1.
 /// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
 /// Standard deviations that the mean of many ranks exceeds with probability `MISTAKE`.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
-/// Number of losses up to which the tail of their mean rank is the corner of a cube; above, it is nearly
-/// normal.
+/// Largest number of losses for which the tail of the mean rank is computed exactly, as the corner of a cube;
+/// above it, the normal distribution applies.
 const FEW: usize = 6;
-/// A fixed rate causes mean ranks above this value, for any number of losses, because two causes may mix.
+/// Mean rank above which a fixed rate causes the losses, whatever their number, because two causes may mix.
 const HIGH: f64 = 0.65;
-/// Windows at loss have a standard deviation below this part of their mean where a fixed rate causes the
-/// losses.
+/// A fixed rate causes the losses when the standard deviation of the windows at loss is below this share of
+/// their mean.
 const ALIKE: f64 = 0.3;
-/// Maximum number of rows that are read of a round trip.
+/// Maximum number of rows read per round trip.
 const MOST_ROWS: usize = 64;
 
-/// Episodes of loss of a flow.
+/// Loss episodes of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Losses {
-    /// Number of episodes; retransmissions within two round trips belong to one.
+    /// Number of episodes; retransmissions within two round trips belong to the same episode.
     pub(super) episodes: usize,
-    /// Standard deviation of the windows at loss, over their mean.
+    /// Standard deviation of the windows at loss, divided by their mean.
     pub(super) spread: f64,
     /// Mean rank of the windows at loss among those of all data, 0 to 1.
     pub(super) rank: f64,
@@ -74,29 +74,29 @@ impl Losses {
         Self { episodes: heights.len() + 1, spread: spread(&heights), rank }
     }
 
-    /// Returns the losses of rows in two parts, the earlier of which may be thinned.
+    /// Returns the losses of `past` and `rows` together; `past` may lack some of its rows.
     pub(super) fn after(past: &[Row], rows: &[Row]) -> Self {
         let (first, last) = (past.first(), rows.last());
         match first.zip(last).map(|(first, last)| first.sender.retransmits == last.sender.retransmits) {
-            // Most flows lose nothing for a long time, and need no copy.
+            // Most flows lose nothing for a long time, so their rows need not be copied.
             Some(true) => Self::default(),
             Some(false) => Self::of(&[past, rows].concat()),
             None => Self::of(rows),
         }
     }
 
-    /// Returns whether the losses come at a fixed rate.
+    /// Returns whether a fixed rate causes the losses.
     pub(super) fn at_fixed_rate(&self) -> bool {
         let count = self.episodes.saturating_sub(1);
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
     }
 }
 
-/// Returns the mean of `count` even ranks that randomness exceeds in one of a thousand flows.
+/// Returns the mean of `count` uniform ranks that randomness exceeds with probability `MISTAKE`.
 fn beyond_chance(count: usize) -> f64 {
     let n = count as f64;
     if count <= FEW {
-        // Their sum exceeds n - x with probability x^n / n!, for x up to 1.
+        // The sum of n uniform ranks exceeds n - x with probability x^n / n!, for x up to 1.
         let factorial: f64 = (1..=count).map(|i| i as f64).product();
         1.0 - (factorial * MISTAKE).powf(1.0 / n) / n
     } else {
@@ -104,7 +104,7 @@ fn beyond_chance(count: usize) -> f64 {
     }
 }
 
-/// Returns the losses that are the path's own; `limit` is the limit that holds the flow most of the time.
+/// Returns the losses that the path itself causes; `limit` is the limit that holds the flow most of the time.
 pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
         return LossEstimate::new(0, 0);
@@ -113,8 +113,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let again = last.retransmits.saturating_sub(first.retransmits);
     let delivered = last.delivered.saturating_sub(first.delivered).get();
     let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
-    // A loss-based sender overflows the queue that it fills; a policer drops what either kind of sender sends
-    // in excess.
+    // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
+    // sender.
     let own = flow.losses().at_fixed_rate()
         || limit == Some(Limit::Policer)
         || limit == Some(Limit::Link) && !flow.by_rate;
@@ -122,8 +122,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     LossEstimate::new(if own { 0 } else { events }, segments)
 }
 
-/// Returns the largest window just before a loss that showed in `row`, in bytes: by then the window may have
-/// been reduced already.
+/// Returns the largest window, in bytes, just before a loss that first appears in `row`: the window in `row`
+/// may be reduced already.
 fn height(before: &[Row], row: &Row) -> f64 {
     let reach = row.at.saturating_sub(round_trip(row) * 2);
     let near = before.iter().rev().take(MOST_ROWS).take_while(|row| row.at >= reach);
@@ -131,7 +131,7 @@ fn height(before: &[Row], row: &Row) -> f64 {
     near.map(|row| row.sender.cwnd.get() as f64).fold(newest, f64::max)
 }
 
-/// Returns the mean share of data that was sent with smaller windows than those in `heights`.
+/// Returns the mean share of the data that was sent with windows smaller than those in `heights`.
 fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
     if heights.is_empty() {
         return 0.0;
@@ -142,7 +142,7 @@ fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
     };
     let mut data: Vec<(f64, f64)> = rows.windows(2).map(sent).collect();
     data.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Bytes sent with windows up to each one.
+    // Bytes sent with windows up to each size.
     let sums: Vec<f64> = data
         .iter()
         .scan(0.0, |sum, (_, bytes)| {

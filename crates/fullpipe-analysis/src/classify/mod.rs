@@ -5,15 +5,15 @@
 //!                                                     path, truth ──► exact ──► intervals
 //! ```
 //!
-//! [`classify`] reads what a kernel reports of its sockets (`TCP_INFO`, `SO_MEMINFO`, the receiver's
-//! `Recv-Q`) and the known facts about the hosts. [`exact`] reads what only a simulation records: what
-//! stopped each transmission, and how busy the path was. Both return intervals of the same [`Limit`]s, so
-//! that [`agreement`] can compare them.
+//! [`classify`] reads the socket state that a kernel reports (`TCP_INFO`, `SO_MEMINFO`, the receiver's
+//! `Recv-Q`) together with the known facts about the hosts. [`exact`] reads values that only a simulation
+//! records: the reason why each transmission stopped, and how busy the path was. Both return intervals of the
+//! same [`Limit`]s, so that [`agreement`] can compare them.
 //!
 //! A limit applies to a span of round trips, never to an instant: within one round trip an ACK-clocked sender
-//! waits by turns for its window, its application and its pacer. The kernel's own counters of such instants
-//! mislead (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer limits all the time), so no rule
-//! reads them. The rules need at least ten rows a second.
+//! waits by turns for its window, its application and its pacer. The kernel counters of such instants are
+//! misleading (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer limits all the time), so no
+//! rule reads them. The rules need at least ten rows per second.
 //!
 //! | file | concept |
 //! |---|---|
@@ -62,9 +62,9 @@ use window::Flow;
 /// Facts about the hosts that the rows do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketFacts {
-    /// Rate of the link in bits of IP packets per second.
+    /// Link rate, in bits of IP packets per second.
     pub link: Option<Rate>,
-    /// Congestion control of the sender, where the rows do not name it.
+    /// The sender's congestion control, if the rows do not name it.
     pub cc: Option<Algorithm>,
     /// Largest autotuned send buffer of the sender: `tcp_wmem[2]`.
     pub wmem: Option<Bytes>,
@@ -76,13 +76,13 @@ pub struct SocketFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// From the simulated sender's own record and the state of the path.
+    /// The simulated sender's own record and the state of the path.
     Exact,
-    /// From the state that sockets report.
+    /// The socket state that the kernel reports.
     Inferred,
 }
 
-/// One limit over a span of time.
+/// Span of time during which one limit held.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitPeriod {
     /// Start of the span: key `from_s`.
@@ -109,24 +109,24 @@ impl LimitPeriod {
 /// Limits of one flow over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classification {
-    /// Intervals in order of time, without gaps; neighbours differ in limit or confidence.
+    /// Intervals in chronological order, without gaps; neighbours differ in limit or confidence.
     pub intervals: Vec<LimitPeriod>,
-    /// One finding per limit, the longest first, with evidence from all of its time.
+    /// One finding per limit, longest first, with the evidence from the time for which it held.
     pub findings: Vec<Finding>,
-    /// Whether the sender paces at a rate that it measures, as BBR does. It is inferred where the congestion
-    /// control is not named.
+    /// Whether the sender paces at a rate that it measures, as BBR does. This is inferred if the rows do not
+    /// name the congestion control.
     pub is_rate_based: bool,
-    /// Losses attributed to the path: losses of a queue that the flow fills itself, or of a policer, are
-    /// excluded. Counts episodes for a loss-based sender, and segments for a rate-based one.
+    /// Losses attributed to the path. Losses in a queue that the flow itself fills, or at a policer, are
+    /// excluded. The unit is a loss episode for a loss-based sender and a segment for a rate-based one.
     pub loss: LossEstimate,
-    /// Remarks on the rows for the reader of a report.
+    /// Notes about the rows for the report.
     pub notes: Vec<String>,
 }
 
-/// Names the limits of the flow of `rows`, which belong to one flow and are in order of time. Rows before the
-/// first data, and rows of the idle time after the last data, are left out.
+/// Classifies the limits of the flow in `rows`, which must belong to one flow and be in chronological order.
+/// Rows before the first data and after the last data are ignored.
 ///
-/// Reads only what [`Row::observed`] keeps of a row.
+/// Only the columns that [`Row::observed`] keeps are read.
 pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
     classify_since(rows, host, &Past::default(), Instant::ZERO)
 }
@@ -136,14 +136,14 @@ pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
 pub(crate) struct Past {
     /// Largest receive window so far.
     largest_window: Bytes,
-    /// Whether data was delivered before: the rows that follow are not the first start.
+    /// Whether data had already been delivered; the rows that follow are then not the start of the flow.
     started: bool,
-    /// Some of the dropped rows, for losses: on a long path losses are many seconds apart.
+    /// A subset of the dropped rows, to classify losses: on a long path losses are many seconds apart.
     rows: Vec<Row>,
 }
 
 impl Past {
-    /// One of this many dropped rows is kept, as are the rows before and after a loss.
+    /// One in this many dropped rows is kept, in addition to the rows before and after each loss.
     const KEPT: usize = 4;
     /// Maximum number of rows kept.
     pub(crate) const ROWS: usize = 256;
@@ -175,15 +175,15 @@ pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from
     Classification { intervals, findings, is_rate_based, loss, notes }
 }
 
-/// Like [`classify_since`], but builds only the first finding; with 1000 flows per second the rest dominates
-/// the cost.
+/// Like [`classify_since`], but builds only the first finding; with 1000 flows per second the other findings
+/// would dominate the cost.
 pub(crate) fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
     evidence::findings(&flow, &JudgedRows::since(&flow, from), from).next()
 }
 
-/// Like [`longest_since`], but returns only limit and confidence; building the evidence is most of the cost
-/// of a finding.
+/// Like [`longest_since`], but returns only the limit and the confidence; building the evidence is most of
+/// the cost of a finding.
 pub(crate) fn limit_since(
     rows: &[Row],
     host: &SocketFacts,
@@ -208,15 +208,15 @@ pub(crate) fn intervals_between(
     spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
 }
 
-/// Rows with the verdicts for the times between them.
+/// Rows with a verdict for each time between two of them.
 struct JudgedRows<'a> {
     rows: &'a [Row],
     verdicts: Vec<spans::Verdict>,
 }
 
 impl<'a> JudgedRows<'a> {
-    /// Judges the rows between `from` and `to`, and 16 more on either side: the surroundings of a verdict
-    /// decide whether it is noise.
+    /// Judges the rows between `from` and `to`, and 16 rows on either side, because the neighbours of a
+    /// verdict decide whether it is noise.
     fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
         const MORE: usize = 16;
         let begin = up_to(flow.rows, from).saturating_sub(MORE);
@@ -225,8 +225,8 @@ impl<'a> JudgedRows<'a> {
         Self { rows, verdicts: rules::verdicts(flow, begin..end) }
     }
 
-    /// Judges the rows after `from`, and more rows only if their limits differ. The last limit of a flow is
-    /// never noise, and usually one limit holds for all of that time.
+    /// Judges the rows after `from`; earlier rows are judged only if the limits differ. The last limit of a
+    /// flow is never noise, and usually one limit holds for the whole time.
     fn since(flow: &Flow<'a>, from: Instant) -> Self {
         let begin = up_to(flow.rows, from).saturating_sub(1);
         match rules::of_one_limit(flow, begin..flow.rows.len()) {
@@ -236,18 +236,18 @@ impl<'a> JudgedRows<'a> {
     }
 }
 
-/// Returns the number of rows up to `to`, searching from the end. Most callers need the last few of many
-/// rows, and a binary search would touch rows that have left the processor's caches.
+/// Returns the number of rows up to `to`, searching from the end. Most callers need only the last few rows,
+/// and a binary search would touch rows that are no longer in the processor cache.
 fn up_to(rows: &[Row], to: Instant) -> usize {
     rows.len() - rows.iter().rev().take_while(|row| row.at > to).count()
 }
 
-/// Returns the share of the time covered by both in which they name the same limit, 0 to 1; `None` if they
+/// Returns the share of their common time for which `a` and `b` name the same limit, 0 to 1; `None` if they
 /// have no time in common.
 pub fn agreement(a: &[LimitPeriod], b: &[LimitPeriod]) -> Option<f64> {
     let (mut common, mut same) = (Duration::ZERO, Duration::ZERO);
     for x in a {
-        // Both are in order of time.
+        // Both are in chronological order.
         let begin = b.partition_point(|y| y.to <= x.from);
         for y in b[begin..].iter().take_while(|y| y.from < x.to) {
             let span = x.to.min(y.to).saturating_since(x.from.max(y.from));
@@ -260,7 +260,7 @@ pub fn agreement(a: &[LimitPeriod], b: &[LimitPeriod]) -> Option<f64> {
     (!common.is_zero()).then(|| same.as_secs_f64() / common.as_secs_f64())
 }
 
-/// Returns the share of the time of `intervals` that `limit` held, 0 to 1.
+/// Returns the share of the total time of `intervals` for which `limit` held, 0 to 1.
 pub fn share(intervals: &[LimitPeriod], limit: Limit) -> f64 {
     let time = |of: &mut dyn Iterator<Item = &LimitPeriod>| {
         of.fold(Duration::ZERO, |sum, interval| sum + interval.length()).as_secs_f64()

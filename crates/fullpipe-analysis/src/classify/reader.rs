@@ -1,5 +1,4 @@
-//! Tells whether a receive window is full because of its buffer or because of an application that reads too
-//! slowly.
+//! Decides whether a full receive window is due to a small buffer or to an application that reads too slowly.
 //!
 //! ```text
 //!   reads at once   window ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔   acknowledged data has been read: one window per round trip
@@ -8,17 +7,17 @@
 //!   then pauses                                       (RFC 9293 section 3.8.6.2.2)
 //! ```
 //!
-//! Where the receiver's `Recv-Q` is known, it decides. Elsewhere the window decides: data that is
-//! acknowledged without the window reopening is unread. The third pattern is that of an application that
-//! writes to a slow disk or pipe. Its window is the whole buffer for most of the time, because the data that
-//! fills the buffer is on its way meanwhile, so no median shows it. Two measures over many round trips do
-//! show it: how much of the buffer was not offered, and a rate far below one window per round trip, the rate
-//! that a buffer allows.
+//! If the receiver's `Recv-Q` is known, it decides. Otherwise the window decides: data that is acknowledged
+//! without reopening the window is unread. The third pattern is that of an application that writes to a slow
+//! disk or pipe. Its advertised window equals the whole buffer most of the time, because the data that will
+//! fill the buffer is still in flight, so no median shows the slow reader. Two measures over many round trips
+//! do show it: the share of the buffer that was not advertised, and a rate far below one window per round
+//! trip, the rate that the buffer allows.
 //!
-//! A receiver whose reader pauses also acknowledges late (its window does not advance, so Linux waits up to
-//! 40 ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two closings the
-//! sender therefore waits for ACKs and for Cwnd, although in the long run a faster sender would only make the
-//! window close sooner.
+//! When its reader pauses, a receiver also delays ACKs (its window does not advance, so Linux waits up to 40
+//! ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two window closings
+//! the sender therefore waits for ACKs and for Cwnd, although in the long run a faster sender would only make
+//! the window close sooner.
 
 use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
@@ -26,24 +25,24 @@ use super::window::{Flow, Window};
 use super::{Confidence, Limit};
 use crate::thresholds::reader;
 
-/// A reader is behind when the usual window is below this share of the largest window.
+/// A reader has fallen behind if the median window is below this share of the largest window.
 const SMALLER: f64 = 0.8;
-/// A reader that reads by the bufferful leaves on average at least this share of the largest window closed.
-/// The share is a tenth and not a quarter, because the receiver reports an opening at once, but a closing
-/// only with a delayed ACK.
+/// A reader that reads one buffer at a time leaves at least this share of the largest window closed on
+/// average. The share is a tenth, not a quarter, because the receiver reports an opening window immediately
+/// and a closing one only with a delayed ACK.
 /// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep up, and 14 % for one of
 /// them on a busy host.
 const CLOSED: f64 = 0.1;
-/// A reader costs more than the buffer when a smallest round trip carries less than this share of the largest
-/// window. A buffer that is too small passes nearly all of it. An autotuned buffer is twice the data that its
-/// reader takes in a round trip, so a reader that limits stays below half.
-/// Source: a small buffer was measured to pass 0.8 to 0.98; the half follows from autotuning to twice the
-/// data.
+/// The reader, not the buffer, is the limit if less than this share of the largest window is delivered per
+/// minimum RTT. A buffer that is too small delivers nearly a full window. Autotuning makes a buffer twice as
+/// large as the data that the reader takes per round trip, so a limiting reader stays below half.
+/// Source: a small buffer delivered 0.8 to 0.98, measured; one half follows from the autotuning rule.
 const CARRIED: f64 = 0.5;
-/// A window ends each cycle, and is not full by accident, when it is full in this share of the rows.
+/// The window is full regularly, not by accident, if it is full in at least this share of the rows.
 const BY_TURNS: f64 = 0.05;
 
-/// Returns the limit behind a receive window that is full `near` row `at`: the buffer or the reader.
+/// Returns whether the buffer or the reader is behind a receive window that is full in the rows `near`,
+/// around row `at`.
 pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
@@ -59,32 +58,31 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     }
 }
 
-/// Returns the limit behind the congestion control around row `at`, where the receive window is not full. It
-/// is the path, except for a reader that has left much of the window unread for a long time, and by turns all
-/// of it.
+/// Returns the limit behind the congestion control around row `at`, if the receive window is not full. It is
+/// the path, unless the reader has left much of the window unread for a long time and all of it from time to
+/// time.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
-    // Evaluated last, because it reads many rows.
+    // Evaluated last because it reads many rows.
     let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
     match by_path(flow, at) {
         line @ (Limit::Link, Certain) => line,
         _ if costs_more_than_the_buffer(flow, at, reader::BEHIND) && by_turns() => (Limit::ReceiverApp, Low),
-        // Late ACKs during a closed window stretch round trips like a queue, and a window that reopens at
-        // once releases bursts that overflow a short queue.
+        // With a closed window, late ACKs stretch round trips as a queue does, and a reopened window releases
+        // bursts that overflow a short queue.
         (limit @ (Limit::Link | Limit::Policer), High) if by_turns() => (limit, Low),
         path => path,
     }
 }
 
-/// Returns whether the receive window is smaller than before: a buffer never shrinks, so the reader fell
-/// behind.
+/// Returns whether the receive window has shrunk: a buffer never shrinks, so the reader has fallen behind.
 fn shrank(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> bool {
     let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
     usual.is_some_and(|usual| usual < SMALLER * flow.largest_window(at))
 }
 
-/// Returns whether at least the share `unread` of the buffer was not offered over many round trips, and far
-/// less was delivered than the buffer allows.
+/// Returns whether at least the share `unread` of the buffer was not advertised over many round trips, and
+/// far less was delivered than the buffer allows.
 fn costs_more_than_the_buffer(flow: &Flow<'_>, at: usize, unread: f64) -> bool {
     let long = around(flow.rows, at, LONG, WIDE_ROWS);
     let carried = flow.carried(at, &Window { rows: &flow.rows[long.clone()] });
@@ -101,9 +99,9 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(40);
 
-    /// Returns rows every 50 ms for ten seconds over a path of 40 ms. `course` maps a time in milliseconds to
-    /// the window, the data in flight and the data delivered. `cwnd` leaves room, and more data waits to be
-    /// sent.
+    /// Returns one row every 50 ms for ten seconds on a 40 ms path. `course` maps a time in milliseconds to
+    /// receive window, data in flight and delivered data. `cwnd` exceeds the data in flight, and more data is
+    /// always waiting.
     fn rows(cwnd: u64, course: impl Fn(u64) -> (u64, u64, u64)) -> Vec<Row> {
         let at = |millis: u64| {
             let (window, in_flight, delivered) = course(millis);
@@ -122,8 +120,8 @@ mod tests {
         classify(rows, &SocketFacts::default()).findings[0].limit
     }
 
-    /// Returns rows of a buffer of 99 KiB that takes `cycle` milliseconds to fill, to report that and to be
-    /// read. The window is open for all of the cycle except `closed` milliseconds.
+    /// Returns the rows of a 99 KiB buffer that is filled, acknowledged and read once every `cycle`
+    /// milliseconds. The window is closed for `closed` milliseconds of each cycle.
     fn by_the_bufferful(cycle: u64, closed: u64) -> Vec<Row> {
         const BUFFER: u64 = 100_864;
         rows(210_000, |millis| {
@@ -133,31 +131,33 @@ mod tests {
     }
 
     /// The pattern of an iperf3 server that writes to a slow pipe, as captured at the sender: the window is
-    /// open for 85 of 115 ms, and the ACK is late because the window does not advance. In most rows the
-    /// window has its full size.
+    /// open for 85 of 115 ms, and ACKs are late while the window does not advance. Most rows show the full
+    /// window.
     #[test]
     fn a_reader_by_the_bufferful_shows_by_its_closings() {
         let told = classify(&by_the_bufferful(115, 28), &SocketFacts::default()).findings;
         assert_eq!(told[0].limit, Limit::ReceiverApp);
-        // The evidence for it, and what one end cannot know.
+        // The evidence, and the fact that one end cannot observe.
         let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
         assert!(
             told[0].contains("at most; it fell to 512 B") && told[0].contains("lets 20.2 Mbit/s pass"),
             "{told:?}"
         );
         assert!(told[1].contains("Recv-Q is not known"), "{told:?}");
-        // The same rate without a closing: a queue on the path looks like that.
+        // The same rate without a closed window: this looks like a queue on the path.
         assert_eq!(main_limit(&by_the_bufferful(115, 0)), Limit::Rwnd);
     }
 
-    /// On a busy host a reader that keeps up is sometimes late. That costs less than the buffer does.
+    /// On a busy host, a reader that keeps up is occasionally late. That costs less than the buffer limit
+    /// does.
     #[test]
     fn a_reader_that_comes_late_is_no_slow_reader() {
         assert_eq!(main_limit(&by_the_bufferful(51, 9)), Limit::Rwnd);
     }
 
-    /// Each read frees 128 KiB, which Cwnd takes six flights to fill again, each acknowledged late. In the
-    /// long run the sender sends as much as the window allows, although the window is full only now and then.
+    /// Each read frees 128 KiB, and a small Cwnd takes six flights, each acknowledged late, to refill it. In
+    /// the long run the sender sends as much as the window allows, although the window is only full from time
+    /// to time.
     #[test]
     fn cwnd_only_delays_the_next_closing() {
         const FREED: u64 = 131_072;
@@ -174,7 +174,7 @@ mod tests {
             (188_928, in_flight.max(FLIGHT), delivered)
         };
         assert_eq!(main_limit(&rows(FLIGHT, read_at_once)), Limit::Cwnd);
-        // The window fell, but it is never full, so only a larger Cwnd could bring more.
+        // The window shrank but is never full, so only a larger Cwnd could increase the rate.
         let never_full = |millis: u64| {
             let (room, _, delivered) = course(millis);
             (room.clamp(2 * FLIGHT, FREED), FLIGHT, delivered)
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(main_limit(&never_full), Limit::Cwnd);
     }
 
-    /// Late ACKs and bursts accompany a window that is full now and then, so a queue or shaper is only a
-    /// low-confidence finding there.
+    /// Late ACKs and bursts occur together with a window that is occasionally full, so a queue or shaper is
+    /// only a low-confidence finding there.
     #[test]
     fn beside_a_window_that_fills_by_turns_a_path_is_not_sure() {
         const FLIGHT: u64 = 24_000;

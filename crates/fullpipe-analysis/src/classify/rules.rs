@@ -1,4 +1,4 @@
-//! Order of the rules that name a limit.
+//! Order in which the rules are applied to find a limit.
 //!
 //! ```text
 //!   does data wait to be sent?
@@ -27,49 +27,51 @@ use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Limit};
 use crate::thresholds::{link, pacing, queue, send_buffer, window};
 
-/// Round trips on either side of a row over which its state is judged.
+/// Round trips on either side of a row over which its state is evaluated.
 const NEAR: u64 = 1;
-/// Round trips on either side over which rates and queues are judged; together more than one cycle of BBR.
+/// Round trips on either side over which rates and queues are evaluated; both sides together exceed one BBR
+/// gain cycle.
 pub(super) const WIDE: u64 = 6;
-/// Rows on either side over which rates are judged at least, where rows are further apart than round trips.
+/// Minimum number of rows on either side over which rates are evaluated, if rows are further apart than round
+/// trips.
 pub(super) const WIDE_ROWS: usize = 8;
-/// Round trips on either side over which the share of losses is judged, because losses come in bursts.
+/// Round trips on either side over which the loss rate is evaluated, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
-/// ACKs are withheld when data is in flight for more than this multiple of the smoothed RTT. A factor of two
-/// leaves room for randomness, because rows are few.
+/// ACKs are delayed if data stays in flight for more than this multiple of the smoothed RTT. A factor of two
+/// leaves room for sampling error, because rows are few.
 /// Unit: round trips
 const LATE: f64 = 2.0;
-/// Minimum number of round trips that a limit lasts between two spans of another limit.
+/// Minimum duration, in round trips, of a limit between two spans of another limit; a shorter span is noise.
 const BLIP: u64 = 2;
-/// Maximum number of rows of a span that counts as noise between two spans of one limit, where rows are
-/// further apart.
+/// Maximum number of rows in a span that counts as noise, if rows are further apart than round trips.
 const BLIP_ROWS: usize = 2;
-/// A send buffer limits when the sender waits for it in this share of the rows. A buffer about as large as
-/// cwnd, written in bursts, is by turns full of unsent data. Path and window then decide nothing.
+/// The send buffer is the limit if the sender waits for it in at least this share of the rows. A buffer about
+/// as large as cwnd that is written in bursts is full of unsent data only part of the time.
 const WAITS: f64 = 0.25;
-/// Minimum number of rows on either side over which that share is counted.
+/// Minimum number of rows on either side over which the share `WAITS` is counted.
 const WAITS_ROWS: usize = 3;
-/// Delivered rate over maximum pacing rate at which the pacing cap limits.
+/// The pacing cap is the limit if the delivered rate is at least this share of the maximum pacing rate.
 const AT_THE_CAP: f64 = 0.85;
-/// BBR itself holds back when it delivers less than this share of the typical rate: it drains its queue at
-/// three quarters.
+/// BBR itself holds back if it delivers less than this share of its typical rate: it drains its queue at
+/// three quarters of the rate.
 const BELOW: f64 = 0.7;
-/// A rate is steady when its round trips differ by less than this part of the median.
+/// A rate is steady if its values over single round trips vary by less than this share of their median.
 const STEADY: f64 = 0.12;
-/// A rate under loss is like a clock when its round trips differ by less than this part of the median. Random
-/// loss of a fifth spreads it more, for any number of segments per round trip that is worth counting.
+/// Under loss, a rate is constant if its values over single round trips vary by less than this share of their
+/// median. Random loss of a fifth makes the rate vary more, for any number of segments per round trip that is
+/// large enough to evaluate.
 const CLOCK: f64 = 0.06;
-/// Minimum number of segments in a round trip at which the rate of single round trips is statistically
+/// Minimum number of segments per round trip at which the rate of a single round trip is statistically
 /// meaningful.
 /// Unit: segments
 const COUNTED: f64 = 10.0;
-/// A steady rate of BBR is the path's while at most this share of the segments is retransmitted; above, it
-/// must be like a clock.
+/// A steady BBR rate is the path's rate if at most this share of the segments is retransmitted; above this
+/// share, the rate must be constant.
 const BEARABLE: f64 = 0.12;
-/// A rate of BBR is not the path's when more than this share of the segments is retransmitted. Five quarters
-/// of a rate then deliver no more than the rate itself, so BBR's estimate shrinks.
+/// A BBR rate is not the path's rate if more than this share of the segments is retransmitted. Probing at
+/// five quarters of the rate then delivers no more than the rate itself, so BBR's bandwidth estimate shrinks.
 const COLLAPSE: f64 = 0.2;
-/// BBR's window in segments while it probes for the smallest RTT.
+/// BBR's window during ProbeRTT, in segments.
 const PROBE_RTT_WINDOW: u64 = 4;
 
 /// Returns a verdict for the time between each row of the range and the next.
@@ -79,7 +81,7 @@ pub(super) fn verdicts(flow: &Flow<'_>, which: Range<usize>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Returns the verdicts if they all name one limit, since then none of them can be noise.
+/// Returns the verdicts if they all name one limit, in which case none of them can be noise.
 pub(super) fn of_one_limit(flow: &Flow<'_>, which: Range<usize>) -> Option<Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(which.len());
     for at in which.skip(1) {
@@ -116,8 +118,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        // A buffer that holds more than it may was filled while data left. That data may have filled the
-        // congestion window, and yet the buffer is what makes the writer wait.
+        // A buffer above its limit was filled while data was leaving. That data may have filled the
+        // congestion window, yet the writer is waiting for the buffer.
         if near.rows.iter().any(buffer_overflows)
             || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
@@ -130,8 +132,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if at_the_pacing_cap(&near) {
         (Limit::Pacing, Certain)
     } else if near.mostly(receive_window_is_full) {
-        // A receiver doubles its offered window as it reads, and may lag behind a Cwnd that doubles too. The
-        // transfer is then starting, and no buffer is at its limit.
+        // Receive-buffer autotuning doubles the window as the application reads, and may lag behind a Cwnd
+        // that doubles too. The transfer is then still starting, and no buffer is at its limit.
         let begins = if flow.by_rate { flow.in_startup(at) } else { near.mostly(in_slow_start) };
         if begins && flow.window_still_grows(at) {
             (Limit::SlowStart, High)
@@ -150,7 +152,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     Verdict { limit, confidence }
 }
 
-/// Returns whether at least a segment waits: less may be a remainder that waits for its segment to fill.
+/// Returns whether at least one segment is waiting: less may be a partial segment that waits for more data.
 fn data_waits(row: &Row) -> bool {
     row.sender.notsent >= row.sender.mss
 }
@@ -159,14 +161,14 @@ fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
-/// Returns whether a buffer holds at least its limit. A kernel that fills the buffer of a woken writer may
-/// exceed the limit, and the writer returns late; in between, the buffer may look emptier than the rule of
-/// thirds predicts.
+/// Returns whether the send buffer is at or above its limit. The kernel may exceed the limit when it wakes a
+/// writer, and the writer returns late; until then the buffer may look emptier than the rule of thirds
+/// predicts.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }
 
-/// Returns whether the sender waits for its writer, and the writer for the buffer.
+/// Returns whether the sender waits for the application, which in turn waits for send-buffer space.
 fn waits_for_buffer(row: &Row) -> bool {
     !data_waits(row) && buffer_is_full(row)
 }
@@ -176,8 +178,7 @@ pub(super) fn congestion_window_is_full(row: &Row) -> bool {
     over(sender.inflight, sender.cwnd).is_some_and(|share| share >= window::FULL_IN_ROWS)
 }
 
-/// Returns whether the receive window is full. A window with room for less than a segment is full, and so is
-/// a closed one.
+/// Returns whether the receive window is full: closed, or with room for less than a segment.
 pub(super) fn receive_window_is_full(row: &Row) -> bool {
     let sender = &row.sender;
     let room = sender.rwnd.saturating_sub(sender.flight_size);
@@ -190,7 +191,7 @@ fn in_slow_start(row: &Row) -> bool {
     !sender.recovering && sender.ssthresh.is_none_or(|threshold| sender.cwnd < threshold)
 }
 
-/// Returns whether BBR probes for the smallest RTT, with a window of four segments.
+/// Returns whether BBR is in ProbeRTT, with a window of four segments.
 fn looks_for_min_rtt(row: &Row) -> bool {
     row.sender.cwnd.get() <= row.sender.mss.get().saturating_mul(PROBE_RTT_WINDOW)
 }
@@ -208,9 +209,9 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     near.mostly(capped) && most.is_some_and(|most| near.rate() >= AT_THE_CAP * most)
 }
 
-/// Returns whether data is in flight for far longer than the smoothed RTT (Little's law: data in flight
-/// equals the delivery rate times the time in flight). ACKs are then withheld, as by a receiver whose reader
-/// pauses, and no RTT sample shows it; the rate is that of the ACKs.
+/// Returns whether data stays in flight for much longer than the smoothed RTT (Little's law: data in flight
+/// equals delivery rate times time in flight). ACKs are then delayed, for example by a receiver whose reader
+/// pauses, although no RTT sample shows it.
 fn answers_late(wide: &Window<'_>) -> bool {
     let in_flight = wide.mean(|row| Some(row.sender.inflight.get() as f64));
     let round_trip = wide.median(|row| row.sender.srtt.map(|srtt| srtt.as_secs_f64()));
@@ -228,26 +229,26 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     if full.is_some_and(|full| full >= link::FULL_IN_ROWS) {
         return (Limit::Link, Certain);
     }
-    // Below the link's rate, a fixed rate is that of a shaper or a policer.
+    // A constant rate below the link rate is that of a shaper or a policer.
     let (fixed, confidence) = match full {
         Some(full) if full < link::ROOM => (Limit::Policer, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),
     };
     let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
     if flow.by_rate {
-        // After a pause or a loss BBR sends less than the path can carry.
+        // After a pause or a loss, BBR sends less than the path can carry.
         if flow.window(at, NEAR, 1).rate() < BELOW * typical {
             return (Limit::Cwnd, High);
         }
-        // With more loss than its probes account for, BBR loses its estimate of the path. A policer drops as
-        // much while it is probed, and passes the rest like a clock.
+        // If more is lost than BBR's probes account for, BBR underestimates the path. A policer drops the
+        // same share during probes, but passes the rest at a constant rate.
         let counted = flow.segments_a_round_trip(at, typical) >= COUNTED;
         let clock = rates.is_some_and(|rates| rates.spread() < CLOCK);
         let bears = |most: f64, round_trips: u64| flow.window(at, round_trips, WIDE_ROWS).repeated() <= most;
         if !(counted && (clock && bears(COLLAPSE, LONG) || steady && bears(BEARABLE, WIDE))) {
             return (Limit::Cwnd, Low);
         }
-        // Either a queue shows the probes, or the data sent above the rate is lost.
+        // The probes either build a queue, or their excess data is lost.
         return match wide.most(stretch) {
             Some(most) if most >= queue::PROBED => (fixed, confidence),
             _ if full.is_none() => (Limit::Policer, Low),
@@ -258,7 +259,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
-        // Late ACKs produce a rate as steady as a policer's, whatever losses occur as well.
+        // Delayed ACKs produce a rate as steady as a policer's, whatever else is lost.
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }
@@ -275,9 +276,9 @@ mod tests {
     use crate::classify::samples::{MSS, row};
     use crate::classify::{SocketFacts, classify};
 
-    /// The windows grow from 60 to 120 segments and lose one at the top, every three seconds. Behind a
-    /// policer each window leaves in a round trip; where ACKs are withheld it takes `times` as long, which no
-    /// RTT shows.
+    /// The window grows from 60 to 120 segments and loses one at the top, every three seconds. Behind a
+    /// policer each window leaves within one round trip; with delayed ACKs it takes `times` as long, although
+    /// no RTT sample shows it.
     #[test]
     fn losses_at_a_fixed_rate_are_no_policers_where_acks_come_late() {
         let told = |times: u64| {

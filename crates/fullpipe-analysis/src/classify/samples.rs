@@ -5,8 +5,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 pub(crate) const MSS: u64 = 1_448;
 
-/// Row of a sender with 100 segments in flight and 50 more to send, which delivers 100 segments per round
-/// trip of 50 ms. Every window except cwnd has room.
+/// Returns a row of a sender with 100 segments in flight and 50 more to send, which delivers 100 segments per
+/// 50 ms round trip. Every window except cwnd has room.
 pub(crate) fn row(millis: u64) -> Row {
     let ms = Duration::from_millis;
     let segments = |n: u64| Bytes::new(n * MSS);
@@ -21,7 +21,7 @@ pub(crate) fn row(millis: u64) -> Row {
             inflight: segments(100),
             flight_size: segments(100),
             rwnd: segments(1_000),
-            // 1.2 windows per round trip, as the kernel computes it for a loss-based sender.
+            // 1.2 windows per round trip: the pacing rate that the kernel computes for a loss-based sender.
             pacing_rate: Some(Rate::of(segments(120), ms(50))),
             max_pacing_rate: None,
             delivery_rate: Some(Rate::of(segments(100), ms(50))),

@@ -1,4 +1,4 @@
-//! Lifetime of a flow, neighbouring rows, and intervals from rows.
+//! Lifetime of a flow, the rows near a row, and intervals made from rows.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::{Basis, Confidence, Limit, LimitPeriod};
 
 /// Maximum number of rows considered on one side of a row, to bound the work.
 const MOST_ROWS: usize = 512;
-/// RTT that stands in for one that is not known yet.
+/// Substitute for an RTT that is not known yet.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 
 /// Limit and confidence for the time between two neighbouring rows.
@@ -19,12 +19,12 @@ pub(super) struct Verdict {
     pub(super) confidence: Confidence,
 }
 
-/// Returns the rows from the last one before any data was in flight or delivered to the last one that
-/// delivered data. Outside these there is no transfer that could be limited.
+/// Returns the rows from the last one before any data is in flight or delivered to the last one that delivers
+/// data. No transfer can be limited outside this range.
 pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| {
         let sender = &row.sender;
-        // A handshake has no RTT yet, but in a kernel its SYN is in flight like data.
+        // Before the first RTT sample of a handshake, the kernel counts the SYN as in flight like data.
         let open = sender.srtt.is_some() || !sender.delivered.is_zero();
         open && !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
     };
@@ -37,11 +37,11 @@ pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
             && row.sender.notsent.is_zero()
     };
     let rest = rows.iter().rev().take_while(|row| idle(row)).count();
-    // The first row of the idle rest ends the interval in which the last byte was delivered.
+    // The first idle row ends the interval in which the last byte was delivered.
     &rows[..rows.len() - rest.saturating_sub(1)]
 }
 
-/// Returns the smoothed RTT at a row, or a substitute where it is not known.
+/// Returns the smoothed RTT at a row, or a substitute if it is unknown.
 pub(super) fn round_trip(row: &Row) -> Duration {
     row.sender.srtt.filter(|srtt| !srtt.is_zero()).unwrap_or(UNKNOWN_RTT)
 }
@@ -56,8 +56,8 @@ pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) ->
     at - before.max(least).min(at)..(at + 1 + after.max(least)).min(rows.len())
 }
 
-/// Returns one interval per run of equal verdicts; verdict `i` applies to the time between rows `i` and `i +
-/// 1`.
+/// Returns one interval for each run of equal verdicts; verdict `i` applies to the time between rows `i` and
+/// `i + 1`.
 pub(super) fn merged(rows: &[Row], verdicts: &[Verdict], basis: Basis) -> Vec<LimitPeriod> {
     let mut intervals: Vec<LimitPeriod> = Vec::new();
     for (pair, verdict) in rows.windows(2).zip(verdicts) {

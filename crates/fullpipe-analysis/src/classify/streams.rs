@@ -7,10 +7,10 @@
 //!   rows of the sum ──► rules of the path ──────────────────────────────────────► the verdict of each stream
 //! ```
 //!
-//! Each stream has its own windows and buffers, so each is judged by its own rows. The link is shared: to one
-//! of ten streams, its tenth of the link looks like a fixed rate, as of a policer, and varies with what the
-//! others take. The sum of the streams therefore decides what the path allows. The time of a limit is summed
-//! over the streams.
+//! Each stream has its own windows and buffers, so it is classified from its own rows. The link is shared:
+//! one of ten streams sees its tenth of the link as a fixed rate, like that of a policer, and this rate
+//! varies with the other streams. The sum of the streams therefore determines what the path allows. The time
+//! of each limit is summed over the streams.
 
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::stats::LossEstimate;
 
-/// Names the limits of streams that were sampled at the same times, taken together.
+/// Classifies the limits of streams that were sampled at the same times, as one transfer.
 pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {
     let (past, sum) = (Past::default(), added(streams));
     let whole = Flow::after(&past, spans::lifetime(&sum), host);
@@ -61,8 +61,8 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     }
 }
 
-/// Corrects the limit of one stream while others run beside it unsampled: its fixed rate is more likely that
-/// of the shared link than that of a policer.
+/// Corrects the limit of one stream that shares the link with unsampled streams: a fixed rate then more
+/// likely comes from the shared link than from a policer.
 pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, Confidence) {
     match limit {
         Limit::Policer => (Limit::Link, Confidence::Low),
@@ -70,7 +70,7 @@ pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, 
     }
 }
 
-/// Replaces a limit of the congestion control by that of the shared path.
+/// Replaces a stream's congestion-control limit by the limit of the shared path.
 fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     let (limit, confidence) = match (own.limit, path) {
         (Limit::Cwnd | Limit::Policer | Limit::Link, Some((Limit::Cwnd, _)) | None) => {
@@ -82,7 +82,8 @@ fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     Verdict { limit, confidence }
 }
 
-/// Returns for each row of the sum the limit of most streams, with the lowest confidence among these.
+/// Returns, for each row of the sum, the most common limit of the streams, with the lowest confidence among
+/// those streams.
 fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     let at = |row: &Row| {
         let mut counted: Vec<(usize, Verdict)> = Vec::new();
@@ -104,8 +105,8 @@ fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     whole.rows.iter().skip(1).map(|row| at(row).unwrap_or(none)).collect()
 }
 
-/// Returns one finding per limit, the longest first. Its text is that of the stream that it held longest, or
-/// of the sum for a limit of the shared path.
+/// Returns one finding per limit, longest first. Its text comes from the stream that the limit held longest,
+/// or from the sum for a limit of the shared path.
 fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding]) -> Vec<Finding> {
     let lives: Vec<f64> = judged.iter().map(|judged| life(judged).as_secs_f64()).collect();
     let all: f64 = lives.iter().sum();
@@ -126,7 +127,7 @@ fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding
         let mut finding = sum.unwrap_or(longest).clone();
         finding.share = if all > 0.0 { with.iter().map(time).sum::<f64>() / all } else { 0.0 };
         if sum.is_none() {
-            // Ceilings are added only if every stream has one.
+            // Ceilings are summed only if every stream has one.
             let ceilings = with.iter().filter_map(|(_, finding, _)| finding.ceiling).map(Rate::as_bps);
             finding.ceiling =
                 (ceilings.clone().count() == of_each.len()).then(|| Rate::from_bps(ceilings.sum()));
@@ -151,8 +152,8 @@ fn life(judged: &JudgedRows<'_>) -> Duration {
     ends.map_or(Duration::ZERO, |(first, last)| last.at.saturating_since(first.at))
 }
 
-/// Returns the streams as one sender: amounts are sums, and the smoothed RTT is a mean weighted by the data
-/// in flight.
+/// Adds the streams up to one sender: amounts are summed, and the smoothed RTT is a mean weighted by data in
+/// flight.
 fn added(streams: &[&[Row]]) -> Vec<Row> {
     let Some(longest) = streams.iter().max_by_key(|rows| rows.len()) else { return Vec::new() };
     let mut next = vec![0usize; streams.len()];

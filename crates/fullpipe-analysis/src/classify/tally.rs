@@ -1,5 +1,5 @@
-//! Time of one limit: how long it held, with what confidence, and how much was delivered meanwhile. Rows of a
-//! sender and samples of a capture share this code, and the wording that applies to both.
+//! Time, confidence and delivered data of one limit. Rows of a sender and samples of a capture share this
+//! code, and the texts that apply to both.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -7,14 +7,14 @@ use super::losses::Losses;
 use super::window::median;
 use super::{Confidence, Limit};
 
-/// Rows or samples `R` at which one limit held.
+/// Rows or samples `R` during which one limit held.
 pub(super) struct Tally<'a, R> {
     pub(super) limit: Limit,
     pub(super) rows: Vec<&'a R>,
     length: Duration,
     /// Bytes delivered while the limit held.
     delivered: f64,
-    /// Time by confidence, the lowest first.
+    /// Time at each confidence, lowest first.
     confidence: [Duration; 3],
 }
 
@@ -29,7 +29,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// Returns the tally of `limit` among `tallies`, and adds one if there is none.
+    /// Returns the tally of `limit` among `tallies`, adding one if necessary.
     pub(super) fn among(tallies: &mut Vec<Self>, limit: Limit) -> &mut Self {
         let known = tallies.iter().position(|tally| tally.limit == limit);
         let index = known.unwrap_or_else(|| {
@@ -39,7 +39,7 @@ impl<'a, R> Tally<'a, R> {
         &mut tallies[index]
     }
 
-    /// Sorts tallies, longest first, and returns the seconds of all.
+    /// Sorts the tallies, longest first, and returns their total time in seconds.
     pub(super) fn longest_first(tallies: &mut [Self]) -> f64 {
         tallies.sort_by_key(|tally| std::cmp::Reverse(tally.length));
         tallies.iter().map(|tally| tally.length.as_secs_f64()).sum()
@@ -52,12 +52,12 @@ impl<'a, R> Tally<'a, R> {
         self.delivered += delivered;
     }
 
-    /// Returns its share of `all` seconds.
+    /// Returns the limit's share of a total of `all` seconds.
     pub(super) fn share(&self, all: f64) -> f64 {
         if all > 0.0 { self.length.as_secs_f64() / all } else { 0.0 }
     }
 
-    /// Returns the confidence that applied for most of the time.
+    /// Returns the confidence that applied for most of the time of this limit.
     pub(super) fn confidence(&self) -> Confidence {
         let [low, high, certain] = self.confidence;
         if certain >= low.max(high) {
@@ -86,8 +86,8 @@ impl<'a, R> Tally<'a, R> {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// Returns a clause that describes the limit. A rate cap with a queue is a shaper, one without a policer.
-    /// `lossy` and `queued` are evaluated only for limits that depend on them.
+    /// Returns a clause that describes the limit. A rate cap with a queue is a shaper; one without a queue is
+    /// a policer. `lossy` and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more",
@@ -104,7 +104,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// Returns the test that would show more, for rows and captures alike.
+    /// Returns the next test that would settle the question, for rows and captures alike.
     pub(super) fn next_test(&self, line_is_known: bool) -> Option<&'static str> {
         match self.limit {
             Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
@@ -125,15 +125,14 @@ pub(super) fn rounded(seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds * 1e4).round() / 1e4)
 }
 
-/// Returns the sentence that compares the usual RTT with the smallest one, and concludes whether a queue
-/// stands.
+/// Returns a sentence that compares the median RTT with the minimum, and concludes whether a queue stands.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
     let queue = if queued { "a queue stands" } else { "no queue stands" };
     format!("the round trip takes {usual} against {least} at least: {queue}")
 }
 
-/// Returns the open question about a receiver without Recv-Q, with what the window alone suggests.
-/// `not_known` says why Recv-Q is missing.
+/// Returns the open question about a receiver without Recv-Q, and the answer that the window alone suggests.
+/// `not_known` is the reason why Recv-Q is missing.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
         "it fell, as a slow reader's does"
@@ -146,11 +145,11 @@ pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     )
 }
 
-/// Returns the open question about losses that are too few to show their cause.
+/// Returns the open question about losses that are too few to reveal their cause.
 pub(super) fn few_losses(losses: &Losses) -> String {
     format!("what causes the losses: {} tell nothing of whether they come at random", losses.episodes)
 }
 
-/// Open question where the rate of the link is not known.
+/// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =
     "whether the link or a limit on this flow alone holds it: the link's rate is not known";

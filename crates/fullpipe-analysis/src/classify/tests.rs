@@ -17,7 +17,7 @@ fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
         .collect()
 }
 
-/// Limit that holds for most of the time of these rows.
+/// Returns the limit that holds for most of the time of these rows.
 fn main_limit(rows: &[Row]) -> Limit {
     classify(rows, &SocketFacts::default()).findings[0].limit
 }
@@ -33,7 +33,7 @@ fn agreement_is_weighted_by_time() {
     use Limit::{App, Cwnd, Link};
     let a = [interval(0, 100, App), interval(100, 400, Cwnd)];
     let b = [interval(50, 200, App), interval(200, 500, Cwnd)];
-    // Common: 50 to 400. The same limit: 50 to 100 and 200 to 400.
+    // Common time: 50 to 400. Same limit: 50 to 100 and 200 to 400.
     assert_eq!(agreement(&a, &b), Some(250.0 / 350.0));
     assert_eq!(agreement(&b, &a), agreement(&a, &b));
     assert_eq!(agreement(&a, &[interval(500, 600, Link)]), None);
@@ -52,7 +52,7 @@ fn nothing_is_said_of_nothing() {
     assert_eq!(exact(&rows(|_, _| {})), None, "no truth, no exact limit");
 }
 
-/// Each rule responds to the column that decides it.
+/// Each rule responds to the column that it depends on.
 #[test]
 fn each_rule_has_its_column() {
     let segments = |n: u64| Bytes::new(n * MSS);
@@ -78,7 +78,8 @@ fn each_rule_has_its_column() {
     assert_eq!(main_limit(&rows(queued)), Limit::Link);
 }
 
-/// Either the buffer or the reader keeps a window full; the receiver shows which, or a window that shrank.
+/// A full window is due to the buffer or to the reader; the receiver's columns decide which, or a window that
+/// shrank.
 #[test]
 fn a_window_is_small_for_two_reasons() {
     let small = |row: &mut Row| row.sender.rwnd = Bytes::new(100 * MSS);
@@ -102,8 +103,9 @@ fn a_window_is_small_for_two_reasons() {
     assert_eq!(main_limit(&rows(shrinks)), Limit::ReceiverApp);
 }
 
-/// A receive window that is full and keeps doubling, as Cwnd does, is the start of a transfer. A full window
-/// that stays is a buffer at its limit, and one that its reader reopens is the reader's.
+/// A full receive window that keeps doubling, as Cwnd does, marks the start of a transfer. A full window that
+/// stays constant is a buffer at its limit, and one that reopens when the application reads is limited by the
+/// reader.
 #[test]
 fn a_window_that_still_doubles_is_the_start() {
     let window = |segments: fn(usize) -> u64| {
@@ -114,7 +116,7 @@ fn a_window_that_still_doubles_is_the_start() {
             (row.sender.flight_size, row.sender.inflight) = (row.sender.rwnd, row.sender.rwnd);
         })
     };
-    // The window doubles every other row, which is every other round trip.
+    // The window doubles every other row, which is once every two round trips.
     let doubles = window(|i| 10 << (i / 2).min(9));
     let limits = |rows: &[Row]| {
         let intervals = classify(rows, &SocketFacts::default()).intervals;
@@ -126,19 +128,19 @@ fn a_window_that_still_doubles_is_the_start() {
     assert!((700..=1_000).contains(&start) && rest > 3_900, "{start} ms, {rest} ms");
     let opens = window(|i| if i % 8 < 4 { 100 } else { 50 });
     assert!(limits(&opens).iter().all(|(limit, _)| *limit != Limit::SlowStart), "{:?}", limits(&opens));
-    // After a loss the congestion window does not double.
+    // After a loss the congestion window no longer doubles.
     let mut later = window(|i| 10 << (i / 2).min(9));
     later.iter_mut().for_each(|row| row.sender.ssthresh = Some(Bytes::new(MSS)));
     assert_eq!(limits(&later)[0].0, Limit::Rwnd);
 }
 
-/// BBR's own report takes precedence over what its rates suggest, and appears in the evidence.
+/// BBR's own report takes precedence over the inference from its rates, and appears in the evidence.
 #[test]
 fn the_start_of_bbr_is_what_it_says() {
     let gain = |i: usize| if i < 30 { 288 } else { 100 };
     let told = rows(|i, row| {
         row.sender.cc = Some(Algorithm::Bbr1);
-        // The rates look as if BBR had left Startup at once.
+        // The rates look as if BBR had left Startup immediately.
         row.sender.pacing_rate = row.sender.delivery_rate;
         row.sender.bbr = Some(BbrInfo {
             bw: Rate::from_bps(23_168_000),
@@ -169,7 +171,7 @@ fn a_moment_makes_no_interval() {
     assert_eq!(classification.intervals.len(), 1, "{:?}", classification.intervals);
 }
 
-/// Before the first byte and after the last there is nothing to limit.
+/// No limit is reported before the first byte or after the last one.
 #[test]
 fn idle_ends_are_left_out() {
     let idle = |i: usize, row: &mut Row| {
@@ -185,10 +187,10 @@ fn idle_ends_are_left_out() {
     assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
 }
 
-/// Losses at the top of a sawtooth come from a fixed rate; losses anywhere in it are random.
+/// Losses at the peaks of a sawtooth come from a fixed rate; losses anywhere else in it are random.
 #[test]
 fn losses_are_told_by_their_rank() {
-    // A window that grows by two segments per row; `falls` tells whether it loses at this row.
+    // A window that grows by two segments per row; `falls` returns whether it loses a packet at this row.
     let sawtooth = |falls: &dyn Fn(usize, u64) -> bool| {
         let (mut window, mut lost, mut delivered) = (50, 0, 0);
         let row = |i: usize| {
@@ -224,13 +226,13 @@ fn a_buffer_that_never_grows_was_set_or_is_at_its_end() {
     assert_eq!(state(&[2, 4, 4, 4], None), Some(BufferState::Still));
 }
 
-/// Any numbers are classified for all of the time, without a panic.
+/// Arbitrary values are classified over the whole time, without a panic.
 #[test]
 fn any_numbers_are_classified() {
     for seed in 0..200u64 {
         let value = |i: usize, column: u64| {
             let draw = draw(seed, column, i as u64);
-            // Zeros, small numbers, and the largest possible ones.
+            // Zeros, small numbers, and maximum values.
             match draw % 4 {
                 0 => 0,
                 1 => u64::MAX - draw % 3,

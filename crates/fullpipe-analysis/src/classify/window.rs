@@ -1,4 +1,4 @@
-//! Values over the rows of a short time.
+//! Statistics of the rows in a short span of time.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -13,34 +13,34 @@ use super::{Past, SocketFacts};
 use crate::segment::HEADERS;
 
 /// Pacing rate in windows per round trip below which a sender is rate-based. The kernel also computes a
-/// pacing rate for a loss-based sender: 1.2 windows per round trip, and 2 in slow start. BBR's rate is half a
-/// window per round trip, and a whole one in Startup.
+/// pacing rate for loss-based senders: 1.2 windows per round trip, and 2 in slow start. BBR paces at half a
+/// window per round trip, and at a whole one in Startup.
 const PACED_BY_WINDOW: f64 = 1.1;
-/// A condition holds for most rows when it holds for this share of them.
+/// A condition holds for most rows if it holds for this share of them.
 const MOSTLY: f64 = 0.5;
 
 /// One flow with the properties that apply to it as a whole.
 pub(super) struct Flow<'a> {
     pub(super) rows: &'a [Row],
     pub(super) host: &'a SocketFacts,
-    /// Whether the sender paces at a rate that it measures, as BBR does: its window is then a reserve and not
-    /// a limit, and its slow-start threshold means nothing.
+    /// Whether the sender paces at a rate that it measures, as BBR does: its window is then only an upper
+    /// bound, and its slow-start threshold means nothing.
     pub(super) by_rate: bool,
     past: &'a Past,
-    /// Losses, computed when a rule needs them; an application that writes little needs none.
+    /// Losses, computed when a rule first needs them; a flow that its application limits never needs them.
     losses: OnceCell<Losses>,
-    /// Receive windows up to each row.
+    /// History of the receive window at each row.
     offered: OnceCell<Vec<WindowHistory>>,
-    /// Row up to which a rate-based sender was in Startup.
+    /// Row at which a rate-based sender left Startup.
     startup_until: OnceCell<usize>,
 }
 
-/// Receive windows up to a row.
+/// History of the receive window up to a row.
 #[derive(Clone, Copy)]
 struct WindowHistory {
-    /// Largest window so far, in bytes.
+    /// Largest receive window so far, in bytes.
     largest: f64,
-    /// Sum over the rows so far of the part of the then largest window that was not offered.
+    /// Sum over the rows so far of the unadvertised part of the largest window at that time.
     not_offered: f64,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Flow<'a> {
         is && at < *self.startup_until.get_or_init(|| startup(self.rows))
     }
 
-    /// Returns the losses, including those of the past.
+    /// Returns the losses, including those before the kept rows.
     pub(super) fn losses(&self) -> &Losses {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
@@ -76,8 +76,7 @@ impl<'a> Flow<'a> {
         self.offered()[at].largest
     }
 
-    /// Returns the mean share of the then largest receive window that the rows of `range` do not offer, 0 to
-    /// 1.
+    /// Returns the mean share of the largest window so far that the rows in `range` do not advertise, 0 to 1.
     pub(super) fn not_offered(&self, range: Range<usize>) -> f64 {
         let up_to = |end: usize| end.checked_sub(1).map_or(0.0, |last| self.offered()[last].not_offered);
         let count = range.len().max(1) as f64;
@@ -97,18 +96,18 @@ impl<'a> Flow<'a> {
         self.offered.get_or_init(|| self.rows.iter().scan(before, next).collect())
     }
 
-    /// Returns the share of the largest receive window up to row `at` that a smallest round trip carries at
-    /// the rate of `window`; `None` without an RTT.
+    /// Returns the data delivered per minimum RTT at the rate of `window`, as a share of the largest receive
+    /// window up to row `at`; `None` without an RTT.
     pub(super) fn carried(&self, at: usize, window: &Window<'_>) -> Option<f64> {
         let min_rtt = self.rows[at].sender.min_rtt?.as_secs_f64();
         Some(window.rate() * min_rtt / (8.0 * self.largest_window(at).max(1.0)))
     }
 
     /// Returns whether the largest receive window grows by a quarter within the next two round trips. A
-    /// window that a slow reader reopens does not, nor does one whose buffer is at its limit.
+    /// window that a slow reader reopens does not grow, nor does one whose buffer is at its limit.
     pub(super) fn window_still_grows(&self, at: usize) -> bool {
-        /// A window still grows when the largest window two round trips later is this multiple of the largest
-        /// so far.
+        /// A window is still growing if two round trips later the largest window is at least this multiple of
+        /// the largest so far.
         const LARGER: f64 = 1.25;
         let later = around(self.rows, at, 2, 1).end - 1;
         self.largest_window(later) >= LARGER * self.largest_window(at)
@@ -119,14 +118,14 @@ impl<'a> Flow<'a> {
         Window { rows: &self.rows[around(self.rows, at, round_trips, least)] }
     }
 
-    /// Returns the number of full segments in a smallest round trip at `rate` bit/s.
+    /// Returns the number of full segments per minimum RTT at `rate` bit/s.
     pub(super) fn segments_a_round_trip(&self, at: usize, rate: f64) -> f64 {
         let sender = &self.rows[at].sender;
         let rtt = sender.min_rtt.unwrap_or_default().as_secs_f64();
         rate * rtt / (8.0 * sender.mss.get().max(1) as f64)
     }
 
-    /// Returns the payload rate of the link in bit/s, if the link's rate is known.
+    /// Returns the payload rate of the link in bit/s, if the link rate is known.
     pub(super) fn line_payload(&self, mss: Bytes) -> Option<f64> {
         self.host.link.map(|line| payload(line, mss))
     }
@@ -138,14 +137,14 @@ pub(super) fn payload(line: Rate, mss: Bytes) -> f64 {
     line.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
-/// Returns whether a sender whose congestion control is not named is rate-based.
+/// Returns whether a sender with an unnamed congestion control is rate-based.
 fn is_rate_based(rows: &[Row]) -> bool {
     let per_round_trip = |row: &Row| {
         let sender = &row.sender;
         let pacing =
             sender.pacing_rate.filter(|rate| sender.max_pacing_rate.is_none_or(|most| *rate < most))?;
         let (srtt, min_rtt) = (sender.srtt?, sender.min_rtt?);
-        // A standing queue stretches the round trip of a window, not that of a rate.
+        // A standing queue stretches the round trip of a window-based sender, not that of a rate-based one.
         let rtt = if sender.ssthresh.is_some() { srtt } else { min_rtt };
         let window = sender.cwnd.get().max(1) as f64;
         Some(pacing.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / window)
@@ -154,17 +153,17 @@ fn is_rate_based(rows: &[Row]) -> bool {
     !ratios.is_empty() && median(ratios) < PACED_BY_WINDOW
 }
 
-/// Returns the number of rows until BBR leaves Startup, where it paces at 2.89 times the delivered rate. BBR
-/// leaves Startup once, when the rate stops growing; later losses can widen the gap again, so only the first
-/// rows count.
+/// Returns the number of rows until BBR leaves Startup, during which it paces at 2.89 times the delivered
+/// rate. BBR leaves Startup once, when the rate stops growing; later losses can widen the gap again, so only
+/// the first rows count.
 fn startup(rows: &[Row]) -> usize {
-    /// BBR is in Startup when its pacing rate is at least this multiple of the delivered rate.
-    /// Source: its gains are 2.89 in Startup and at most 1.25 later; a value between them is chosen.
+    /// BBR is in Startup while its pacing rate is at least this multiple of the delivered rate.
+    /// Source: its gains are 2.89 in Startup and at most 1.25 later; the value between them is chosen.
     const GAIN: f64 = 2.0;
     const GAIN_PERCENT: u32 = 200;
     let starting = |row: &&Row| {
         let sender = &row.sender;
-        // A kernel that reports the pacing gain makes inference unnecessary.
+        // If the kernel reports the pacing gain, no inference is necessary.
         if let Some(bbr) = sender.bbr {
             return bbr.pacing_gain_percent >= GAIN_PERCENT;
         }
@@ -176,16 +175,16 @@ fn startup(rows: &[Row]) -> usize {
     rows.iter().take_while(starting).count()
 }
 
-/// Rates of several round trips, in bit/s.
+/// Statistics of the rates of several round trips, in bit/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     pub(super) median: f64,
-    /// Distance between the quartiles.
+    /// Interquartile range.
     pub(super) middle_half: f64,
 }
 
 impl Rates {
-    /// Returns the distance between the quartiles over the median.
+    /// Returns the interquartile range divided by the median.
     pub(super) fn spread(self) -> f64 {
         if self.median > 0.0 { self.middle_half / self.median } else { f64::INFINITY }
     }
@@ -198,18 +197,18 @@ pub(super) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Returns the share of the rows for which `holds`.
+    /// Returns the share of rows for which `holds` is true.
     pub(super) fn share(&self, holds: impl Fn(&Row) -> bool) -> f64 {
         let count = self.rows.iter().filter(|row| holds(row)).count();
         count as f64 / self.rows.len().max(1) as f64
     }
 
-    /// Returns whether `holds` for most rows.
+    /// Returns whether `holds` is true for most rows.
     pub(super) fn mostly(&self, holds: impl Fn(&Row) -> bool) -> bool {
         self.share(holds) >= MOSTLY
     }
 
-    /// Returns the median of a value over the rows that have it.
+    /// Returns the median of `value` over the rows that have one.
     pub(super) fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
         (!values.is_empty()).then(|| median(values))
@@ -228,7 +227,7 @@ impl Window<'_> {
         self.rows.iter().filter_map(value).max_by(f64::total_cmp)
     }
 
-    /// Returns the delivered rate between first and last row in bit/s, or zero where they are the same row.
+    /// Returns the rate delivered between the first and the last row in bit/s, or zero for a single row.
     pub(super) fn rate(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let time = last.at.saturating_since(first.at).as_secs_f64();
@@ -236,9 +235,9 @@ impl Window<'_> {
         if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
     }
 
-    /// Returns the rates of its round trips, or `None` for fewer than four. Single rows mean nothing, because
-    /// a window leaves in bursts. A round trip in which `pauses` holds is left out, and so is the next one,
-    /// in which the path fills again.
+    /// Returns the rates of single round trips, or `None` for fewer than four. A rate between two rows means
+    /// nothing, because a window leaves in bursts. Round trips in which `pauses` is true are ignored, and so
+    /// is the next one, in which the path fills again.
     pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
         let (mut begin, mut paused) = (0, false);
@@ -258,7 +257,8 @@ impl Window<'_> {
         (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
     }
 
-    /// Returns the share of retransmissions among the segments sent between first and last row, 0 to 1.
+    /// Returns the share of retransmissions among the segments sent between the first and the last row, 0 to
+    /// 1.
     pub(super) fn repeated(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let (first, last) = (&first.sender, &last.sender);
@@ -269,7 +269,7 @@ impl Window<'_> {
     }
 }
 
-/// Returns smoothed over smallest RTT.
+/// Returns the ratio of the smoothed RTT to the minimum RTT.
 pub(super) fn stretch(row: &Row) -> Option<f64> {
     let (srtt, min_rtt) = (row.sender.srtt?, row.sender.min_rtt.filter(|min| !min.is_zero())?);
     Some(srtt.as_secs_f64() / min_rtt.as_secs_f64())
@@ -284,7 +284,7 @@ pub(super) fn bps(rate: Option<Rate>) -> Option<f64> {
     rate.map(|rate| rate.as_bps() as f64)
 }
 
-/// Returns standard deviation over mean, or infinity where the mean is zero.
+/// Returns the standard deviation divided by the mean, or infinity if the mean is zero.
 pub(super) fn spread(values: &[f64]) -> f64 {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -292,7 +292,7 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     if mean > 0.0 { variance.sqrt() / mean } else { f64::INFINITY }
 }
 
-/// Returns the middle value, or 0 for no values.
+/// Returns the median, or 0 for no values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     let middle = values.len() / 2;
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }

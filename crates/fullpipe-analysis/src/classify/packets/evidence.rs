@@ -1,4 +1,4 @@
-//! Findings from packets: evidence that can be verified in the capture, and what packets leave open.
+//! Findings from packets: evidence that can be checked in the capture, and questions that packets leave open.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(super) fn findings(packets: &Packets<'_>, intervals: &[LimitPeriod], losses:
     tallies.into_iter().map(|tally| Time { packets, losses, tally }.finding(all)).collect()
 }
 
-/// Time of one limit.
+/// Time during which one limit held.
 struct Time<'a> {
     packets: &'a Packets<'a>,
     losses: &'a Losses,
@@ -67,7 +67,7 @@ impl Time<'_> {
         self.tally.median(value)
     }
 
-    /// Returns the usual data in flight: samples in which nothing passed say little about it.
+    /// Returns the median data in flight; samples in which no packet passed are ignored.
     fn in_flight(&self) -> Bytes {
         let of = |sample: &Sample| (sample.sent > 0).then_some(sample.flight_size.get() as f64);
         Bytes::new(self.median(of).unwrap_or(0.0) as u64)
@@ -81,7 +81,7 @@ impl Time<'_> {
         self.tally.rows.iter().map(|sample| u64::from(of(sample))).sum()
     }
 
-    /// Returns the usual and the smallest RTT.
+    /// Returns the median and the minimum RTT.
     fn round_trips(&self) -> Option<(Duration, Duration)> {
         let usual = self.median(|sample| sample.rtt.map(Duration::as_secs_f64))?;
         let least = self.packets.samples.iter().filter_map(|sample| sample.rtt).min()?;
@@ -98,7 +98,7 @@ impl Time<'_> {
         Some(tally::round_trip(usual, least, self.queued()))
     }
 
-    /// Returns the evidence, and the questions that stay open.
+    /// Returns the evidence and the open questions.
     fn evidence(&self) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
         match self.tally.limit {

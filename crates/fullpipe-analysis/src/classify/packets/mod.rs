@@ -1,7 +1,7 @@
-//! Names the limits of a flow over time, from its packets: the classifier of a capture.
+//! Classifies the limits of a flow over time from its packets, for captures.
 //!
-//! A capture contains neither `Cwnd` nor the send buffer, and does not show whether data waits to be sent.
-//! Packets show the inputs of the socket rules in another way, and with less confidence:
+//! A capture contains neither `Cwnd` nor the send buffer, and does not show whether data is waiting to be
+//! sent. Packets provide the inputs of the socket rules indirectly, and with less confidence:
 //!
 //! ```text
 //!   nothing in flight                                                     app, or receiver_app where the window is closed
@@ -17,7 +17,7 @@
 //!                                          stays the same                 sndbuf
 //! ```
 //!
-//! Where the clock of the ACKs is not observable, as at the receiver, the last four are low-confidence
+//! Where ACK clocking is not observable, as at the receiver, the last four verdicts are low-confidence
 //! guesses.
 
 mod evidence;
@@ -38,43 +38,44 @@ use crate::thresholds::queue;
 const NEAR: u64 = 1;
 /// Round trips on either side over which data in flight is checked for growth.
 const COURSE: u64 = 8;
-/// Like `COURSE`, where losses are near: CUBIC's plateau takes longer.
+/// Value of `COURSE` near losses: CUBIC's plateau lasts longer.
 const PLATEAU: u64 = 32;
-/// Round trips on either side within which a loss explains a window that varies.
+/// Round trips on either side within which a loss explains a varying window.
 const LOSSY: u64 = 64;
-/// The window doubles while data in flight grows by this factor per round trip; delayed ACKs halve the
-/// growth.
+/// The window is doubling if data in flight grows by at least this factor per round trip; delayed ACKs halve
+/// the growth.
 const DOUBLES: f64 = 1.2;
-/// Round trips without growth after which the doubling has ended.
+/// Number of round trips without growth after which the doubling has ended.
 const PATIENCE: u64 = 2;
-/// Round trips on either side within which a short packet shows that the sender has run out of data.
+/// Round trips on either side within which a short packet shows that the sender ran out of data.
 const SHORT: u64 = 16;
-/// ACKs release the packets when at least this share of them leaves at once after an ACK.
+/// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
-/// ACKs at least this far apart do not precede packets by chance: the value is three times the time that
-/// counts as "at once".
+/// Minimum spacing of ACKs at which an ACK just before a packet is not a coincidence: three times the delay
+/// that counts as "at once".
 /// Unit: seconds
 const CLOSEST: f64 = 150e-6;
-/// A sender bears losses, as BBR does, when data in flight after them over that before reaches this ratio.
+/// A sender tolerates losses, as BBR does, if data in flight after a loss is at least this share of the data
+/// in flight before.
 const BEARS: f64 = 0.9;
-/// Data in flight is constant when it differs by less than this part of itself.
+/// Data in flight is constant if it varies by less than this share of its median.
 const FLAT: f64 = 0.08;
-/// Quantiles between which that difference is measured.
+/// Quantiles between which the variation of the data in flight is measured.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 
-/// Names the limits over time of the connection in a capture, from its packets; `line` is the rate of the
-/// link, where it is known.
+/// Classifies the limits over time of the captured connection, from its packets; `line` is the link rate, if
+/// known.
 pub fn classify_capture(capture: &packets::Packets, line: Option<Rate>) -> Classification {
     let connection = &capture.connection;
     let packets = Packets::new(&capture.samples, connection.side, connection.mss, line);
     if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
 }
 
-/// Flow as its packets show it.
+/// A flow as seen in its packets.
 struct Packets<'a> {
     samples: &'a [Sample],
     side: Side,
-    /// Samples as rows. Values that packets do not show are zero, and no rule that is used here reads them.
+    /// Samples as rows. Values that packets do not show are zero; no rule used here reads them.
     rows: Vec<Row>,
     line: Option<Rate>,
     /// Whether the flow began before its samples.
@@ -86,12 +87,12 @@ impl<'a> Packets<'a> {
         Self { samples, side, rows: rows(samples, mss), line, began_before: false }
     }
 
-    /// Marks the flow as under way when the capture began.
+    /// Marks the flow as already running when the capture began.
     fn begun_before(self) -> Self {
         Self { began_before: true, ..self }
     }
 
-    /// Returns the limits over time, with their evidence.
+    /// Returns the limits over time, with evidence.
     fn classify(&self) -> Classification {
         let is_rate_based = bears_loss(&self.rows);
         let host = |by_rate: bool| SocketFacts {
@@ -109,7 +110,7 @@ impl<'a> Packets<'a> {
             at => self.verdict(flow, &flows[1], at, start),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
-        // The limit while nothing was captured is not known; most likely it is the limit before.
+        // The limit during a gap in the capture is unknown; most likely it is the limit before the gap.
         for at in 1..verdicts.len() {
             if self.samples[at + 1].unseen {
                 verdicts[at] = Verdict { limit: verdicts[at - 1].limit, confidence: Confidence::Low };
@@ -126,12 +127,12 @@ impl<'a> Packets<'a> {
         Classification { intervals, findings, is_rate_based, loss, notes }
     }
 
-    /// Returns the samples within `round_trips` of one.
+    /// Returns the samples within `round_trips` of sample `at`.
     fn near(&self, at: usize, round_trips: u64) -> &[Sample] {
         &self.samples[around(&self.rows, at, round_trips, 1)]
     }
 
-    /// Returns the last sample in which data was sent: afterwards the flow only waits for ACKs.
+    /// Returns the last sample in which data was sent; after it the flow only waits for ACKs.
     fn end(&self) -> usize {
         self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
     }
@@ -166,8 +167,8 @@ impl<'a> Packets<'a> {
         Verdict { limit, confidence }
     }
 
-    /// Returns whether nothing is in flight. Other than at the sender, that is known once nothing has passed
-    /// for several round trips.
+    /// Returns whether nothing is in flight. At any point other than the sender, this is known only after no
+    /// packet has passed for several round trips.
     fn idle(&self, at: usize) -> bool {
         let quiet = |sample: &Sample| sample.sent == 0 && sample.flight_size.is_zero();
         quiet(&self.samples[at]) && (self.side == Side::Sender || self.near(at, NEAR).iter().all(quiet))
@@ -185,11 +186,11 @@ impl<'a> Packets<'a> {
         told > 0 && 2 * full >= told
     }
 
-    /// Returns whether data in flight suddenly falls to the four segments that BBR keeps in flight while it
-    /// measures the empty path.
+    /// Returns whether data in flight suddenly falls to four segments, the amount that BBR keeps in flight in
+    /// ProbeRTT.
     fn looks_for_min_rtt(&self, flow: &Flow<'_>, at: usize) -> bool {
         let usual = flow.window(at, WIDE, WIDE_ROWS).median(|row| Some(row.sender.cwnd.get() as f64));
-        // Other than at the sender, data in flight is known only when it passes.
+        // At any point other than the sender, data in flight is known only when it passes.
         let passed = |sample: &&Sample| sample.sent > 0 || self.side == Side::Sender;
         let now = self.samples[..=at].iter().rev().find(passed).map_or(0, |sample| sample.inflight.get());
         now <= 4 * self.mss() && usual.is_some_and(|usual| usual > (40 * self.mss()) as f64)
@@ -199,11 +200,11 @@ impl<'a> Packets<'a> {
         self.rows.first().map_or(1, |row| row.sender.mss.get())
     }
 
-    /// Returns the limit where no queue stands, from the events that release the packets.
+    /// Returns the limit where no queue stands, from the events that trigger transmissions.
     fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
-        // CUBIC, too, stays for a time at the window where it lost.
+        // CUBIC, too, stays for some time near the window at which it lost packets.
         let after_loss = lossy(LOSSY);
         let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
         if lossy(COURSE) || after_loss && !flat {
@@ -214,7 +215,7 @@ impl<'a> Packets<'a> {
             Some(true) if short || flat => (Limit::Sndbuf, Low),
             Some(true) => (Limit::Cwnd, Low),
             told if short => (Limit::App, if told.is_some() { High } else { Low }),
-            // BBR's probes show in the RTT where the path limits it.
+            // Where the path limits BBR, its probes show in the RTT.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
                 Some(most) if most >= queue::PROBED => by_path(rated, at),
                 _ if told.is_some() => (Limit::Pacing, Low),
@@ -224,7 +225,7 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Returns whether ACKs release the packets, or `None` where that is not observable.
+    /// Returns whether transmission is ACK-clocked, or `None` if that is not observable.
     fn clocked(&self, at: usize) -> Option<bool> {
         let near = self.near(at, 2 * NEAR);
         let (first, last) = (near.first()?, near.last()?);
@@ -239,7 +240,7 @@ impl<'a> Packets<'a> {
         seen.then_some(prompt >= CLOCKED * sent)
     }
 
-    /// Returns the row up to which data in flight doubles.
+    /// Returns the row up to which data in flight doubles each round trip.
     fn start(&self, flow: &Flow<'_>) -> usize {
         let rows = flow.rows;
         let first = rows.iter().position(|row| !row.sender.flight_size.is_zero()).unwrap_or(0);
@@ -253,7 +254,7 @@ impl<'a> Packets<'a> {
             if row.at.saturating_since(since) >= trip {
                 let now = row.sender.cwnd.get() as f64;
                 if before == 0.0 && self.began_before {
-                    // The data that was in flight at the first sample has not grown here.
+                    // The growth of the data in flight at the first sample was not observed.
                 } else if now >= DOUBLES * before {
                     grew = row.at;
                 } else if row.at.saturating_since(grew) >= trip * PATIENCE {
@@ -266,11 +267,11 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Returns the samples as rows; `cwnd` is the most data in flight within the last round trip, a lower bound
-/// of the real one.
+/// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
+/// bound of the real window.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut srtt) = (None, None);
-    // Before the first window is known, the first known window stands in.
+    // Until the receive window is known, its first known value is used.
     let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
     let first_rtt = samples.iter().find_map(|sample| sample.rtt);
     let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
@@ -358,7 +359,7 @@ mod tests {
     use crate::classify::samples::MSS;
     use crate::input::capture::{self, made::spoilt};
 
-    /// Corrupted captures that can be read are classified without a panic.
+    /// Corrupted captures that are still readable are classified without a panic.
     #[test]
     fn any_capture_is_classified() {
         for octets in spoilt() {
@@ -367,9 +368,9 @@ mod tests {
         }
     }
 
-    /// A reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again by one flight each
-    /// 44 ms, as late as the ACKs come while the window does not advance. A queue might stretch such round
-    /// trips, and a shaper might cause such a steady rate.
+    /// The reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again with one flight
+    /// every 44 ms; ACKs are late because the window does not advance. The long round trips could be mistaken
+    /// for a queue, and the steady rate for a shaper.
     #[test]
     fn a_window_that_is_full_by_turns_is_its_readers() {
         const FREED: u64 = 131_072;
