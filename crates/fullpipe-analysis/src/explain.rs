@@ -1,6 +1,6 @@
-//! Names the limit of a transfer, from an iperf3 log and the round-trip time.
+//! Finds the limit of a transfer from an iperf3 log and the RTT.
 //!
-//! Data in flight is rate x RTT. Its ratio to the congestion window, which a sender's log prints, separates
+//! Data in flight is rate x RTT. Its ratio to the congestion window, which a sender's log reports, separates
 //! the two main families of limits:
 //!
 //! ```text
@@ -8,11 +8,12 @@
 //!                      < 0.7, rate flat  another limit: a window, a buffer, a rate cap, the application
 //! ```
 //!
-//! No more than Cwnd can be in flight, so a ratio above 1 comes from a wrong RTT or from the granularity of
-//! iperf3's write blocks. A text log cannot show which of the other limits applies: it prints neither the
-//! receiver's window nor the send buffer. The candidates are ranked by how well the host's settings predict
-//! the rate, and each finding lists what the input leaves open. A JSON log has RTT and receiver's window in
-//! each report; `json_rules` has the rules that use them. A UDP log contains no windows; `udp` explains it.
+//! Data in flight cannot exceed Cwnd, so a ratio above 1 comes from a wrong RTT or from the granularity of
+//! iperf3's write blocks. A text log cannot show which of the other limits applies, because it contains
+//! neither the receive window nor the send buffer. Candidates are ranked by how well the host settings
+//! predict the rate, and each finding lists its open questions. A JSON log has the RTT and the receive window
+//! in each report; `json_rules` contains the rules that use them. A UDP log contains no windows; `udp`
+//! explains it.
 
 mod assumption;
 mod candidates;
@@ -46,21 +47,21 @@ pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender};
 
-/// Maximum plausible ratio of goodput to link rate: the log's rounding explains no more.
+/// Maximum plausible ratio of goodput to link rate: rounding in the log explains no more.
 const MORE_THAN_THE_LINK: f64 = 1.05;
-/// Ratio of data in flight to Cwnd that no granularity of write blocks explains.
+/// Ratio of data in flight to Cwnd that is too high to be explained by the granularity of write blocks.
 const IMPOSSIBLE: f64 = 3.0;
-/// Maximum plausible RTT, that of three geostationary hops; a longer one is a mistaken unit.
+/// Maximum plausible RTT: three geostationary hops. A longer RTT is probably in the wrong unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
-/// Minimum ramp that is worth a finding, as a share of the test.
+/// Minimum length of a ramp that is reported as a finding, as a share of the test.
 const NOTABLE_RAMP: f64 = 0.05;
-/// Minimum number of intervals after the ramp that support a conclusion.
+/// Minimum number of intervals after the ramp for a conclusion.
 const FEWEST_STEADY: usize = 3;
 
-/// Names the limit of the transfer that `facts` describe.
+/// Finds the limit of the transfer described by `facts`.
 ///
 /// # Errors
-/// Returns an error for an impossible RTT or rate, for a missing RTT where one is needed, and for a
+/// Returns an error for an impossible RTT or rate, for a missing RTT where one is required, and for a
 /// measurement without transferred data.
 pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
@@ -73,7 +74,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let (rtt, rtt_source) = round_trip(facts, &series)?;
     let ratio = series.inflight_per_cwnd(rtt);
-    // The log's own samples may be inconsistent, but the user cannot correct them.
+    // The log's own RTT samples may be inconsistent, but the user cannot correct them.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
             format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which is not possible"),
@@ -166,11 +167,12 @@ struct Explainer<'a> {
     facts: &'a Facts<'a>,
     series: &'a Series,
     measured: MeasuredFigures,
-    /// Samples of receiving sockets, where the sending ones were not sampled.
+    /// Samples of the receiving sockets, if the sending sockets were not sampled.
     received: Option<ReceiverView>,
     loss: Option<LossEstimate>,
     sender: Sender,
-    /// The sender's dump lists congestion controls, but not the one that the log shows.
+    /// Whether the sender's dump is older than the log: it lists congestion controls, but not the one that
+    /// the log shows.
     older_dump: bool,
     buffers: Buffers,
     cap: Option<Rate>,
@@ -217,7 +219,7 @@ impl<'a> Explainer<'a> {
         let mut findings = self.rank();
         self.add_what_is_not_seen(&mut findings);
         if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
-            // No finding that rests on a guess or on three numbers is certain.
+            // A finding based on a guess or on three numbers is never certain.
             for finding in &mut findings {
                 finding.confidence = finding.confidence.min(Confidence::High);
             }
@@ -275,15 +277,15 @@ impl<'a> Explainer<'a> {
         findings
     }
 
-    /// Returns whether the steady rate is the payload rate of `link`.
+    /// Returns whether the steady rate equals the payload rate of `link`.
     fn fills(&self, link: Rate) -> bool {
         let mss = self.measured.mss.get() as f64;
         // IP and TCP headers with timestamps.
         self.measured.steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + 52.0)
     }
 
-    /// Returns whether rate and Cwnd move in proportion. In a log with its own RTT that proves little unless
-    /// most of Cwnd is in flight.
+    /// Returns whether the rate varies in proportion to Cwnd. If the log has its own RTTs, that proves little
+    /// unless most of Cwnd is in flight.
     fn moves_with_cwnd(&self, ratio: f64) -> bool {
         self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= FREE)
     }
@@ -293,7 +295,7 @@ impl<'a> Explainer<'a> {
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
     }
 
-    /// Returns the share of the test after the ramp, during which the steady limit applied.
+    /// Returns the share of the test after the ramp, for which the steady-state limit applied.
     fn steady_share(&self) -> f64 {
         1.0 - self.ramp_share()
     }
@@ -380,7 +382,7 @@ impl<'a> Explainer<'a> {
             {
                 Confidence::Certain
             }
-            // Without an RTT, a ratio near one proves nothing: the bound was derived from it.
+            // Without an RTT, a ratio near one proves nothing, because the RTT bound was derived from it.
             (RttSource::Bound, false) => Confidence::Low,
             _ => Confidence::High,
         };
@@ -437,8 +439,8 @@ impl<'a> Explainer<'a> {
         });
     }
 
-    /// Returns the sentence that rules out Cwnd; it opens the evidence of every candidate of a flow with room
-    /// in its window.
+    /// Returns the sentence that rules out Cwnd. It is the first evidence of every candidate for a flow with
+    /// room in its congestion window.
     fn not_cwnd(&self, ratio: f64) -> String {
         format!(
             "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {FREE})",
@@ -447,8 +449,8 @@ impl<'a> Explainer<'a> {
         )
     }
 
-    /// Returns the control measurement as a ceiling, or `None` if it reaches the link's rate or is below the
-    /// log's rate.
+    /// Returns the control measurement as a ceiling, or `None` if it reaches the link rate or is below the
+    /// rate in the log.
     fn control_cap(&mut self) -> Option<Rate> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {

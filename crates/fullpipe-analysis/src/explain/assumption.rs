@@ -1,4 +1,4 @@
-//! Assumptions of a diagnosis, typed where a rule has to recognise them.
+//! Assumptions of a diagnosis, with a type for those that rules depend on.
 
 use std::fmt;
 
@@ -6,25 +6,26 @@ use fullpipe_tcp::cc::Algorithm;
 
 use super::Sender;
 
-/// Assumption of a diagnosis.
+/// Assumption made by a diagnosis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Assumption {
     /// The sender's congestion control.
     CongestionControl(Algorithm, CongestionControlBasis),
-    /// Any other assumption, as a sentence that no rule reads.
+    /// Any other assumption, as a sentence that no rule depends on.
     Other(String),
 }
 
-/// Reason to assume a congestion control.
+/// Reason for assuming a congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CongestionControlBasis {
-    /// The log names it.
+    /// Named in the log.
     Named,
-    /// The window over time suggests it.
+    /// Suggested by the congestion window over time.
     Window,
-    /// It is the kernel's default, and nothing is observed.
+    /// The kernel's default, assumed because nothing is observed.
     Default,
-    /// Packets do not name it, and the data in flight does not suggest BBR.
+    /// Assumed for a capture: packets do not name the congestion control, and the data in flight does not
+    /// suggest BBR.
     Packets,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for Assumption {
     }
 }
 
-/// Returns the assumptions as sentences for a document.
+/// Returns the assumptions as sentences for the document.
 pub(super) fn sentences(assumptions: &[Assumption]) -> Vec<String> {
     assumptions.iter().map(ToString::to_string).collect()
 }

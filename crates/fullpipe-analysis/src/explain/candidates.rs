@@ -1,8 +1,8 @@
-//! Candidate limits of a flow that has room in its congestion window.
+//! Candidate limits of a flow with room in its congestion window.
 //!
-//! Each candidate predicts a rate: the window per RTT, the usable part of the send buffer per RTT, or the
-//! control measurement. They are ranked by the distance of prediction and measurement; a text log cannot
-//! prove any of them.
+//! Each candidate predicts a rate: the receive window per RTT, the usable part of the send buffer per RTT, or
+//! the rate of the control measurement. Candidates are ranked by how close their prediction is to the
+//! measured rate; a text log cannot prove any of them.
 
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, WindowRule, default_rmem};
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -14,30 +14,31 @@ use super::{
 use crate::measurement::Role;
 use crate::thresholds::{queue, rate, send_buffer, window};
 
-/// A send buffer that limits has on average this share of its size in flight.
+/// Average share of a limiting send buffer that is in flight.
 /// Source: 3.93 of 4.19 MB, measured.
 const TYPICAL_USABLE: f64 = 0.94;
 
-/// A buffer has surely held this share of the estimated data in flight, because rate x RTT is an imprecise
+/// Share of the estimated data in flight that a buffer has certainly held, because rate x RTT is an imprecise
 /// estimate.
 const SURELY_HELD: (u64, u64) = (9, 10);
-/// A prediction explains the measured rate if it is at most this multiple of it: windows are not always full.
+/// A prediction explains the measured rate if it is at most this multiple of that rate: windows are not
+/// always full.
 const FIT: f64 = 1.4;
-/// A prediction explains the measured rate if it is at least this share of it: the log is coarse.
+/// A prediction explains the measured rate if it is at least this share of that rate: the log is coarse.
 const GRAIN: f64 = 0.95;
-/// A control measurement up to this multiple of the steady rate is the same rate.
+/// A control measurement of up to this multiple of the steady rate counts as equal to it.
 const SAME: f64 = 1.25;
-/// A control measurement from this multiple of the steady rate on excludes a rate cap of the host.
+/// A control measurement of at least this multiple of the steady rate rules out a rate cap on the host.
 const EXCLUDES: f64 = 1.5;
 
-/// A rate cap dropped nothing when less than this share of the segments was retransmitted. BBR retransmits 7
-/// % of its segments while it probes past a policer, and 1 % past a shaper with a queue of 1 BDP; a tenth of
-/// the smaller share fits neither.
+/// A rate cap dropped nothing if less than this share of the segments was retransmitted. When its probes
+/// exceed the cap, BBR retransmits 7 % of its segments at a policer and 1 % at a shaper with a queue of 1
+/// BDP; a tenth of the smaller share fits neither.
 /// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
-/// Returns the buffers to assume: from the dump, or else the kernel's defaults, and never smaller than the
-/// log proves.
+/// Returns the assumed buffers: from the dump, or else the kernel's defaults, but never smaller than the log
+/// proves.
 pub(super) fn buffers(
     facts: &Facts<'_>,
     series: &Series,
@@ -68,7 +69,7 @@ pub(super) fn buffers(
     let seen = series.largest_wnd().map_or(Bytes::ZERO, |wnd| per_flow(wnd, measured));
     let (rcvbuf, rcvbuf_source) = match (told, facts.measurement.hosts.set_buffers) {
         (Some(space), _) => (space, BufferSource::Window),
-        // iperf3 passes -w on to its peer.
+        // iperf3 also applies the client's -w on the server.
         (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
         _ => choose(
             (receiver.and_then(|host| host.tcp_rmem), of_receiver),
@@ -88,7 +89,7 @@ fn per_flow(bytes: Bytes, measured: &MeasuredFigures) -> Bytes {
 }
 
 impl Explainer<'_> {
-    /// Returns the candidates, best first. Never empty.
+    /// Returns the candidates, best first; never empty.
     pub(super) fn candidates(&mut self) -> Vec<Finding> {
         let steady = self.measured.steady.as_bps() as f64;
         let flat = self.series.is_flat();
@@ -100,7 +101,7 @@ impl Explainer<'_> {
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
-        // A rank below 1 comes before every buffer that fits, and one above 2 after it.
+        // A rank below 1 sorts before every buffer that fits, and a rank above 2 after it.
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
         let mut add = |fits: bool, predicted: f64, finding: Finding| {
@@ -139,7 +140,7 @@ impl Explainer<'_> {
         ranked.into_iter().map(|(_, finding)| finding).collect()
     }
 
-    /// Returns the findings where Cwnd is not known, as in a receiver's log: they are low-confidence hints.
+    /// Returns the findings if Cwnd is unknown, as in a receiver's log: they are low-confidence hints.
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();
@@ -188,13 +189,13 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns how long BBR stayed in Startup although the rate was level; `None` for other senders.
+    /// Returns how long BBR stayed in Startup after the rate had levelled off; `None` for other senders.
     fn startup(&self) -> Option<Duration> {
         let bbr = self.sender.algorithm().is_rate_based();
         self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
     }
 
-    /// Returns the rate that `window` bytes in flight on each flow allow.
+    /// Returns the rate that `window` bytes in flight per flow allow.
     pub(super) fn ceiling(&self, window: Bytes) -> Rate {
         let total = window.mul_div(self.measured.streams.max(1), 1);
         Rate::of(total, self.measured.rtt)
@@ -206,7 +207,7 @@ impl Explainer<'_> {
         };
         let (control, steady) = (control.as_bps() as f64, self.measured.steady.as_bps() as f64);
         match control / steady {
-            // `Explainer::control_cap` has noted why it is ignored.
+            // `Explainer::control_cap` has already noted why the control measurement is ignored.
             ratio if ratio < rate::CONTROL_TOO_LOW => Control::Unknown,
             ratio if ratio <= SAME => Control::Same,
             ratio if ratio >= EXCLUDES => Control::Excludes,
@@ -233,12 +234,13 @@ impl Explainer<'_> {
         evidence
     }
 
-    /// Returns the open question of window or send buffer, where the log does not show the window.
+    /// Returns the open question whether the receive window or the send buffer is the limit, if the log does
+    /// not show the window.
     fn alike(&self) -> Option<String> {
         self.measured.snd_wnd.is_none().then(|| self.window_or_buffer().into())
     }
 
-    /// Returns why a buffer size is uncertain.
+    /// Returns the reason why a buffer size is uncertain.
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
             BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
@@ -262,7 +264,7 @@ impl Explainer<'_> {
             "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), and that {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
-        // An old or missing dump matters less if other settings give the same window.
+        // An old or missing dump matters less if other settings lead to the same window.
         let by_default = WindowRule::AdvWinScale(1).window(OLDER_DEFAULT_RMEM);
         if rcvbuf_source == BufferSource::OlderDump && by_default == window {
             evidence.push(format!(
@@ -317,7 +319,7 @@ impl Explainer<'_> {
             self.measured.rtt
         ));
         if let Some(held) = self.startup() {
-            // tcp_bbr.c, bbr_check_full_bw_reached(): samples that are application-limited do not count.
+            // tcp_bbr.c, bbr_check_full_bw_reached(): application-limited samples do not count.
             evidence.push(format!(
                 "for {held} of level rate Cwnd stays at what BBR's start allows: its end is not noticed while the sender has \
                  nothing to send, as when the send buffer is full or the application slow"
@@ -349,7 +351,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns the kind of rate cap that the log allows, and its rank: drops suggest a policer, a queue
+    /// Returns the kind of rate cap that fits the log, and its rank: drops suggest a policer, a queue
     /// suggests a shaper.
     fn cap(&self) -> (Cap, f64) {
         let share = self
@@ -473,29 +475,29 @@ impl Explainer<'_> {
     }
 }
 
-/// Kind of rate cap that fits retransmissions and RTT.
+/// Kind of rate cap, inferred from retransmissions and RTTs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cap {
-    /// Any kind: the log does not tell.
+    /// Any kind: the log does not show which.
     Any,
-    /// No policer: almost nothing was dropped.
+    /// Not a policer: almost nothing was dropped.
     WithoutDrops,
-    /// Neither a policer nor a shaper: at no time did a queue stand.
+    /// Neither a policer nor a shaper: almost nothing was dropped, and no queue ever stood.
     Host,
 }
 
-/// Conclusion from the control measurement about a rate cap.
+/// Conclusion about a rate cap from the control measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Control {
-    /// No conclusion, or no measurement.
+    /// No conclusion, or no control measurement.
     Unknown,
-    /// The control measurement reached the same rate as the log.
+    /// The control measurement has the same rate as the log.
     Same,
-    /// The control measurement is so much faster that the host has no rate cap.
+    /// The control measurement is so fast that the host cannot have a rate cap.
     Excludes,
 }
 
-/// Returns whether a limit that allows from `least` to `most` explains the rate `measured`.
+/// Returns whether a limit that allows rates from `least` to `most` explains the rate `measured`.
 fn fits(least: f64, most: f64, measured: f64) -> bool {
     most >= GRAIN * measured && least <= FIT * measured
 }

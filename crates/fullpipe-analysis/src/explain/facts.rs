@@ -1,4 +1,4 @@
-//! Input of an explanation.
+//! Input of the explainer.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::Rate;
@@ -13,54 +13,54 @@ use crate::path_facts::PathFacts;
 /// Facts about the two hosts that the measurement does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct HostFacts {
-    /// Kernel settings of the host that made the measurement. They apply to both hosts if `peer` is not
-    /// given.
+    /// Kernel settings of the host that recorded the measurement. They apply to both hosts if `peer` is
+    /// `None`.
     pub local: Option<HostSettings>,
     /// Kernel settings of the other host.
     pub peer: Option<HostSettings>,
-    /// Whether the peer is a different host whose settings are unknown unless `peer` is given; `local` then
-    /// does not apply to it.
+    /// Whether the peer is a different host with unknown settings, unless `peer` is given; `local` then does
+    /// not apply to the peer.
     pub peer_is_unknown: bool,
-    /// Whether both ends are on one host, so that no path and no ladder exist between them.
+    /// Whether both endpoints are on the same host, so that there is no path between them and no ladder.
     pub same_host: bool,
-    /// Kernel release of the hosts, if the settings lack it or give a wrong one.
+    /// Kernel release of the hosts, if the settings lack it or contain a wrong one.
     pub kernel: Option<KernelVersion>,
-    /// Rate of one flow of the same host where neither link nor RTT limits it (a LAN).
+    /// Rate of one flow of the same host where neither link nor RTT is a limit (LAN).
     pub control: Option<Rate>,
 }
 
-/// Input of an explanation: the measurement and the facts that it does not contain.
+/// Input of the explainer: the measurement and the facts that it does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) measurement: &'a Measurement,
-    /// The direction of the measurement that is explained.
+    /// Explained direction of the measurement.
     pub(crate) transfer: &'a Transfer,
     pub(crate) path: PathFacts,
     pub(crate) hosts: &'a HostFacts,
 }
 
-/// Origin of a host's settings.
+/// Source of a host's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingsSource {
-    /// Settings of the host that made the measurement: [`HostFacts::local`].
+    /// Settings of the host that recorded the measurement: [`HostFacts::local`].
     Sysctl,
     /// Settings of the other host: [`HostFacts::peer`].
     PeerSysctl,
 }
 
 impl HostFacts {
-    /// Returns the settings of the sending host of `measurement`, and their origin.
+    /// Returns the settings of the sending host of `measurement`, and their source.
     pub fn sender(&self, measurement: &Measurement) -> Option<(&HostSettings, SettingsSource)> {
         self.settings(measurement.made_by_sender())
     }
 
-    /// Returns the settings of the receiving host of `measurement`, and their origin.
+    /// Returns the settings of the receiving host of `measurement`, and their source.
     pub fn receiver(&self, measurement: &Measurement) -> Option<(&HostSettings, SettingsSource)> {
         self.settings(!measurement.made_by_sender())
     }
 
-    /// Returns the facts that the classifier needs in addition to the rows of `measurement`.
+    /// Returns the facts that the classifier needs in addition to the rows in `measurement`.
     pub fn of_sockets(&self, measurement: &Measurement, path: &PathFacts) -> SocketFacts {
         SocketFacts {
             link: path.link,
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
         self.hosts.receiver(self.measurement)
     }
 
-    /// Returns an assumption that assigns the dumps to the hosts; `None` without dumps.
+    /// Returns the assumption that assigns the dumps to the hosts; `None` without dumps.
     pub(super) fn whose_dumps(&self) -> Option<String> {
         let (own, other) =
             if self.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };

@@ -1,4 +1,4 @@
-//! Result of an explanation: findings, excluded limits, and the numbers behind them.
+//! Result of an explanation: findings, excluded limits, and the figures behind them.
 
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
@@ -27,26 +27,26 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
-    /// Numbers that the findings rest on.
+    /// Figures that the findings are based on.
     pub measured: MeasuredFigures,
-    /// Loss events; `None` for a log without a retransmissions column.
+    /// Loss events; `None` if the log has no retransmission column.
     pub loss: Option<LossEstimate>,
-    /// Congestion control of the sender, named, inferred or assumed.
+    /// The sender's congestion control, whether named, inferred or assumed.
     pub sender: Sender,
-    /// Socket buffers to assume.
+    /// Assumed socket buffers.
     pub buffers: Buffers,
-    /// Highest rate of a single flow of this host, from the control measurement or from a trace in which a
+    /// Maximum rate of a single flow of this host, from the control measurement or from a trace in which a
     /// rate cap limits the flow; `None` if there is no such cap.
     pub cap: Option<Rate>,
     /// Limits over time; empty for a log, which does not resolve them.
     pub limits: Vec<LimitPeriod>,
     /// Assumptions of the explanation.
     pub assumptions: Vec<String>,
-    /// Notes on the input for the reader of a report.
+    /// Notes about the input for the report.
     pub notes: Vec<String>,
 }
 
-/// Numbers that the findings rest on. Amounts cover all streams together.
+/// Figures that the findings are based on. Amounts are sums over all streams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredFigures {
     /// Mean goodput over the whole test.
@@ -57,23 +57,24 @@ pub struct MeasuredFigures {
     pub length: Duration,
     /// Time until the rate levelled off.
     pub ramp: Duration,
-    /// RTT of the path; zero where it is not known (UDP).
+    /// RTT of the path; zero if unknown (UDP).
     pub rtt: Duration,
-    /// Origin of the RTT.
+    /// Source of the RTT.
     pub rtt_source: RttSource,
-    /// Mean of the log's own RTTs after the ramp, including queues; `None` if the log has none.
+    /// Mean of the log's own RTT samples after the ramp, including queueing delay; `None` if the log has
+    /// none.
     pub mean_rtt: Option<Duration>,
-    /// Median of rate x RTT after the ramp.
+    /// Median amount of data in flight after the ramp, estimated as rate x RTT.
     pub inflight: Bytes,
     /// Median congestion window after the ramp; `None` in a receiver's log.
     pub cwnd: Option<Bytes>,
     /// Median ratio of data in flight to congestion window after the ramp.
     pub inflight_per_cwnd: Option<f64>,
-    /// Median of the receiver's window after the ramp; `None` where the log has none.
+    /// Median receive window after the ramp; `None` if the log has none.
     pub snd_wnd: Option<Bytes>,
-    /// Median ratio of data in flight to the receiver's window after the ramp.
+    /// Median ratio of data in flight to receive window after the ramp.
     pub inflight_per_wnd: Option<f64>,
-    /// Payload of a segment.
+    /// Payload of a full segment.
     pub mss: Bytes,
     /// Number of parallel streams.
     pub streams: u64,
@@ -81,35 +82,35 @@ pub struct MeasuredFigures {
     pub retransmits: Option<u64>,
 }
 
-/// Origin of the RTT.
+/// Source of the RTT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RttSource {
-    /// The user gave the RTT.
+    /// Given by the user.
     #[default]
     Given,
-    /// The RTT is the smallest sample of the log.
+    /// Smallest sample in the log.
     Log,
-    /// The RTT is an upper bound from the log: a window at most doubles in each round trip, and is never
-    /// smaller than rate x RTT.
+    /// Upper bound derived from the log: a window at most doubles per round trip, and is never smaller than
+    /// rate x RTT.
     Bound,
-    /// The RTT is neither known nor needed: a UDP log.
+    /// Neither known nor needed: a UDP log.
     Unknown,
 }
 
-/// Congestion control of the sender, and how it is known.
+/// The sender's congestion control, and how it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The log names it.
+    /// Named in the log.
     Named(Algorithm),
-    /// It is inferred from the window.
+    /// Inferred from the congestion window.
     Inferred(Algorithm),
-    /// It is not observable; the kernel's default is assumed.
+    /// The kernel's default, assumed because the congestion control is not observable.
     Assumed(Algorithm),
 }
 
 impl Sender {
-    /// Returns the algorithm, however it is known.
+    /// Returns the algorithm, whether named, inferred or assumed.
     pub const fn algorithm(self) -> Algorithm {
         match self {
             Self::Named(a) | Self::Inferred(a) | Self::Assumed(a) => a,
@@ -117,28 +118,28 @@ impl Sender {
     }
 }
 
-/// Socket buffers that are assumed for the hosts.
+/// Assumed socket buffers of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Largest receive buffer in bytes of memory: `tcp_rmem[2]`.
+    /// Maximum receive buffer in bytes of memory: `tcp_rmem[2]`.
     pub rcvbuf: Bytes,
-    /// Origin of the receive buffer's size.
+    /// Source of the receive buffer size.
     pub rcvbuf_source: BufferSource,
-    /// Largest send buffer in bytes of memory: `tcp_wmem[2]`.
+    /// Maximum send buffer in bytes of memory: `tcp_wmem[2]`.
     pub sndbuf: Bytes,
-    /// Origin of the send buffer's size.
+    /// Source of the send buffer size.
     pub sndbuf_source: BufferSource,
     /// Rule that converts receive memory to a window.
     pub rule: WindowRule,
 }
 
 impl Buffers {
-    /// Returns the largest window of one connection.
+    /// Returns the maximum receive window of one connection.
     pub const fn window(&self) -> Bytes {
         self.rule.window(self.rcvbuf)
     }
 
-    /// Returns the buffers of receiver and sender as assumptions, one sentence each.
+    /// Returns the assumed buffers of the receiver and the sender, one sentence each.
     pub(super) fn assumed(&self) -> [String; 2] {
         let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self;
         let name = |source: BufferSource, limit: &'static str| match source {
@@ -157,34 +158,34 @@ impl Buffers {
     }
 }
 
-/// Origin of a buffer size.
+/// Source of a buffer size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferSource {
-    /// The size is from the sysctl dump.
+    /// The sysctl dump.
     Dump,
-    /// The size is from a dump that is older than the log, so it is an assumption.
+    /// A sysctl dump that is older than the log, so the size is an assumption.
     OlderDump,
-    /// The size was set for this connection with `-w`, according to the log.
+    /// The size set for this connection with `-w`, according to the log.
     Socket,
-    /// The size follows from the receiver's window in the log's reports.
+    /// The receive window in the log's reports.
     Window,
-    /// The size is from the rows of a trace.
+    /// The rows of a trace.
     Trace,
-    /// The size is the kernel's default, an assumption.
+    /// The kernel's default, an assumption.
     #[default]
     KernelDefault,
-    /// The size is the smallest that allows the measured rate, because the other sources contradict the log.
+    /// The smallest size that allows the measured rate, because the other sources contradict the log.
     Log,
 }
 
 impl BufferSource {
-    /// Returns whether the value is more than an assumption.
+    /// Returns whether the size is more than an assumption.
     pub const fn is_fact(self) -> bool {
         matches!(self, Self::Dump | Self::Socket | Self::Window | Self::Trace)
     }
 
-    /// Returns the wording in an assumption.
+    /// Returns the wording used in an assumption.
     const fn words(self) -> &'static str {
         match self {
             Self::Dump => "from the sysctl dump",

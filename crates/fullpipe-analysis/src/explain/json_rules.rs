@@ -1,4 +1,5 @@
-//! Rules for a JSON log, which has RTT and the receiver's window in each report, and iperf3's options.
+//! Rules for JSON logs, which have the RTT and the receive window in each report, as well as the iperf3
+//! options.
 //!
 //! ```text
 //!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receiver's window limits
@@ -6,8 +7,8 @@
 //!   srtt > 1.25 x the smallest RTT at a level rate       a queue stands: its outlet limits
 //! ```
 //!
-//! The queue is checked first: where a queue always stands, its outlet is always busy, and any bound on the
-//! data in flight only bounds the queue.
+//! The queue is checked first: where a queue always stands, the link behind it is always busy, and any bound
+//! on data in flight only bounds the queue.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -17,22 +18,22 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 
-/// Minimum queueing delay that counts: the hosts' own scheduling takes as long.
+/// Minimum queueing delay that counts; scheduling on the hosts can take as long.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
-/// iperf3 reached the rate given with `-b` when it sent at least this share of it.
+/// iperf3 has reached its target rate (`-b`) if it sent at least this share of it.
 const AS_ORDERED: f64 = 0.97;
 
-/// Queue in front of the bottleneck.
+/// Queue at the bottleneck.
 #[derive(Clone, Copy)]
 pub(super) struct Queue {
-    /// Smallest RTT known, which is that of the path.
+    /// Smallest known RTT, which is the RTT of the idle path.
     base: Duration,
     /// Mean RTT after the ramp.
     mean: Duration,
 }
 
 impl Explainer<'_> {
-    /// Returns the queue that stands while the rate is level, if there is one.
+    /// Returns the standing queue in the steady state, if there is one.
     pub(super) fn queue(&self) -> Option<Queue> {
         let mean = self.measured.mean_rtt?;
         let base = self.least_rtt();
@@ -40,18 +41,18 @@ impl Explainer<'_> {
         (stands && self.series.is_flat()).then_some(Queue { base, mean })
     }
 
-    /// Returns the smallest RTT known: the given one or a sample of the log.
+    /// Returns the smallest known RTT: the given RTT or a sample in the log.
     pub(super) fn least_rtt(&self) -> Duration {
         let own = self.facts.transfer.rtt.map_or(Duration::MAX, |rtt| rtt.min);
         self.measured.rtt.min(own)
     }
 
-    /// Returns the log's RTTs in a clause.
+    /// Returns a clause with the RTTs in the log.
     pub(super) fn rtt_evidence(&self, mean: Duration) -> String {
         format!("the smoothed RTT is {mean} on average, {} at least", self.least_rtt())
     }
 
-    /// Returns the findings where a queue stands.
+    /// Returns the findings for a standing queue.
     pub(super) fn standing_queue(&mut self, per_cwnd: Option<f64>) -> Vec<Finding> {
         let Some(Queue { base, mean }) = self.queue() else {
             return self.candidates();
@@ -113,7 +114,7 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns whether iperf3 reached the rate that it was limited to (`-b`).
+    /// Returns whether iperf3 reached its target rate (`-b`).
     pub(super) fn keeps_to_order(&self) -> bool {
         let steady = self.measured.steady.as_bps() as f64;
         self.facts.transfer.offered.is_some_and(|order| steady >= AS_ORDERED * order.as_bps() as f64)
@@ -133,12 +134,12 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns whether the receiver's window is known to be the one that is full.
+    /// Returns whether the receive window is known to be full.
     pub(super) fn window_is_full(&self, per_cwnd: f64) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio > FULL && ratio > per_cwnd)
     }
 
-    /// Returns the findings where the log shows a full receiver's window.
+    /// Returns the findings if the log shows a full receive window.
     pub(super) fn told_window(&mut self, per_cwnd: f64) -> Vec<Finding> {
         let (Some(wnd), Some(ratio)) = (self.measured.snd_wnd, self.measured.inflight_per_wnd) else {
             return self.candidates();
@@ -180,7 +181,7 @@ impl Explainer<'_> {
                     .into(),
             ),
         };
-        // The receiver observes both window and Recv-Q.
+        // The receiver observes both the window and Recv-Q.
         let here = self.received.is_some();
         let rwnd = if here { Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd } } else { rwnd };
         let mut findings = vec![rwnd];
@@ -191,7 +192,7 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns whether the log shows room in the receiver's window.
+    /// Returns whether the log shows that the receive window has room.
     pub(super) fn window_has_room(&self) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE)
     }
@@ -211,12 +212,12 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns why the RTT during the test is not known.
+    /// Returns the reason why the RTT during the test is unknown.
     pub(super) fn no_rtt(&self) -> &'static str {
         if self.is_text() { "the text log shows no RTT" } else { "this log has no RTT" }
     }
 
-    /// Returns why window and send buffer cannot be told apart.
+    /// Returns the reason why the receive window and the send buffer cannot be distinguished.
     pub(super) fn window_or_buffer(&self) -> &'static str {
         if self.is_text() {
             "receive window or send buffer: the text log prints neither snd_wnd nor the buffers"

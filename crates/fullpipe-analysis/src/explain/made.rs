@@ -5,7 +5,7 @@ use crate::input::{InputError, iperf3};
 use crate::measurement::Measurement;
 use crate::path_facts::PathFacts;
 
-/// Builds a log of one-second intervals from Mbit/s, retransmissions, and Cwnd in KiB.
+/// Builds a log with one-second intervals from rates in Mbit/s, retransmissions, and Cwnd in KiB.
 pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measurement {
     let mut text =
         String::from("Connecting to host h, port 5201\n[ ID] Interval Transfer Bitrate Retr Cwnd\n");
@@ -24,7 +24,7 @@ pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measure
     iperf3::parse(&text).unwrap()
 }
 
-/// Returns a path of which only the RTT is known.
+/// Returns a path with only the RTT known.
 pub(crate) fn path(rtt: &str) -> PathFacts {
     PathFacts { rtt: rtt.parse().ok(), ..PathFacts::default() }
 }

@@ -1,5 +1,5 @@
-//! Rules for a measurement at the receiving end alone, which knows its own window, how much of it arrives in
-//! a round trip, whether its application keeps up, and gaps in the received data.
+//! Rules for a measurement at the receiver only. A receiver knows its own window, how much of it arrives per
+//! round trip, whether the application keeps up, and gaps in the received data.
 //!
 //! ```text
 //!   unread data fills the buffer                     receiver_app
@@ -17,29 +17,29 @@ use crate::measurement::Measurement;
 use crate::stats::middle;
 use crate::thresholds::reader;
 
-/// A slow reader limits the transfer when it was behind in at least this share of the samples.
+/// A slow reader is the limit if it had fallen behind in at least this share of the samples.
 const MOSTLY: f64 = 0.5;
-/// Minimum number of segments out of order that show losses: fewer may come from a path that reorders now and
-/// then.
+/// Minimum number of out-of-order segments that indicates losses: occasional reordering on the path also
+/// produces a few.
 const FEWEST_GAPS: u64 = 3;
 
-/// Samples of receiving sockets during a test, summarised.
+/// Summary of receiving-socket samples during a test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiverView {
     /// Share of the samples in which the receiving application had fallen behind, 0 to 1.
     behind: f64,
-    /// Usual amount of data waiting to be read (`Recv-Q`).
+    /// Typical amount of unread data (`Recv-Q`).
     pub(super) unread: Bytes,
     /// Largest receive buffer.
     rcvbuf: Bytes,
-    /// Segments that arrived while an earlier one was missing.
+    /// Number of segments that arrived while an earlier one was missing.
     out_of_order: u64,
-    /// Segments that arrived in total.
+    /// Total number of segments received.
     segments: u64,
 }
 
 impl ReceiverView {
-    /// Returns the summary of receiver samples, or `None` where the measurement has none.
+    /// Returns a summary of the receiver samples, or `None` if the measurement has none.
     pub(super) fn of(measurement: &Measurement) -> Option<Self> {
         let streams = measurement.receiver_samples();
         let all = || streams.iter().copied().flatten();
@@ -66,7 +66,7 @@ impl ReceiverView {
 }
 
 impl Explainer<'_> {
-    /// Returns whether the receiving application, which is on this host, leaves the buffer full.
+    /// Returns whether the receiving application had fallen behind in most samples.
     pub(super) fn reader_is_behind(&self) -> bool {
         self.received.is_some_and(|received| received.behind >= MOSTLY)
     }
@@ -90,7 +90,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// Adds to each low-confidence finding that the receiving end observes neither Cwnd nor the send buffer.
+    /// Adds to each low-confidence finding that the receiver observes neither Cwnd nor the send buffer.
     pub(super) fn add_what_is_not_seen(&self, findings: &mut [Finding]) {
         const NOT_SEEN: &str = "the receiving end sees neither Cwnd nor the send buffer";
         let silent = |finding: &&mut Finding| {
@@ -103,13 +103,13 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns a sentence about the gaps in the received data, and the confidence that loss limits the
+    /// Returns a sentence about gaps in the received data, and the confidence in loss as the cause of a small
     /// congestion window.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
         let ReceiverView { out_of_order: late, segments, .. } = self.received?;
         let yields =
             self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().is_rate_based();
-        // A standing queue that overflows is an effect of the link.
+        // Overflow of a standing queue is an effect of the link.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {

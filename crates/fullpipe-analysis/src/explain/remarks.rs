@@ -1,4 +1,4 @@
-//! Assumptions of a diagnosis, and notes on its input.
+//! Assumptions of a diagnosis, and notes about its input.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
@@ -10,8 +10,8 @@ use crate::measurement::Format;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::window;
 
-/// An RTT in the wrong unit is likely when the data in flight is below this share of Cwnd; flows rarely use
-/// so little.
+/// The RTT is probably in the wrong unit if data in flight is below this share of Cwnd; flows rarely use so
+/// little of it.
 const BARELY_USED: f64 = 0.1;
 
 impl Explainer<'_> {
@@ -105,7 +105,8 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        // Window scaling needs both ends; only the receiver's settings decide how the receive buffer grows.
+        // Window scaling requires both endpoints; only the receiver's settings determine how the receive
+        // buffer grows.
         let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
         let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
         if sender.iter().chain(&receiver).any(no_scaling) {
@@ -130,8 +131,8 @@ impl Explainer<'_> {
         self.facts.measurement.origin.format == Format::Text
     }
 
-    /// Returns the receiver's kernel as the user or the dump names it; the size of its window depends on the
-    /// release.
+    /// Returns the receiver's kernel release, as given by the user or found in the dump; the window size
+    /// depends on it.
     fn known_kernel(&self) -> Option<KernelVersion> {
         self.facts.hosts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
     }

@@ -1,4 +1,4 @@
-//! A log as a series of numbers, with the end of its ramp and the relation of rate and window.
+//! A log as a time series, with the end of its ramp and the relation between rate and window.
 
 use std::fmt;
 
@@ -9,53 +9,53 @@ use super::{MeasuredFigures, Sender};
 use crate::measurement::Transfer;
 use crate::thresholds::window;
 
-/// The rate has levelled off at the first interval that reaches this share of the median rate of the later
-/// half.
+/// The rate has levelled off in the first interval that reaches this share of the median rate in the second
+/// half of the log.
 const LEVEL: f64 = 0.7;
-/// An interval shorter than this share of the usual length is left out: its rate means nothing. The last one
-/// is often short.
+/// An interval shorter than this share of the usual length is ignored, because its rate means nothing. Often
+/// it is the last one.
 const WHOLE: f64 = 0.5;
-/// The receiver's window is constant when it differs from its median by at most this share of the median.
+/// The receive window is constant if it stays within this share of its median.
 const CONSTANT_WINDOW: f64 = 0.125;
-/// An interval bounds the RTT when its Cwnd grows by more than this factor, through the number of doublings
-/// that it may contain.
+/// An interval gives an upper bound of the RTT if Cwnd grows by more than this factor in it: the growth
+/// bounds the number of doublings.
 const RAMPS: f64 = 1.5;
-/// The rate can follow Cwnd only if the largest Cwnd is at least this multiple of the smallest.
+/// The rate can follow Cwnd only if the maximum Cwnd is at least this multiple of the minimum.
 const VARIES: f64 = 1.3;
-/// The rate follows Cwnd when the slope of log rate over log Cwnd is in this range.
+/// The rate follows Cwnd if the slope of log(rate) over log(Cwnd) is in this range.
 const FOLLOWS: (f64, f64) = (0.6, 1.6);
-/// The relation of rate and Cwnd is not a coincidence when their correlation exceeds this value.
+/// The relation between rate and Cwnd is not a coincidence if their correlation exceeds this value.
 const CORRELATED: f64 = 0.7;
-/// The rate is flat when the distance of its quartiles is at most this share of its median.
+/// The rate is flat if its interquartile range is at most this share of its median.
 const FLAT: f64 = 0.25;
-/// Cwnd still grows when at the end of a log without losses it exceeds this multiple of its value in the
+/// Cwnd is still growing if its value at the end of a loss-free log exceeds this multiple of its value in the
 /// middle.
 const WINDOW_GROWS: f64 = 1.5;
-/// The rate grows as well when at the end it exceeds this multiple of its value in the middle.
+/// The rate is growing too if its value at the end exceeds this multiple of its value in the middle.
 const RATE_GROWS: f64 = 1.3;
-/// Cwnd is still that of BBR's Startup while it exceeds this share of the largest Cwnd.
+/// Cwnd is still at its Startup value while it exceeds this share of the maximum Cwnd.
 const START_WINDOW: f64 = 0.99;
-/// BBR has stayed in Startup when it kept that window for more round trips than this. Startup ends after
-/// three without growth.
+/// BBR is stuck in Startup if it keeps its Startup window for more than this many round trips. Normally
+/// Startup ends after three round trips without growth.
 /// Unit: round trips
 const START_KEPT: f64 = 10.0;
-/// Cwnd over data in flight is in this range during BBR's Startup.
+/// Range of the ratio of Cwnd to data in flight during BBR's Startup.
 /// Source: its gain of 2.89 (`BBRHighGain`); the range is chosen.
 const START_GAIN: (f64, f64) = (2.5, 3.4);
-/// Cwnd has collapsed when after losses it is below this share of its value before.
+/// Cwnd has collapsed if losses reduce it to less than this share of its previous value.
 const COLLAPSED: f64 = 0.9;
-/// A sender keeps its window, as BBR does, when Cwnd during and after a loss exceeds this share of its value
+/// A sender keeps its window, as BBR does, if Cwnd during and after a loss exceeds this share of its value
 /// before.
 const KEPT: f64 = 0.95;
-/// Data in flight exceeds this share of Cwnd under BBR, whose window is 2 BDP when steady and 2.89 BDP in
-/// Startup.
+/// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
+/// in Startup.
 const LEAST_OF_BBR: f64 = 0.25;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.
 /// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
 
-/// Intervals of a log, in seconds, bits and bytes.
+/// Intervals of a log, in units of seconds, bits and bytes.
 pub(super) struct Series {
     points: Vec<Point>,
     /// Index of the first point after the ramp.
@@ -72,9 +72,9 @@ struct Point {
     length: f64,
     rate: f64,
     cwnd: f64,
-    /// Receiver's window in bytes; below zero where the log has none.
+    /// Receive window in bytes; negative if the log has none.
     wnd: f64,
-    /// RTT in the log's own report, in seconds; zero where it has none.
+    /// RTT reported in the log, in seconds; zero if the log has none.
     rtt: f64,
     retransmits: u64,
 }
@@ -85,7 +85,7 @@ impl Series {
         let lengths = log.intervals.iter().map(|i| i.length().as_secs_f64()).collect();
         let usual = median(lengths);
         let has_cwnd = log.intervals.iter().all(|i| i.cwnd.is_some_and(|cwnd| !cwnd.is_zero()));
-        // The last report often covers a few milliseconds, whose rate means nothing.
+        // The last report often covers only a few milliseconds, so its rate means nothing.
         let whole = log.intervals.iter().filter(|i| i.length().as_secs_f64() >= WHOLE * usual);
         let points: Vec<Point> = whole
             .map(|i| Point {
@@ -101,9 +101,9 @@ impl Series {
         let later = median(points[points.len() / 2..].iter().map(|p| p.rate).collect());
         let moved = points.iter().any(|p| p.rate > 0.0) && !log.mean_rate().is_zero();
         let level = points.iter().position(|p| p.rate >= LEVEL * later)?;
-        // A value that one report lacks is missing for the whole series: a median of the others would cover
-        // another time. A window of zero is a closed one, but kernels that do not report the window print
-        // zeros throughout.
+        // If one report lacks a value, the whole series lacks it: a median of the other reports would cover a
+        // different time. A window of zero means a closed window, but kernels that do not report the window
+        // print zero in every report.
         let has_wnd =
             points[level..].iter().all(|p| p.wnd >= 0.0) && points[level..].iter().any(|p| p.wnd > 0.0);
         let has_rtt = points[level..].iter().all(|p| p.rtt > 0.0);
@@ -124,7 +124,7 @@ impl Series {
         Duration::from_secs_f64(self.points[..self.level].iter().map(|p| p.length).sum())
     }
 
-    /// Returns the mean rate after the ramp: single intervals vary by whole write blocks, their mean does
+    /// Returns the mean rate after the ramp. Single intervals vary by whole write blocks, but the mean does
     /// not.
     pub(super) fn steady(&self) -> Rate {
         let bits: f64 = self.after().iter().map(|p| p.rate * p.length).sum();
@@ -141,8 +141,8 @@ impl Series {
         smoothed(self.after(), |p| p.rate)
     }
 
-    /// Returns the log's own RTTs after the ramp, each averaged with its neighbours, or else `rtt` for every
-    /// interval.
+    /// Returns the log's own RTTs after the ramp, each averaged with its neighbours, or `rtt` for every
+    /// interval if the log has none.
     fn rtts(&self, rtt: Duration) -> Vec<f64> {
         if self.has_rtt {
             smoothed(self.after(), |p| p.rtt)
@@ -168,25 +168,25 @@ impl Series {
         self.has_rtt.then(|| Duration::from_secs_f64(mean))
     }
 
-    /// Returns the median of the receiver's window after the ramp, if the log has it.
+    /// Returns the median receive window after the ramp, if the log has it.
     pub(super) fn median_wnd(&self) -> Option<Bytes> {
         self.has_wnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.wnd).collect()) as u64))
     }
 
-    /// Returns the largest window that the receiver offered.
+    /// Returns the maximum receive window that the receiver advertised.
     pub(super) fn largest_wnd(&self) -> Option<Bytes> {
         let largest = self.points.iter().map(|p| p.wnd).fold(0.0, f64::max);
         (largest > 0.0).then(|| Bytes::new(largest as u64))
     }
 
-    /// Returns whether the receiver's window stays within an eighth of its median after the ramp, as with a
-    /// buffer at its limit. The window of a receiver that reads slowly varies.
+    /// Returns whether the receive window stays within an eighth of its median after the ramp, as with a
+    /// buffer at its limit. With a slow reader the window varies.
     pub(super) fn wnd_is_constant(&self) -> bool {
         let middle = median(self.after().iter().map(|p| p.wnd).collect());
         self.has_wnd && self.after().iter().all(|p| (p.wnd - middle).abs() <= CONSTANT_WINDOW * middle)
     }
 
-    /// Returns the median ratio of data in flight to the receiver's window after the ramp.
+    /// Returns the median ratio of data in flight to receive window after the ramp.
     pub(super) fn inflight_per_wnd(&self, rtt: Duration) -> Option<f64> {
         let wnd = smoothed(self.after(), |p| p.wnd);
         let ratios = self.inflights(rtt).iter().zip(&wnd).map(|(bytes, wnd)| bytes / wnd.max(1.0)).collect();
@@ -205,20 +205,20 @@ impl Series {
         self.has_cwnd.then(|| median(ratios))
     }
 
-    /// Returns the median of rate over Cwnd, in windows per second.
+    /// Returns the median ratio of rate to Cwnd, in windows per second.
     fn bytes_per_cwnd_second(&self) -> Option<f64> {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let ratios = self.smooth_rates().iter().zip(&cwnd).map(|(rate, cwnd)| rate / 8.0 / cwnd).collect();
         self.has_cwnd.then(|| median(ratios))
     }
 
-    /// Returns the RTT at which exactly Cwnd would be in flight, an upper bound of the real RTT.
+    /// Returns the RTT at which exactly one Cwnd would be in flight, an upper bound of the real RTT.
     pub(super) fn rtt_by_cwnd(&self) -> Option<Duration> {
         self.bytes_per_cwnd_second().filter(|r| *r > 0.0).map(|r| Duration::from_secs_f64(1.0 / r))
     }
 
-    /// Returns the tightest upper bound of the RTT, from two facts: no more than the window is in flight, and
-    /// during the ramp the window at most doubles in each round trip.
+    /// Returns the tightest upper bound of the RTT, based on two facts: data in flight never exceeds the
+    /// window, and during the ramp the window at most doubles per round trip.
     pub(super) fn rtt_bound(&self) -> Option<Duration> {
         let by_cwnd = self.rtt_by_cwnd()?.as_secs_f64();
         let before = std::iter::once(INITIAL_WINDOW * self.streams).chain(self.points.iter().map(|p| p.cwnd));
@@ -230,7 +230,7 @@ impl Series {
         Some(Duration::from_secs_f64(by_growth.fold(by_cwnd, f64::min)))
     }
 
-    /// Returns whether rate and window vary in proportion; the window then limits, whatever the RTT is.
+    /// Returns whether rate and window vary in proportion; the window is then the limit, whatever the RTT.
     pub(super) fn follows_cwnd(&self) -> bool {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let rates = self.smooth_rates();
@@ -243,7 +243,7 @@ impl Series {
         (FOLLOWS.0..=FOLLOWS.1).contains(&slope) && correlation > CORRELATED
     }
 
-    /// Returns whether the quartiles of the rate after the ramp differ by at most a quarter of its median.
+    /// Returns whether the interquartile range of the rate after the ramp is at most a quarter of its median.
     pub(super) fn is_flat(&self) -> bool {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
@@ -251,7 +251,7 @@ impl Series {
         at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
-    /// Returns whether the window was still growing at the end of a log without losses.
+    /// Returns whether the window was still growing at the end of a loss-free log.
     pub(super) fn still_growing(&self) -> bool {
         let lossless = self.points.iter().all(|p| p.retransmits == 0);
         let (Some(last), Some(middle)) = (self.points.last(), self.points.get(self.points.len() / 2)) else {
@@ -263,9 +263,9 @@ impl Series {
             && last.rate > RATE_GROWS * middle.rate
     }
 
-    /// Returns how long a BBR sender kept the window of Startup, 2.89 times the data in flight, after the
-    /// rate had levelled off. BBR leaves Startup after three round trips without growth, unless it has
-    /// nothing to send.
+    /// Returns how long a BBR sender kept its Startup window, 2.89 times the data in flight, after the rate
+    /// had levelled off. BBR leaves Startup after three round trips without growth, unless it is
+    /// application-limited.
     pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
         let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
         let inflight = self.inflight(rtt).get() as f64;
@@ -275,14 +275,14 @@ impl Series {
             .then(|| Duration::from_secs_f64(held))
     }
 
-    /// Returns the interval with the most retransmissions, and how the window fell around it.
+    /// Returns the interval with the most retransmissions, and the fall of the window around it.
     pub(super) fn collapse(&self) -> Option<Collapse> {
         let lossy = |p: &Point| p.retransmits > 0;
         let worst = (0..self.points.len()).max_by_key(|i| self.points[*i].retransmits)?;
         let first = (0..=worst).rev().take_while(|i| lossy(&self.points[*i])).last()?;
         let last = (worst..self.points.len()).take_while(|i| lossy(&self.points[*i])).last()?;
         let before = self.points.get(first.checked_sub(1)?)?.cwnd;
-        // Recovery may end after the last retransmission was sent.
+        // Recovery may end after the last retransmission.
         let after = self.points[last..].iter().take(2).map(|p| p.cwnd).fold(f64::MAX, f64::min);
         let episode = &self.points[first..=last];
         (self.has_cwnd && after < COLLAPSED * before).then(|| Collapse {
@@ -311,7 +311,7 @@ impl Series {
             .collect();
         let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > KEPT * before;
         let ratio = measured.inflight_per_cwnd.unwrap_or(1.0);
-        // A BBR window is 2 BDP when steady and 2.89 BDP when Startup never filled the path.
+        // BBR's window is 2 BDP in the steady state, and 2.89 BDP if Startup never filled the path.
         if ratio < window::FREE_IN_LOG && ratio > LEAST_OF_BBR && around.iter().any(kept) {
             return Sender::Inferred(Algorithm::Bbr1);
         }
@@ -322,7 +322,7 @@ impl Series {
     }
 }
 
-/// Fall of the window at the worst loss.
+/// Fall of the window at the most severe loss.
 pub(super) struct Collapse {
     before: Bytes,
     after: Bytes,
@@ -344,7 +344,7 @@ impl fmt::Display for Collapse {
     }
 }
 
-/// Returns the middle value, or 0 for no values.
+/// Returns the median, or 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -364,7 +364,7 @@ fn smoothed(points: &[Point], value: impl Fn(&Point) -> f64) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the slope of `y` over `x` and their correlation; zeros where one of them does not vary.
+/// Returns the slope of `y` over `x` and their correlation; zeros if either of them is constant.
 fn regression(x: &[f64], y: &[f64]) -> (f64, f64) {
     let n = x.len() as f64;
     let mean = |values: &[f64]| values.iter().sum::<f64>() / n;

@@ -12,7 +12,7 @@ fn limits(findings: &Findings) -> Vec<Limit> {
     findings.findings.iter().map(|finding| finding.limit).collect()
 }
 
-/// Returns the findings where nothing is known of the hosts.
+/// Returns the findings if nothing is known about the hosts.
 fn found(measurement: &Measurement, path: PathFacts) -> Findings {
     explained(measurement, path, &HostFacts::default()).expect("an explanation")
 }
@@ -107,7 +107,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(refused(&silent, path("100ms"), None).contains("no transfer"));
 }
 
-/// The host that made the log decides which dump belongs to which host; one dump alone applies to both.
+/// The host that recorded the log determines which dump belongs to which host; a single dump applies to both.
 #[test]
 fn settings_belong_to_the_host_that_the_log_says() {
     let host = |wmem: u64, rmem: u64, scale: i8| {
@@ -141,8 +141,7 @@ fn settings_belong_to_the_host_that_the_log_says() {
     );
 }
 
-/// The classifier explains a series of dumps; the finding from a single dump has less confidence, and says
-/// so.
+/// The classifier explains a series of dumps; a finding from a single dump has less confidence and says so.
 #[test]
 fn one_dump_is_a_snapshot() {
     let limit = |text: &str| {
@@ -162,7 +161,7 @@ fn one_dump_is_a_snapshot() {
     assert_eq!(limit(&empty).limit, Limit::App);
 }
 
-/// Malformed dumps that can be read are explained or refused, without a panic.
+/// Malformed dumps that are still readable are explained or rejected, without a panic.
 #[test]
 fn what_is_read_of_malformed_dumps_is_explained() {
     for trace in malformed().iter().filter_map(|text| ss::parse(text, None).ok()) {

@@ -1,4 +1,4 @@
-//! Explains a trace or a capture: the findings of the classifier, with the figures of a log.
+//! Explains a trace or a capture: combines the classifier's findings with the figures of a log.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::buffers::WindowRule;
@@ -33,7 +33,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: MeasuredFigu
     notes.extend(facts.measurement.origin.notes.iter().cloned());
     notes.extend(classification.notes.iter().cloned());
     notes.extend(shared(&streams, classification.findings.first()));
-    // A simulated trace also has the exact limits, which show how far the sockets' own numbers agree.
+    // A simulated trace also contains the exact limits, which show how far the socket state agrees with them.
     if let Some(agreed) = streams
         .first()
         .and_then(|rows| exact(rows))
@@ -60,7 +60,7 @@ pub(super) fn explain_capture(
     let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
     notes.extend(classification.notes.iter().cloned());
     if !classification.is_rate_based {
-        // The assumption that was derived from the series holds for logs without packets.
+        // The assumption derived from the series applies only to logs without packets.
         assumptions.retain(|assumed| !matches!(assumed, Assumption::CongestionControl(..)));
         let of_packets = Assumption::CongestionControl(Algorithm::Cubic, CongestionControlBasis::Packets);
         assumptions.insert(0, of_packets);
@@ -68,7 +68,7 @@ pub(super) fn explain_capture(
     findings(facts, measured, classification, Background { buffers, cap, assumptions, notes })
 }
 
-/// Facts of an explanation that the classification does not contain.
+/// Facts behind an explanation that the classification does not contain.
 struct Background {
     buffers: Buffers,
     cap: Option<Rate>,
@@ -101,8 +101,8 @@ fn findings(
     }
 }
 
-/// Lowers the confidence of a finding between two ends on one host: RTTs are microseconds, and the host does
-/// the work of both.
+/// Lowers the confidence of a finding if both endpoints are on one host: RTTs are microseconds, and the host
+/// does the work of both.
 fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(
@@ -111,8 +111,8 @@ fn of_one_host(finding: &mut Finding) {
     );
 }
 
-/// Lowers the confidence of a finding from one sample, which shows neither how long a state lasted nor its
-/// cause.
+/// Lowers the confidence of a finding from a single sample, which shows neither how long a state lasted nor
+/// its cause.
 fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
         Limit::App => "whether this is a slow writer or only the time between two writes",
@@ -131,7 +131,8 @@ fn of_one_sample(finding: &mut Finding) {
     finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
-/// Returns how parallel streams share the limit: some limits apply to each stream, others to all together.
+/// Describes how parallel streams share the limit: some limits apply to each stream, others to all streams
+/// together.
 fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
     let finding = first?;
     let rate = |rows: &&[Row]| {
@@ -157,7 +158,7 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
         .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))
 }
 
-/// Returns the buffers with sizes from the rows where these show more than `base`.
+/// Returns the buffers, with sizes from the rows if these show more than `base`.
 pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classification) -> Buffers {
     let held = |limit: Limit| {
         classification
@@ -175,8 +176,8 @@ pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classi
         (known.sndbuf, known.sndbuf_source) = (sndbuf, BufferSource::Trace);
     }
     if held(Limit::Rwnd) && !rcvbuf.is_zero() && window <= rcvbuf {
-        // The ratio of a window and a buffer that have both reached their limit is the scaling ratio of the
-        // socket.
+        // If the window and the buffer have both reached their limits, their ratio is the scaling ratio of
+        // the socket.
         let ratio = 256.0 * window.get() as f64 / rcvbuf.get() as f64;
         known.rule = WindowRule::ScalingRatio((ratio.round() as u16).clamp(1, 256));
     }

@@ -1,10 +1,10 @@
-//! Explains a UDP test, which shows how much of the sent data arrived, and how evenly.
+//! Explains a UDP test: how much of the sent data arrived, and how evenly.
 //!
-//! UDP has no windows, no acknowledgements and no congestion control, so a link that carries any rate over
-//! UDP may still carry a tenth of it over TCP. A clean UDP test can therefore hide such a fault for years.
-//! Its loss rate, however, is the path's if the test left room on the link. Together with RTT and link rate,
-//! the loss rate predicts the rate of TCP: the ladder is then simulated for a given path instead of a
-//! measured one.
+//! UDP has no windows, acknowledgements or congestion control, so a link that carries a given rate over UDP
+//! may carry only a tenth of it over TCP, and a clean UDP test can hide the fault for years. If the test left
+//! room on the link, however, its loss rate is that of the path. Together with the RTT and the link rate, the
+//! loss rate predicts the rate of TCP: the ladder is then simulated for a given path instead of a measured
+//! one.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -19,20 +19,21 @@ use crate::stats::LossEstimate;
 use crate::thresholds::{link, loss};
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
-/// Upper end of the 95 % interval of an expected count of losses, when none was observed.
+/// Upper bound of the 95 % confidence interval of the loss count, if no loss was observed.
 /// Source: the Poisson distribution.
 /// Unit: losses
 const NONE_SEEN: f64 = 3.7;
-/// Bytes that IP leaves to UDP in a packet of 1500 bytes; larger datagrams travel in several packets.
+/// Maximum size of a UDP datagram, with header, that fits into one IP packet of 1500 bytes; larger datagrams
+/// are fragmented.
 const FRAGMENT: u64 = 1480;
 /// Length of IP and UDP headers, in bytes.
 const UDP_HEADERS: u64 = 28;
 
-/// Returns the share of *packets* that the path lost while the test left room on the link: the loss that TCP
-/// would meet.
+/// Returns the share of *packets* that the path lost, if the test left room on the link: the loss rate that
+/// TCP would see.
 ///
 /// # Errors
-/// Returns a clause that says why the loss is not known.
+/// Returns a clause with the reason why the loss is unknown.
 pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let log = facts.transfer;
     let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
@@ -49,29 +50,29 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
             "{on_the_link} with headers were sent into a link of {link}: TCP would not have sent what was lost there; repeat \
              with -b below the link's rate"
         )),
-        // The loss of any one packet loses its datagram.
+        // If any one of its packets is lost, the whole datagram is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
     }
 }
 
-/// Returns the rate that was sent and the size of a datagram.
+/// Returns the sent rate and the datagram size.
 fn sent_as(log: &Transfer, datagrams: Datagrams) -> (Rate, Bytes) {
     let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
     match log.sent {
         Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
-        // The log has only the receiver's count: the missing datagrams were sent as well.
+        // The log has only the receiver's count, so the missing datagrams are added to the sent amount.
         None => (log.mean_rate().mul_div(datagrams.total.max(1), arrived), log.bytes().mul_div(1, arrived)),
     }
 }
 
-/// Returns the congestion control that TCP would use: the sender's default if it is implemented here, or else
-/// CUBIC.
+/// Returns the congestion control that TCP would use: the sender's default if the engine implements it,
+/// otherwise CUBIC.
 fn congestion_control(facts: &Facts<'_>) -> Algorithm {
     let default = facts.sender().and_then(|(host, _)| host.congestion_control.as_deref()?.parse().ok());
     default.unwrap_or(Algorithm::Cubic)
 }
 
-/// Returns the rate sent, the size of a datagram, and the counts of the datagrams.
+/// Returns the sent rate, the datagram size and the datagram counts.
 pub(crate) fn summary(log: &Transfer) -> (Rate, Bytes, Datagrams) {
     let datagrams = log.datagrams.unwrap_or_default();
     let (sent, size) = sent_as(log, datagrams);
@@ -143,7 +144,8 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     }
 }
 
-/// Returns the rate that a model of a loss-based sender predicts at this loss and RTT, in a sentence.
+/// Returns a sentence with the rate that a closed-form model of a loss-based sender predicts for this loss
+/// and RTT.
 fn on_paper(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let (rtt, loss) = (facts.path.rtt?, path_loss(facts).ok()?);
     (!loss.rate.is_zero()).then(|| {
@@ -152,8 +154,8 @@ fn on_paper(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     })
 }
 
-/// Returns the open question whether the path loses little enough for TCP, if the test was too short to show
-/// such a small loss.
+/// Returns the open question whether the loss rate is low enough for TCP, if the test was too short to
+/// measure such a low rate.
 fn too_coarse(facts: &Facts<'_>, measured: &MeasuredFigures) -> Option<String> {
     let (rtt, link, loss) = (facts.path.rtt?, facts.path.link?, path_loss(facts).ok()?);
     let fill = loss_to_fill(rtt, link, measured.mss);
@@ -238,7 +240,7 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
     }
 }
 
-/// Names the limits of a test in which more was sent than arrived: the path or the receiving host drops
+/// Returns the findings for a test in which less arrived than was sent: the path or the receiving host drops
 /// datagrams.
 fn lossy(facts: &Facts<'_>, measured: &MeasuredFigures, base: Finding) -> Vec<Finding> {
     let arrived = measured.mean;
