@@ -11,23 +11,24 @@ use super::sender_view::{AckInfo, Answers};
 use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
 
-/// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
+/// Payload of a full segment while the real value is unknown: an Ethernet MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;
-/// Smallest segment size that is a limit of the path (RFC 9293 section 3.7.1): smaller ones come from the
-/// application.
+/// Smallest segment size that counts as a limit of the path (RFC 9293 section 3.7.1); smaller segments come
+/// from the application.
 const LEAST_MSS: u64 = 536;
-/// Bytes of the timestamp option in each header.
+/// Length of the timestamp option in each header, in bytes.
 const TIMESTAMPS: u64 = 12;
-/// Longest time in which a host that waited for an ACK sends data after it.
+/// Maximum delay between an ACK and the data that it released on an ACK-clocked host.
 pub(super) const PROMPT: Duration = Duration::from_micros(50);
-/// Smallest ratio of the loop times to both ends at which a capture counts as made at the nearer end.
+/// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
+/// this factor.
 const NEAR: u64 = 8;
 
-/// Relevant fields of one packet.
+/// Relevant header fields of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketView<'a> {
     pub(super) at: Instant,
-    /// End that sent it: 0 or 1.
+    /// Endpoint that sent the packet: 0 or 1.
     pub(super) from: usize,
     pub(super) seq: SeqNum,
     pub(super) ack: SeqNum,
@@ -39,16 +40,16 @@ pub(super) struct PacketView<'a> {
     pub(super) sack: &'a SackBlocks,
 }
 
-/// Options of one end in the handshake, and the time it takes to answer.
+/// Handshake options and response time of one endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     syn: Option<SynOptions>,
     syn_at: Option<Instant>,
-    /// Latest timestamp of the other end whose echo is awaited from this end, and the time at which it
-    /// passed.
+    /// Latest timestamp from the other endpoint that this endpoint has not echoed yet, and the time at which
+    /// it passed.
     awaits_echo: Option<(u32, Instant)>,
     last_timestamp: Option<u32>,
-    /// Shortest time from the tap to this end and back.
+    /// Shortest time from the tap to this endpoint and back.
     least_loop: Option<Duration>,
 }
 
@@ -62,14 +63,14 @@ impl End {
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionTracker {
     ends: [End; 2],
-    /// Data of end 0, and of end 1.
+    /// Data sent by endpoint 0 and by endpoint 1.
     directions: [OneWay; 2],
-    /// ACKs of that data on their way to the end that sent it.
+    /// ACKs of that data that are on their way to its sender.
     answers: [Answers; 2],
     /// Time at which the last of these ACKs passed.
     last_ack: [Option<Instant>; 2],
     timelines: [Timeline; 2],
-    /// Largest window that either end was offered.
+    /// Largest window that was advertised to each endpoint.
     widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
@@ -108,7 +109,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Processes an ACK of the data of end `of`.
+    /// Processes an ACK of data sent by endpoint `of`.
     fn see_ack(&mut self, seen: &PacketView<'_>, of: usize, room: Room) {
         let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
         let window = u64::from(seen.window) << scale;
@@ -129,7 +130,7 @@ impl ConnectionTracker {
         };
         self.answers[of].passes(told, room.memory.0);
         self.last_ack[of] = Some(seen.at);
-        // Without the handshake the scale of the window is not known.
+        // Without the handshake the window scale is unknown.
         let known = self.ends.iter().all(|end| end.syn.is_some());
         self.widest[of] = self.widest[of].max(window);
         let timeline = &mut self.timelines[of];
@@ -146,7 +147,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Processes data of end `from`.
+    /// Processes data sent by endpoint `from`.
     fn see_data(&mut self, seen: &PacketView<'_>, from: usize, room: Room) {
         let (mss, rtt) = (self.mss(), self.least_rtt());
         let away = self.ends[from].least_loop.unwrap_or_default();
@@ -161,7 +162,7 @@ impl ConnectionTracker {
         let full = one_way.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
         let timeline = &mut self.timelines[from];
         let (una, sacked) = told.map_or((one_way.una(), 0), |(told, _)| (told.una, told.sacked));
-        // ACKs that were not captured make the amount look larger than any window allowed.
+        // Missing ACKs in the capture would make data in flight larger than any window allows.
         let most = if known { self.widest[from].max(mss) } else { u64::MAX };
         let flight_size = one_way.top().saturating_sub(una).min(most);
         let rests = one_way.flight_size().min(most);
@@ -178,8 +179,7 @@ impl ConnectionTracker {
                 span.short = span.short.saturating_add((!ends).into());
                 let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
                 span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
-                // Without timestamps only the smallest value is known, which does not describe the current
-                // one.
+                // Without timestamps only the smallest near-side time is known, not the current one.
                 if let Some((told, true)) = told.filter(|_| echo.is_some()) {
                     timeline.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
                 }
@@ -194,20 +194,20 @@ impl ConnectionTracker {
         self.timelines.iter_mut().for_each(|timeline| timeline.shrink(room.spans));
     }
 
-    /// Measures times from the tap to an end and back: from the handshake, from timestamps, and from data and
-    /// its ACK.
+    /// Measures times from the tap to an endpoint and back, based on the handshake, on timestamps, and on
+    /// data and its ACK.
     fn measure_loops(&mut self, seen: &PacketView<'_>) {
         let (from, to) = (seen.from, 1 - seen.from);
         if !self.handshake_done && seen.flags.has(Flags::ACK) {
             if let Some(asked) = self.ends[to].syn_at {
-                // This is the answer to a SYN or to a SYN-ACK. A retransmitted SYN has an ambiguous answer.
+                // This packet answers a SYN or a SYN-ACK. The answer to a retransmitted SYN is ambiguous.
                 self.ends[from].took(seen.at.saturating_since(asked));
             }
             self.handshake_done = seen.syn.is_none();
         }
         let Some((value, echo)) = seen.timestamps else { return };
         self.timestamps = true;
-        // Timestamps wrap: half of their range counts as earlier. An echo of a later one means that this one
+        // Timestamps wrap: half of their range counts as earlier. Once a later timestamp is echoed, this one
         // will not come back.
         let reached = |awaited: &mut (u32, Instant)| echo.wrapping_sub(awaited.0) as i32 >= 0;
         if let Some((_, since)) =
@@ -216,15 +216,15 @@ impl ConnectionTracker {
             self.ends[from].took(seen.at.saturating_since(since));
         }
         // The first packet with a new timestamp is the one that is echoed. Only one is awaited at a time,
-        // because a long path has many.
+        // because a long path has many in flight.
         if self.ends[from].last_timestamp != Some(value) {
             self.ends[from].last_timestamp = Some(value);
             self.ends[to].awaits_echo.get_or_insert((value, seen.at));
         }
     }
 
-    /// Returns the window scale of an end. Both ends must offer scaling in a SYN (RFC 7323 section 2.2);
-    /// without the handshake it is 0.
+    /// Returns the window scale of an endpoint. Both endpoints must offer scaling in a SYN (RFC 7323 section
+    /// 2.2); without the handshake the scale is 0.
     fn window_scale(&self, end: usize) -> u8 {
         let scale = |end: usize| self.ends[end].syn.and_then(|syn| syn.window_scale);
         scale(1 - end).and(scale(end)).unwrap_or(0).min(14)
@@ -241,7 +241,7 @@ impl ConnectionTracker {
             .min();
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
-            // A smaller segment size applies if that is the largest seen.
+            // A smaller segment size is used if no captured segment is larger.
             None => match self.directions.iter().map(OneWay::largest_segment).max() {
                 Some(largest @ LEAST_MSS..) => largest,
                 _ => USUAL_MSS,
@@ -254,7 +254,7 @@ impl ConnectionTracker {
         Some(near? + far?)
     }
 
-    /// Returns the end that sent more.
+    /// Returns the endpoint that sent more data.
     pub(super) fn sender(&self) -> usize {
         usize::from(self.directions[1].counts.data_bytes > self.directions[0].counts.data_bytes)
     }
@@ -263,23 +263,23 @@ impl ConnectionTracker {
         &self.timelines[end]
     }
 
-    /// Returns the shortest times from the tap to `sender` and back, and to the other end and back.
+    /// Returns the shortest times from the tap to `sender` and back, and to the other endpoint and back.
     pub(super) fn loops(&self, sender: usize) -> Loops {
         let least = |end: usize| self.ends[end].least_loop;
         let far = least(1 - sender).or(self.directions[sender].least_loop);
         Loops { near: least(sender).unwrap_or_default(), far: far.unwrap_or_default() }
     }
 
-    /// Returns the samples of its data and ACKs over time, as seen from `side`.
+    /// Returns samples over time of the data that `sender` sent and of its ACKs, as seen from `side`.
     pub(super) fn samples(&self, sender: usize, side: Side) -> Vec<Sample> {
-        // Without ACKs neither window nor data in flight is known, so no limit can be inferred.
+        // Without ACKs neither the window nor data in flight is known, so no limit can be inferred.
         if !self.directions[sender].acknowledged() {
             return Vec::new();
         }
         self.timelines[sender].samples(side, self.loops(sender))
     }
 
-    /// Completes the directions once all packets were read.
+    /// Completes both directions after the last packet.
     pub(super) fn finish(&mut self) {
         for (one_way, timeline) in self.directions.iter().zip(&mut self.timelines) {
             if !one_way.acknowledged() {
@@ -288,17 +288,17 @@ impl ConnectionTracker {
         }
     }
 
-    /// Returns whether the ends acknowledged data of which nothing was captured.
+    /// Returns whether the capture contains only ACKs and none of the acknowledged data.
     pub(super) fn acks_alone(&self) -> bool {
         self.directions.iter().any(|one_way| one_way.counts.data_segments == 0 && one_way.acknowledged())
     }
 
-    /// Returns the number of gaps that were dropped because memory was full.
+    /// Returns the number of gaps that were dropped because their memory was full.
     pub(super) fn forgotten(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten).sum()
     }
 
-    /// Returns the summary of the data that `sender` sent, once all packets were read.
+    /// Returns a summary of the data sent by `sender`, after the last packet.
     pub(super) fn summary(&self, ends: [SocketAddr; 2], sender: usize) -> Connection {
         let near = self.ends[sender].least_loop;
         let far = self.ends[1 - sender].least_loop;

@@ -1,13 +1,14 @@
-//! Packets in a file: pcap and pcapng, read through one window, and the link header before the IP header.
+//! Packets in a file: pcap and pcapng, read through a sliding window, with the link header before the IP
+//! header.
 //!
 //! ```text
 //!   source ──► window ──┬─ pcap: records ─────────┬─► link: header before the IP header ──► Frame
 //!                       └─ pcapng: blocks ── clock ┘
 //! ```
 //!
-//! The framing of both formats is small and is read here: a library spent half of the time of a large pcapng
-//! file on blocks, of which fullpipe needs four kinds (docs/decisions/0020). The tests compare this reader
-//! with the library.
+//! The framing of both formats is simple and is parsed here. A library spent half of the run time for a large
+//! pcapng file on parsing blocks, and fullpipe needs only four block types (docs/decisions/0020). The tests
+//! compare this reader with the library.
 
 mod link;
 mod pcap;
@@ -21,7 +22,8 @@ use fullpipe_units::Instant;
 use crate::input::InputError;
 use window::Window;
 
-/// First four bytes of pcapng, and of pcap in both byte orders with times in microseconds and nanoseconds.
+/// First four bytes of a pcapng file, and of a pcap file in both byte orders and with timestamps in
+/// microseconds or nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
@@ -32,31 +34,31 @@ const LARGEST_BLOCK: usize = 16 << 20;
 /// Captured packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
-    /// Time of the packet, since the origin of the file's times.
+    /// Timestamp of the packet, relative to the epoch of the file.
     pub(super) at: Instant,
-    /// Captured bytes, starting with the IP header; empty if it is not an IP packet.
+    /// Captured bytes, starting with the IP header; empty for a packet that is not IP.
     pub(super) ip: &'a [u8],
-    /// Length on the wire, from the IP header on.
+    /// Length on the wire in bytes, starting with the IP header.
     pub(super) len: usize,
 }
 
 /// Properties of a file besides its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// Whether it breaks off within a packet, like a capture that was copied while it was written.
+    /// Whether the file ends within a packet, for example because it was copied during the capture.
     pub(super) truncated: bool,
-    /// Number of packets without a time (pcapng's simple packets), which are skipped.
+    /// Number of packets without a timestamp (pcapng simple packet blocks), which are skipped.
     pub(super) timeless: u64,
-    /// Number of packets that the capturing tool lost, by its own count.
+    /// Number of packets dropped during the capture, as reported by the capturing tool.
     pub(super) dropped: u64,
 }
 
-/// Returns whether a file with this beginning is a capture.
+/// Returns whether a file that starts with `beginning` is a capture.
 pub fn is_capture(beginning: &[u8]) -> bool {
     beginning.first_chunk().is_some_and(|magic| *magic == PCAPNG || PCAP.contains(magic))
 }
 
-/// Passes every packet of a capture to `see`, in the order of the file.
+/// Passes every packet of a capture to `see`, in file order.
 pub(super) fn each(source: impl Read, see: impl FnMut(Frame<'_>)) -> Result<Ending, InputError> {
     let mut window = Window::new(source);
     match window.ahead(PCAPNG.len())?.first_chunk() {
@@ -74,7 +76,7 @@ fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
 }
 
-/// Byte order of the numbers in a file: that of the host that wrote it.
+/// Byte order of a file, which is that of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Little,
@@ -82,7 +84,7 @@ enum Order {
 }
 
 impl Order {
-    /// Returns the number at offset `at`, which must lie within `bytes`.
+    /// Returns the 32-bit integer at offset `at`, which must lie within `bytes`.
     #[inline]
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let octets = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -101,7 +103,7 @@ impl Order {
         }
     }
 
-    /// Returns the number in a whole option of eight bytes.
+    /// Returns the 64-bit integer in an option of eight bytes.
     fn u64(self, octets: [u8; 8]) -> u64 {
         match self {
             Self::Little => u64::from_le_bytes(octets),

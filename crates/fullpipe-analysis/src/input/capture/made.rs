@@ -13,7 +13,7 @@ pub(super) fn pcap() -> Vec<u8> {
     file
 }
 
-/// Adds a data segment from `from`.
+/// Adds a data segment sent by `from`.
 pub(super) fn push(file: &mut Vec<u8>, micros: u64, from: SocketAddrV4, seq: u32) {
     let to = SocketAddrV4::new([198, 18, 0, 2].into(), 5_201);
     let segment = Segment {
@@ -36,7 +36,7 @@ pub(super) fn push(file: &mut Vec<u8>, micros: u64, from: SocketAddrV4, seq: u32
     file.extend(bytes);
 }
 
-/// Returns a capture of forty segments.
+/// Returns a capture with forty segments.
 pub(super) fn whole() -> Vec<u8> {
     let mut file = pcap();
     for segment in 0..40 {
@@ -46,7 +46,7 @@ pub(super) fn whole() -> Vec<u8> {
     file
 }
 
-/// Returns that capture with bytes changed at random, and truncated.
+/// Returns copies of that capture with random bytes changed, and truncated copies.
 pub(crate) fn spoilt() -> impl Iterator<Item = Vec<u8>> {
     let file = whole();
     (0..2_000).map(move |seed| {

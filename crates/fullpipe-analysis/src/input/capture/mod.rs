@@ -1,4 +1,4 @@
-//! Captures: pcap and pcapng files of any connection, made anywhere on its path.
+//! Captures: pcap and pcapng files of any connection, recorded at any point on its path.
 //!
 //! ```text
 //!   file ──► frames ──► TCP headers ──► one tracker per connection ──► the chosen one ──► a log like iperf3's
@@ -9,9 +9,9 @@
 //!                                        └ loops from the tap to either end: the side on which it was made
 //! ```
 //!
-//! A capture has neither `Cwnd` nor buffers. It has what a log lacks: every segment, the receiver's window at
-//! each instant, and the data in flight below it. It is read once from front to back, in memory that does not
-//! grow with its length.
+//! A capture contains neither `Cwnd` nor buffer sizes. Unlike a log, it contains every segment, the receive
+//! window at each instant, and data in flight. The file is read once, from start to end, in memory that does
+//! not grow with its length.
 
 mod connection;
 mod frames;
@@ -40,18 +40,19 @@ use one_way::Memory;
 
 pub use frames::is_capture;
 
-/// Maximum number of connections that are tracked; packets of further ones are only counted.
+/// Maximum number of tracked connections; packets of other connections are only counted.
 const MOST_CONNECTIONS: usize = 4_096;
-/// Maximum number of spans in the timeline of each connection while there are at most [`AT_EASE`] of them;
-/// `MOST_REMEMBERED` bounds the rest of its state. That is a few hundred kilobytes each. With more
-/// connections each has less, so that all of them take no more than a hundred megabytes.
+/// Maximum number of spans in the timeline of each connection while there are at most [`AT_EASE`]
+/// connections; `MOST_REMEMBERED` bounds the rest of its state. This is a few hundred kilobytes per
+/// connection. Each one gets less if there are more connections, so that all of them need at most a hundred
+/// megabytes.
 const MOST_SPANS: usize = 4_096;
 const MOST_REMEMBERED: usize = 1_024;
 const AT_EASE: usize = 64;
-/// Minimum number of data segments of a transfer.
+/// Minimum number of data segments in a transfer.
 const FEWEST_SEGMENTS: u64 = 10;
 
-/// Memory for each direction of a connection.
+/// Memory limit for each direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
     spans: usize,
@@ -59,18 +60,18 @@ struct Room {
 }
 
 impl Room {
-    /// Returns the memory for each of `connections`.
+    /// Returns the memory limit for each of `connections` connections.
     fn for_each_of(connections: usize) -> Self {
         let share = connections.div_ceil(AT_EASE).max(1).next_power_of_two();
         Self { spans: MOST_SPANS / share, memory: Memory(MOST_REMEMBERED / share) }
     }
 }
 
-/// Reads a capture and returns one connection: number `choice` of those listed, or the one that moved most
+/// Reads a capture and returns one connection: number `choice` in the list, or the one that carried the most
 /// data.
 ///
 /// # Errors
-/// Returns an error if the source is not a capture, if its link type is not known, or if no connection moved
+/// Returns an error if the source is not a capture, if its link type is unknown, or if no connection carried
 /// enough data.
 pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, InputError> {
     let mut table = Table::default();
@@ -130,10 +131,10 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
-    /// Index of the connection of the last packet.
+    /// Index of the connection to which the last packet belongs.
     latest: usize,
     packets: u64,
-    /// Packets that are not TCP; `unfollowed` counts those of connections beyond the limit.
+    /// Number of packets that are not TCP; `unfollowed` counts packets of connections beyond the maximum.
     others: u64,
     unfollowed: u64,
     last: Instant,
@@ -161,11 +162,11 @@ impl Table {
             self.others += 1;
             return;
         };
-        // Several processors may write their packets slightly out of order.
+        // With several processors, packets may be written slightly out of order.
         self.last = self.last.max(frame.at);
         let forward = packet.from <= packet.to;
         let ends = if forward { [packet.from, packet.to] } else { [packet.to, packet.from] };
-        // Usually a packet belongs to the same connection as the packet before.
+        // Usually a packet belongs to the same connection as the previous packet.
         let same = self.order.get(self.latest).filter(|(known, _)| *known == ends).map(|_| self.latest);
         let number = match same.or_else(|| self.known.get(&ends).copied()) {
             Some(number) => number,
@@ -199,7 +200,7 @@ impl Table {
         );
     }
 
-    /// Reduces the memory of each connection as their number grows.
+    /// Reduces the memory per connection as the number of connections grows.
     fn make_room(&mut self) {
         let room = Room::for_each_of(self.order.len());
         if room != self.room {
@@ -209,7 +210,7 @@ impl Table {
     }
 }
 
-/// Returns the connection as a flow with the number `chosen`.
+/// Returns the connection as a flow with number `chosen`.
 fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> Flow {
     let timeline = tracked.timeline(tracked.sender());
     let length = connection.length;

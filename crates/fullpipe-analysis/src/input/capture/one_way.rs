@@ -9,9 +9,9 @@
 //!                     └───── seen before ─────────────────────► retransmission
 //! ```
 //!
-//! Each segment is counted once and as one kind. A retransmission cannot come sooner than a round trip after
-//! the data that showed the gap, because the receiver has to report it first; a segment that fills a gap
-//! sooner was overtaken on its way.
+//! Each segment is counted once and has exactly one kind. A retransmission takes at least one round trip
+//! after the data that revealed the gap, because the receiver has to report the gap first. A segment that
+//! fills a gap sooner was reordered.
 
 use std::collections::VecDeque;
 
@@ -21,30 +21,30 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::measurement::packets::Counts;
 
-/// Age of a gap, as a part of the RTT, from which on the segment that fills it was retransmitted.
+/// Age of a gap, as a fraction of the RTT, from which the segment that fills it counts as retransmitted.
 const A_TRIP: (u64, u64) = (4, 5);
-/// Age of a gap from which on the segment that fills it was retransmitted, while no RTT is known: the value
-/// of tshark.
+/// Age of a gap from which the segment that fills it counts as retransmitted while the RTT is unknown: the
+/// value that tshark uses.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
-/// Payload of a packet of Ethernet's MTU without options.
+/// Payload of a packet with an Ethernet MTU and no TCP options.
 const ETHERNET_SEGMENT: u64 = 1_460;
 
-/// Range of bytes below the highest that were not seen.
+/// Missing range of bytes below the highest offset seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     from: u64,
     to: u64,
     since: Instant,
-    /// Timestamp of the segment that revealed the gap.
+    /// Timestamp value of the segment that revealed the gap.
     stamp: Option<u32>,
 }
 
 impl Gap {
-    /// Returns whether the segment that fills the gap after the time `after` was overtaken, not
-    /// retransmitted. Its timestamp `stamp` tells (RFC 7323): a retransmission has a later one than the
-    /// segment that revealed the gap. If the timestamps are equal or missing, time decides: a retransmission
-    /// comes no sooner than most of a round trip, `trip`.
+    /// Returns whether the segment that fills the gap at age `after` was reordered, not retransmitted. Its
+    /// timestamp value `stamp` decides (RFC 7323): a retransmission has a later one than the segment that
+    /// revealed the gap. If the timestamps are equal or missing, the age decides: a retransmission takes at
+    /// least most of a round trip, `trip`.
     fn was_overtaken(&self, stamp: Option<u32>, after: Duration, trip: Duration) -> bool {
         match (stamp, self.stamp) {
             (Some(own), Some(instead)) if own != instead => own.wrapping_sub(instead).cast_signed() < 0,
@@ -53,49 +53,48 @@ impl Gap {
     }
 }
 
-/// End of a segment, and the time at which it passed.
+/// End offset of a segment, and the time at which the segment passed.
 pub(super) type TimedOffset = (u64, Instant);
 
-/// One direction of a connection. Positions are offsets that never wrap, with the first byte seen at 2^32:
-/// data sent before the capture began lies below.
+/// One direction of a connection. Positions are 64-bit offsets that never wrap, with the first byte seen at
+/// 2^32: data sent before the capture started has lower offsets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OneWay {
     pub(super) counts: Counts,
-    /// Offset and sequence number after the highest byte sent; `None` before any.
+    /// Offset and sequence number after the highest byte sent; `None` before any data.
     top: Option<(u64, SeqNum)>,
     una: u64,
-    /// Whether its SYN was captured: any later gap is data that was sent but not captured.
+    /// Whether the SYN was captured: every gap after it is data that was sent but not captured.
     from_the_start: bool,
-    /// Whether an ACK has acknowledged some of its data.
+    /// Whether any of the data was acknowledged.
     acknowledged: bool,
     gaps: Vec<Gap>,
-    /// Ends of new segments with the times at which they passed.
+    /// End offsets of new segments, with the times at which they passed.
     timed: VecDeque<TimedOffset>,
-    /// Highest end of a retransmitted segment: an ACK up to here does not show which transmission it
-    /// acknowledges.
+    /// Highest end offset of a retransmitted segment: for ACKs up to here, the acknowledged transmission is
+    /// ambiguous.
     ambiguous: u64,
-    /// Shortest time from a segment to its ACK.
+    /// Shortest time between a segment and its ACK.
     pub(super) least_loop: Option<Duration>,
     window: Option<u64>,
     /// Offset of the FIN, which takes a sequence number but is not data.
     fin: Option<u64>,
-    /// Data above `una` that SACK reported as received.
+    /// Data above `una` that SACK blocks reported as received.
     sacked: RangeSet,
     full: bool,
-    /// Largest payload of one packet; `largest_segment` counts only packets no longer than a segment of
-    /// Ethernet.
+    /// Largest payload of a packet; `largest_segment` only counts packets that fit into an Ethernet MTU.
     largest: u64,
     largest_segment: u64,
-    /// Number of gaps that were dropped because more were open than are recorded.
+    /// Number of gaps that were dropped because too many were open.
     pub(super) forgotten: u64,
 }
 
-/// Maximum number of entries that one direction records: gaps, segments without an ACK, ACKs on their way.
-/// All belong to one round trip.
+/// Maximum number of entries that are recorded per direction: gaps, unacknowledged segments, ACKs on their
+/// way. All of them belong to one round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory(pub(super) usize);
 
-/// Data segment as it passes.
+/// Data segment that passes the tap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
     pub(super) at: Instant,
@@ -103,21 +102,21 @@ pub(super) struct Data {
     pub(super) len: u64,
     /// Payload of a full segment.
     pub(super) mss: u64,
-    /// Value of its timestamp option.
+    /// Value of the timestamp option.
     pub(super) stamp: Option<u32>,
     /// Smallest RTT.
     pub(super) rtt: Option<Duration>,
 }
 
-/// ACK as it passes.
+/// ACK that passes the tap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ack<'a> {
     pub(super) at: Instant,
     pub(super) ack: SeqNum,
     pub(super) sack: &'a SackBlocks,
-    /// Window that it offers.
+    /// Advertised window.
     pub(super) window: u64,
-    /// Whether it carries neither data nor SYN nor FIN.
+    /// Whether the packet carries no data, SYN or FIN.
     pub(super) bare: bool,
 }
 
@@ -132,30 +131,30 @@ pub(super) enum SegmentKind {
     Probe,
 }
 
-/// Effect of an ACK.
+/// Result of processing an ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AckEffect {
     /// Bytes acknowledged for the first time.
     pub(super) bytes: u64,
-    /// Time since the newest of these bytes passed.
+    /// Time since the newest of these bytes passed the tap.
     pub(super) rtt: Option<Duration>,
-    /// Part of these bytes that the capture does not contain.
+    /// Number of these bytes that are missing from the capture.
     pub(super) missed: u64,
 }
 
 impl OneWay {
-    /// Processes a SYN, which takes a sequence number.
+    /// Processes a SYN, which consumes a sequence number.
     pub(super) fn on_syn(&mut self, seq: SeqNum) {
         self.begin(seq.plus(1));
         self.from_the_start = true;
     }
 
-    /// Processes a FIN, which also takes a sequence number.
+    /// Processes a FIN, which also consumes a sequence number.
     pub(super) fn on_fin(&mut self, seq: SeqNum) {
         self.fin = self.offset(seq);
     }
 
-    /// Sets the first sequence number of this direction that either end has used.
+    /// Sets the first sequence number of this direction that either endpoint used.
     fn begin(&mut self, seq: SeqNum) -> (u64, SeqNum) {
         *self.top.get_or_insert_with(|| {
             self.una = ORIGIN;
@@ -174,7 +173,7 @@ impl OneWay {
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
-        // Data in flight while the capture begins was sent before it, and is not a gap of the capture.
+        // Data in flight when the capture started was sent before it, and is not a gap in the capture.
         let begins = !self.from_the_start && self.counts.data_segments == 0;
         self.counts.data_segments += segments;
         self.counts.data_bytes += len;
@@ -221,7 +220,7 @@ impl OneWay {
         }
     }
 
-    /// Removes a range from the gaps; returns the oldest gap that it touched.
+    /// Removes a range from the gaps and returns the oldest gap that it overlaps.
     fn fill(&mut self, from: u64, to: u64) -> Option<Gap> {
         let first = self.gaps.partition_point(|gap| gap.to <= from);
         let behind = self.gaps.partition_point(|gap| gap.from < to);
@@ -235,7 +234,7 @@ impl OneWay {
         oldest
     }
 
-    /// Processes an ACK of this direction's data.
+    /// Processes an ACK for data of this direction.
     pub(super) fn on_ack(&mut self, seen: &Ack<'_>, memory: Memory) -> AckEffect {
         let Ack { at: now, ack, sack, window, bare } = *seen;
         let before = self.window.replace(window);
@@ -262,7 +261,7 @@ impl OneWay {
             self.sacked.remove_below(to);
         }
         self.full = false;
-        // Gaps in acknowledged data arrived without being captured.
+        // Gaps in acknowledged data arrived at the receiver, but were not captured.
         let gone = self.gaps.partition_point(|gap| gap.to <= to);
         self.counts.missed_bytes += self.gaps.drain(..gone).map(|gap| gap.to - gap.from).sum::<u64>();
         if to > top {
@@ -283,8 +282,8 @@ impl OneWay {
         AckEffect { bytes, rtt, missed: self.counts.missed_bytes - missed }
     }
 
-    /// Returns whether the sender, which knew the window's `edge`, has filled the receiver's window; `mss` is
-    /// the payload of a full segment.
+    /// Returns whether the sender has filled the receive window; `edge` is the right window edge known to the
+    /// sender, and `mss` the payload of a full segment.
     pub(super) fn look_at_window(&mut self, edge: Option<u64>, mss: u64) -> bool {
         let full = edge.is_some_and(|edge| self.top() + mss > edge);
         self.counts.window_full += u64::from(full && !self.full);
@@ -296,7 +295,7 @@ impl OneWay {
         let Some((top, number)) = self.top else { return };
         for (start, end) in sack.iter() {
             let offset = |seq: SeqNum| seq.offset_near(number, top);
-            // A block below the cumulative ACK reports a duplicate (RFC 2883).
+            // A SACK block below the cumulative ACK reports a duplicate (DSACK, RFC 2883).
             if let (Some(start), Some(end)) = (offset(start), offset(end))
                 && start > self.una
                 && start < end
@@ -308,17 +307,17 @@ impl OneWay {
         }
     }
 
-    /// Returns the first byte that is not acknowledged.
+    /// Returns the first unacknowledged byte.
     pub(super) fn una(&self) -> u64 {
         self.una
     }
 
-    /// Returns the number of bytes above `una` that SACK reported as received.
+    /// Returns the number of bytes above `una` that SACK blocks reported as received.
     pub(super) fn sacked(&self) -> u64 {
         self.sacked.covered()
     }
 
-    /// Returns the number of bytes known to have arrived since the first that was seen.
+    /// Returns the number of bytes known to have arrived since the first byte seen.
     pub(super) fn delivered(&self) -> u64 {
         self.una.saturating_sub(ORIGIN) + self.sacked.covered()
     }
@@ -328,32 +327,33 @@ impl OneWay {
         self.top.map_or(0, |(top, _)| top)
     }
 
-    /// Returns the number of bytes sent and not acknowledged.
+    /// Returns the number of bytes sent but not acknowledged.
     pub(super) fn flight_size(&self) -> u64 {
         self.top.map_or(0, |(top, _)| top.saturating_sub(self.una))
     }
 
-    /// Returns the window that the receiver offered last.
+    /// Returns the last window that the receiver advertised.
     pub(super) fn window(&self) -> Option<Bytes> {
         self.window.map(Bytes::new)
     }
 
-    /// Returns the largest payload of one packet.
+    /// Returns the largest payload of a packet.
     pub(super) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// Returns the largest payload of one packet that is no longer than a segment of Ethernet.
+    /// Returns the largest payload of a packet that fits into an Ethernet MTU.
     pub(super) fn largest_segment(&self) -> u64 {
         self.largest_segment
     }
 
-    /// Returns whether an ACK has acknowledged some of the data.
+    /// Returns whether any of the data was acknowledged.
     pub(super) fn acknowledged(&self) -> bool {
         self.acknowledged
     }
 
-    /// Returns the number of bytes sent since the first that was seen: without ACKs, the only known progress.
+    /// Returns the number of bytes sent since the first byte seen, which is the only known progress without
+    /// ACKs.
     pub(super) fn sent(&self) -> u64 {
         self.top().saturating_sub(ORIGIN)
     }
@@ -388,7 +388,7 @@ mod tests {
         one_way.on_ack(&Ack { at: at(millis), ack, sack: &SackBlocks::default(), window, bare: true }, ROOM)
     }
 
-    /// At the receiver, a segment lost before the tap comes a round trip later, and an overtaken one sooner.
+    /// At the receiver, a segment lost before the tap arrives a round trip later, and a reordered one sooner.
     /// The sequence numbers wrap.
     #[test]
     fn gaps_are_filled_late_or_soon() {
@@ -406,8 +406,9 @@ mod tests {
         assert_eq!(one_way.counts.data_segments, 7);
     }
 
-    /// On a busy receiver a retransmission may be seen shortly after the gap, and a detour can take longer
-    /// than a round trip. Timestamps decide; the clock wraps, and decides nothing where it has not ticked.
+    /// On a busy receiver a retransmission may be captured shortly after the gap, and a reordered segment may
+    /// take longer than a round trip. Timestamps decide, including wrapped ones, unless the timestamp clock
+    /// has not ticked.
     #[test]
     fn timestamps_tell_what_left_first() {
         let mut one_way = OneWay::default();
@@ -424,8 +425,8 @@ mod tests {
         assert_eq!(stamped(12, 5, u32::MAX), Some(SegmentKind::Overtaken));
     }
 
-    /// At the sender every original was seen: a repeated segment is a retransmission, and needless if it was
-    /// acknowledged before.
+    /// At the sender every original segment was captured: a repeated segment is a retransmission, and a
+    /// needless one if it was already acknowledged.
     #[test]
     fn what_was_seen_before_is_sent_again() {
         let mut one_way = OneWay::default();
@@ -438,14 +439,14 @@ mod tests {
         );
         assert_eq!(ack(&mut one_way, 51, 1), AckEffect::default());
         assert_eq!(send(&mut one_way, 60, 1), Some(SegmentKind::Again));
-        // The ACK does not show which of the two transmissions it acknowledges.
+        // The acknowledged transmission is ambiguous.
         assert_eq!(ack(&mut one_way, 110, 2), AckEffect { bytes: MSS, rtt: None, missed: 0 });
         assert_eq!(send(&mut one_way, 111, 1), Some(SegmentKind::Again));
         let counts = one_way.counts;
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
     }
 
-    /// The ACK of a FIN acknowledges one number more than there are bytes of data.
+    /// The ACK of a FIN acknowledges one sequence number more than there are bytes of data.
     #[test]
     fn a_fin_is_no_octet() {
         let mut one_way = OneWay::default();
@@ -467,7 +468,7 @@ mod tests {
         assert_eq!(one_way.flight_size(), 0);
     }
 
-    /// SACKed data counts once as delivered, and not again when it is acknowledged.
+    /// SACKed data counts as delivered once, and not again when it is cumulatively acknowledged.
     #[test]
     fn blocks_are_delivered_once() {
         let mut one_way = OneWay::default();
@@ -500,7 +501,7 @@ mod tests {
             offers(&mut one_way, millis, 3, 0);
         }
         assert_eq!((one_way.counts.window_full, one_way.counts.zero_windows), (1, 1));
-        // One byte before the acknowledged data probes whether the window is still closed.
+        // A segment with one byte below the acknowledged data probes whether the window is still closed.
         let before = SeqNum(u32::MAX - 1_499).plus(3 * MSS - 1);
         assert_eq!(data(&mut one_way, 500, before, 1), Some(SegmentKind::Probe));
     }

@@ -1,14 +1,14 @@
-//! State of the receiver that a sender knew when it sent, inferred at any point of the path.
+//! The receiver state that the sender knew at each transmission, inferred at any point on the path.
 //!
 //! ```text
 //!   sender ◄───── ACK (value 7) ◄───── tap ◄───── receiver        recorded as it passes
 //!   sender ─────► data (echo 7) ─────► tap ─────► receiver        the sender knew the recorded ACK
 //! ```
 //!
-//! At the sender, the last ACK that passed is the one that it knows. Anywhere else, ACKs that passed are
-//! still on their way when the data left that passes now. They count once an echo of their timestamp (RFC
-//! 7323) allows it and at least the time to the sender and back has passed. Otherwise a receiver's capture
-//! would have nothing in flight and a window that is never full.
+//! At the sender, the last captured ACK is the one that the sender knows. At any other point, captured ACKs
+//! were still on their way when the data that passes now was sent. Such an ACK counts once an echo of its
+//! timestamp (RFC 7323) allows it, and at least the time to the sender and back has passed. Otherwise a
+//! capture at the receiver would show nothing in flight and a window that is never full.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,19 @@ use fullpipe_units::{Duration, Instant};
 /// Content of an ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AckInfo {
-    /// Time at which it passed.
+    /// Time at which the ACK passed the tap.
     pub(super) at: Instant,
-    /// Value of its timestamp option.
+    /// Value of the timestamp option.
     pub(super) value: Option<u32>,
-    /// First byte that is not acknowledged.
+    /// First unacknowledged byte.
     pub(super) una: u64,
-    /// Bytes above `una` that SACK reports as received.
+    /// Number of bytes above `una` that SACK blocks report as received.
     pub(super) sacked: u64,
-    /// First byte beyond the receiver's window.
+    /// First byte beyond the receive window.
     pub(super) edge: u64,
 }
 
-/// ACKs on their way to the sender, the oldest first.
+/// ACKs on their way to the sender, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     passed: VecDeque<AckInfo>,
@@ -37,7 +37,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Records an ACK; if more than `most` are recorded, every other one is dropped.
+    /// Records an ACK; if there are more than `most`, every other one is dropped.
     pub(super) fn passes(&mut self, told: AckInfo, most: usize) {
         if self.passed.len() >= most.max(2) {
             let mut number = 0;
@@ -49,8 +49,9 @@ impl Answers {
         self.passed.push_back(told);
     }
 
-    /// Returns the ACK that the sender knew when it sent the data that passes at `now`, and whether that ACK
-    /// is newer than at its previous data; `away` is the shortest time from the tap to the sender and back.
+    /// Returns the ACK that the sender knew when it sent the data that passes at `now`, and whether it is
+    /// newer than the ACK for the previous data; `away` is the shortest time from the tap to the sender and
+    /// back.
     pub(super) fn known(
         &mut self,
         now: Instant,
@@ -84,7 +85,7 @@ mod tests {
         AckInfo { at, value: Some(millis as u32), una, ..AckInfo::default() }
     }
 
-    /// At the receiver, an ACK is known to the sender a round trip later, and not before its timestamp is
+    /// At the receiver, the sender knows an ACK only one round trip later, and not before its timestamp is
     /// echoed.
     #[test]
     fn an_ack_counts_once_it_is_echoed() {

@@ -1,5 +1,5 @@
-//! Captures that must do no harm: more connections than are tracked, bytes that are not a capture, and a
-//! truncated file.
+//! Captures that must not exhaust memory or panic: more connections than are tracked, bytes that are not a
+//! capture, and a truncated file.
 
 use std::net::SocketAddrV4;
 
@@ -9,10 +9,10 @@ use super::sender_view::AckInfo;
 use super::timeline::Span;
 use super::*;
 
-/// Maximum state of all connections, in bytes.
+/// Maximum memory for all connections, in bytes.
 const MOST_BYTES: usize = 160 << 20;
 
-/// For any number of connections, the state of all of them stays within bounds.
+/// For any number of connections, their total memory stays within bounds.
 #[test]
 fn many_connections_share_the_room() {
     let spans = size_of::<Span>();
@@ -26,8 +26,7 @@ fn many_connections_share_the_room() {
     }
 }
 
-/// Packets of connections beyond the tracked ones are counted and reported; the largest connection is
-/// explained.
+/// Packets of untracked connections are counted and reported; the largest connection is explained.
 #[test]
 fn more_connections_than_are_followed() {
     let mut file = pcap();
@@ -49,7 +48,8 @@ fn more_connections_than_are_followed() {
     );
 }
 
-/// Bytes changed at random, and a file truncated anywhere, are read or refused without a panic.
+/// Files with random bytes changed, and files truncated at any position, are read or rejected without a
+/// panic.
 #[test]
 fn any_octets_are_read_or_refused() {
     for octets in spoilt() {

@@ -1,49 +1,48 @@
-//! Timeline of a direction, in spans that grow with the capture: a day takes no more memory than a minute.
+//! Timeline of one direction, in spans that grow with the capture: a day takes no more memory than a minute.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::measurement::Interval;
 use crate::measurement::packets::{Sample, Side};
 
-/// Initial length of a span: ten of them are one round trip of a long path.
+/// Initial length of a span: a tenth of the RTT of a long path.
 const SPAN: Duration = Duration::from_millis(10);
-/// Length of an interval of the log that is made of spans, unless there would be few intervals.
+/// Length of an interval of the log that is built from spans, unless there would be too few intervals.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
-/// Shortest time to the receiver and back that counts as a part of the path on an unknown side; a host
-/// answers faster.
+/// Minimum time to the receiver and back that counts as a part of the path when the capture point is unknown;
+/// a host answers faster.
 const TELLING: Duration = Duration::from_millis(1);
-/// Shortest silence that counts as a hole in the capture, if it is followed by ACKs of data that was not
-/// captured.
+/// Minimum silence that counts as a gap in the capture, if ACKs of uncaptured data follow.
 const AWAY: Duration = Duration::from_millis(100);
 
-/// Counts of a direction in a span of time.
+/// Counts of one direction in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// Bytes that are known to have arrived by its end.
+    /// Bytes known to have arrived by the end of the span.
     pub(super) delivered: u64,
-    /// Bytes that were sent by its end.
+    /// Bytes sent by the end of the span.
     pub(super) sent_to: u64,
-    /// Bytes that were acknowledged and that the capture does not contain.
+    /// Bytes that were acknowledged but not captured.
     pub(super) missed: u64,
     /// Retransmitted segments.
     pub(super) retransmits: u64,
-    /// Largest amount sent and not acknowledged; `inflight` excludes data that SACK reported.
+    /// Maximum amount of data sent but not acknowledged; `inflight` excludes SACKed data.
     pub(super) flight_size: u64,
     pub(super) inflight: u64,
-    /// Receiver's window at the end of the span.
+    /// Receive window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Packets with new data; `full` counts those that filled the window, `short` those after which the
-    /// sender had no more data.
+    /// Number of packets with new data; `full` counts those that filled the window, `short` those after which
+    /// the sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,
-    /// Packets that left at once after an ACK; `acks` counts the ACKs that passed.
+    /// Number of packets that left immediately after an ACK; `acks` counts the ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
-    /// Samples of the time from the tap to the receiver and back: their number and their sum.
+    /// Number and sum of the samples of the time from the tap to the receiver and back.
     far: (u32, Duration),
     /// Shortest time from the tap to the sender and back.
     near: Option<Duration>,
@@ -73,14 +72,14 @@ impl Span {
         }
     }
 
-    /// Returns the RTT of the span; a part without a sample takes its value from `least`.
+    /// Returns the RTT of the span; a part without samples takes its value from `least`.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
-        // At the receiver the far part is zero, and an unknown side may be the receiver's.
+        // At the receiver the far part is zero, and an unknown capture point may be at the receiver.
         if side == Side::Unknown && least.far < TELLING {
             return None;
         }
-        // A sender without data to send makes the near part look long; only seen from the far end does that
-        // part contain the queue.
+        // The near part is too long if the sender has no data to send. Queueing delay is part of it only if
+        // seen from the receiver's side.
         let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
         let far = if side == Side::Receiver { Some(least.far) } else { self.far() };
         let known = self.far.0 > 0 && (side != Side::Receiver || self.near.is_some());
@@ -88,7 +87,7 @@ impl Span {
     }
 }
 
-/// Shortest times from the tap to either end and back.
+/// Shortest times from the tap to each endpoint and back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loops {
     pub(super) near: Duration,
@@ -101,7 +100,7 @@ pub(super) struct Timeline {
     begin: Instant,
     width: Duration,
     spans: Vec<Span>,
-    /// Amounts of `flight_size` and `inflight` after the last packet, which apply while none passes.
+    /// Values of `flight_size` and `inflight` after the last packet, which apply until the next one.
     rests: (u64, u64),
 }
 
@@ -110,8 +109,8 @@ impl Timeline {
         Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
 
-    /// Returns the span of a packet after which `rests` is in flight. The spans between the last packet and
-    /// this one get the amounts after the last packet.
+    /// Returns the span of a packet; `rests` is in flight after it. Spans between the last packet and this
+    /// one get the values after the last packet.
     #[inline]
     pub(super) fn passes(&mut self, now: Instant, rests: (u64, u64), most: usize) -> &mut Span {
         let number = self.number(now, most);
@@ -119,8 +118,8 @@ impl Timeline {
         &mut self.spans[number]
     }
 
-    /// Returns the span of `now`, one of at most `most`; a packet that the file has out of order before the
-    /// first one gets the first span.
+    /// Returns the span at `now`, out of at most `most`; packets that are out of order and precede the first
+    /// packet get the first span.
     #[inline]
     pub(super) fn at(&mut self, now: Instant, most: usize) -> &mut Span {
         let number = self.number(now, most);
@@ -134,7 +133,7 @@ impl Timeline {
         if number < self.spans.len() { number } else { self.extend(since, most.max(2)) }
     }
 
-    /// Adds spans up to the one of `since`; pairs of spans are merged until there are at most `most`.
+    /// Adds spans up to the one at `since`; pairs of spans are merged until there are at most `most`.
     fn extend(&mut self, since: u64, most: usize) -> usize {
         while since / self.width.as_nanos() >= most as u64 {
             self.spans = self
@@ -168,26 +167,26 @@ impl Timeline {
         }
     }
 
-    /// Records a time from the tap to the receiver and back.
+    /// Records a sample of the time from the tap to the receiver and back.
     pub(super) fn far_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.far = (span.far.0.saturating_add(1), span.far.1 + took);
     }
 
-    /// Records a time from the tap to the sender and back.
+    /// Records a sample of the time from the tap to the sender and back.
     pub(super) fn near_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.near = Some(span.near.map_or(took, |least| least.min(took)));
     }
 
-    /// Uses the data sent as the data delivered, with nothing in flight, because no ACK was captured.
+    /// Treats sent data as delivered, with nothing in flight, because no ACK was captured.
     pub(super) fn take_sent_as_delivered(&mut self) {
         for span in &mut self.spans {
             (span.delivered, span.flight_size, span.inflight) = (span.sent_to, 0, 0);
         }
     }
 
-    /// Returns for each span whether nothing was captured in it although data moved.
+    /// Returns for each span whether it is a gap in the capture: nothing was captured although data moved.
     fn unseen(&self) -> Vec<bool> {
         let least = AWAY.as_nanos().div_ceil(self.width.as_nanos()) as usize;
         let mut unseen = vec![false; self.spans.len()];
@@ -201,12 +200,12 @@ impl Timeline {
         unseen
     }
 
-    /// Returns how long nothing was captured although data moved.
+    /// Returns the total length of the gaps in the capture, in which data moved.
     pub(super) fn away(&self) -> Duration {
         self.width * self.unseen().into_iter().filter(|unseen| *unseen).count() as u64
     }
 
-    /// Returns the largest amount of data in flight at any time.
+    /// Returns the maximum amount of data in flight.
     pub(super) fn most_in_flight(&self) -> Bytes {
         Bytes::new(self.spans.iter().map(|span| span.flight_size).max().unwrap_or(0))
     }
@@ -221,7 +220,7 @@ impl Timeline {
         if all == 0 { 0 } else { self.spans.iter().take_while(|span| span.delivered < all).count() + 1 }
     }
 
-    /// Returns the mean of all RTT samples, and the largest mean of a span.
+    /// Returns the mean of all RTT samples, and the maximum of the spans' means.
     pub(super) fn rtts(&self, side: Side, least: Loops) -> Option<(Duration, Duration)> {
         let of = |span: &Span| Some((span.rtt(side, least)?, u64::from(span.far.0)));
         let (mut sum, mut count, mut most) = (0u128, 0u128, None);
@@ -297,7 +296,7 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    /// For a capture of any length, its sums stay the same and its memory is bounded.
+    /// For a capture of any length, the sums stay the same and the memory is bounded.
     #[test]
     fn a_day_takes_no_more_room_than_a_minute() {
         let mut timeline = Timeline::new(Instant::ZERO);

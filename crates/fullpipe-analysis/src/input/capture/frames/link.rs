@@ -1,22 +1,22 @@
-//! Link header before the IP header, and the clock of an interface.
+//! Link header before the IP header, and the timestamp unit of an interface.
 
 use fullpipe_units::Instant;
 
 use super::Frame;
 use crate::input::InputError;
 
-/// Bytes of an Ethernet header before its type; `VLAN_TAG` are those of a VLAN tag.
+/// Length in bytes of an Ethernet header before its EtherType; `VLAN_TAG` is the length of a VLAN tag.
 const MAC_ADDRESSES: usize = 12;
 const VLAN_TAG: usize = 4;
-/// Bytes before the packet on the loopback link of BSD, and in the two "any" formats of Linux.
+/// Length of the header on the BSD loopback link, and in the two "any" formats of Linux, in bytes.
 const BSD_LOOPBACK: usize = 4;
 const LINUX_SLL: usize = 16;
 const LINUX_SLL2: usize = 20;
-/// Offset of the Ethernet type in the two "any" formats.
+/// Offset of the EtherType in the two "any" formats of Linux.
 const SLL_PROTOCOL: usize = 14;
 const SLL2_PROTOCOL: usize = 0;
 
-/// Header before the IP header.
+/// Link header before the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
@@ -27,11 +27,11 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// Returns the link of a number of tcpdump.org/linktypes.html.
+    /// Returns the link for a link type (tcpdump.org/linktypes.html).
     pub(super) fn of(link_type: u32) -> Result<Self, InputError> {
         match link_type {
             1 => Ok(Self::Ethernet),
-            // RAW, which was 12 on some systems; IPV4 and IPV6.
+            // RAW (12 on some systems), IPV4 and IPV6.
             101 | 12 | 228 | 229 => Ok(Self::Nothing),
             // NULL and LOOP.
             0 | 108 => Ok(Self::BsdLoopback),
@@ -52,14 +52,15 @@ impl Link {
         Frame { at, ip, len }
     }
 
-    /// Returns the number of bytes before the IP header, or `None` if another protocol follows.
+    /// Returns the number of bytes before the IP header, or `None` if the packet is not IP.
     #[inline]
     fn header(self, bytes: &[u8]) -> Option<usize> {
         let kind = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
         let ip = |kind: u16| matches!(kind, 0x0800 | 0x86dd);
         match self {
             Self::Nothing => Some(0),
-            // The number of the address family differs by system; the IP version says the same.
+            // The number of the address family differs between systems; the IP version serves the same
+            // purpose.
             Self::BsdLoopback => Some(BSD_LOOPBACK),
             Self::LinuxSll => ip(kind(SLL_PROTOCOL)?).then_some(LINUX_SLL),
             Self::LinuxSll2 => ip(kind(SLL2_PROTOCOL)?).then_some(LINUX_SLL2),
@@ -76,16 +77,16 @@ impl Link {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Unit and origin of an interface's times.
+/// Unit and offset of an interface's timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     ticks_per_second: u64,
-    /// Seconds to add (`if_tsoffset`).
+    /// Offset to add to timestamps, in seconds (`if_tsoffset`).
     offset: i64,
 }
 
 impl Default for Clock {
-    /// Returns a clock of microseconds, the default of both formats.
+    /// Returns a clock with microsecond timestamps, the default of both formats.
     fn default() -> Self {
         Self::of_ticks(1_000_000)
     }
@@ -96,7 +97,7 @@ impl Clock {
         Self { ticks_per_second, offset: 0 }
     }
 
-    /// Sets the unit as `if_tsresol` encodes it: `1/10^n` or `1/2^n` of a second.
+    /// Sets the timestamp unit as encoded in `if_tsresol`: `1/10^n` or `1/2^n` of a second.
     pub(super) fn counting_in(self, resolution: u8) -> Self {
         let ticks_per_second = match resolution {
             binary if binary & 0x80 != 0 => 1 << (binary & 0x7f).min(63),
@@ -111,7 +112,7 @@ impl Clock {
 
     #[inline]
     pub(super) fn instant(self, ticks: u64) -> Instant {
-        // The two usual units need no division, which would be a tenth of the work for each packet.
+        // The two common units need no division, which would be a tenth of the work per packet.
         let nanos = match self.ticks_per_second {
             SECOND => Some(ticks),
             1_000_000 => ticks.checked_mul(1_000),
@@ -120,7 +121,7 @@ impl Clock {
         self.shifted(nanos)
     }
 
-    /// Returns the instant after `seconds` and less than a second of `ticks`.
+    /// Returns the instant at `seconds` plus `ticks`, which are less than a second.
     #[inline]
     pub(super) fn of_parts(self, seconds: u64, ticks: u64) -> Instant {
         let nanos = match self.ticks_per_second {
@@ -131,8 +132,8 @@ impl Clock {
         self.shifted(seconds.checked_mul(SECOND).and_then(|whole| whole.checked_add(nanos)))
     }
 
-    /// Adds the offset. A damaged file may contain any time, so the result is bounded such that times can
-    /// still be added.
+    /// Adds the offset. A damaged file may contain any timestamp, so the result is bounded to allow later
+    /// additions.
     #[inline]
     fn shifted(self, nanos: Option<u64>) -> Instant {
         let nanos = nanos.unwrap_or(u64::MAX);
@@ -165,7 +166,7 @@ mod tests {
         assert!(frame.ip.is_empty(), "cut off before the packet");
     }
 
-    /// The same instant is the same in any unit and from any origin.
+    /// An instant is the same in any unit and with any offset.
     #[test]
     fn resolutions_and_offsets_of_time() {
         let moment = Instant::from_nanos(1_500_000_000);

@@ -1,4 +1,4 @@
-//! pcap: a header, then records of a time, two lengths and the first bytes of a packet
+//! pcap: a file header, then records, each with a timestamp, two lengths and the first bytes of a packet
 //! (draft-ietf-opsawg-pcap).
 
 use std::io::Read;
@@ -8,11 +8,11 @@ use super::window::Window;
 use super::{ENDS_EARLY, Ending, Frame, LARGEST_BLOCK, Order, PCAP, TOO_LONG, broken};
 use crate::input::InputError;
 
-/// Length of the file's header in bytes; `RECORD` is that of a record: seconds, fraction, captured length,
-/// length on the wire.
+/// Length of the file header in bytes; `RECORD` is the length of a record header: seconds, fraction, captured
+/// length, length on the wire.
 const HEADER: usize = 24;
 const RECORD: usize = 16;
-/// Offset of the link type in the header.
+/// Offset of the link type in the file header.
 const LINK_TYPE: usize = 20;
 
 /// Passes every packet to `see`.
@@ -27,7 +27,7 @@ pub(super) fn each<R: Read>(
     let number = PCAP.iter().position(|known| known == magic).ok_or_else(|| broken("it begins like none"))?;
     let order = if number % 2 == 0 { Order::Big } else { Order::Little };
     let clock = Clock::of_ticks(if number < 2 { 1_000_000 } else { 1_000_000_000 });
-    // The upper bits describe Ethernet's frame check sequence.
+    // The upper bits describe the frame check sequence of Ethernet.
     let link = Link::of(order.u32(header, LINK_TYPE) & 0xffff)?;
     window.consume(HEADER);
     let truncated = loop {

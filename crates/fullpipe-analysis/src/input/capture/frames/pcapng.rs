@@ -1,4 +1,4 @@
-//! pcapng: blocks with their length at both ends (draft-ietf-opsawg-pcapng).
+//! pcapng: blocks with the block length at both ends (draft-ietf-opsawg-pcapng).
 //!
 //! ```text
 //!   section ──► interfaces, numbered from 0: link type, resolution and offset of their times
@@ -6,7 +6,7 @@
 //!      └─── ──► statistics: lost packets              ──► counted
 //! ```
 //!
-//! Every other block is skipped by its length. The section determines the byte order.
+//! All other blocks are skipped by their length. The section header determines the byte order.
 
 use std::io::Read;
 
@@ -15,41 +15,42 @@ use super::window::Window;
 use super::{ENDS_EARLY, Ending, Frame, LARGEST_BLOCK, Order, PCAPNG, TOO_LONG, broken};
 use crate::input::InputError;
 
-/// Types of blocks.
+/// Block types.
 const SECTION: u32 = u32::from_be_bytes(PCAPNG);
 const INTERFACE: u32 = 1;
-/// Packet block that enhanced packets have replaced.
+/// Packet block, which the enhanced packet block has replaced.
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
-/// First number of a section, which reveals its byte order.
+/// Byte-order magic in the section header block.
 const ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// Bytes of a block before its body (type and length); `BEHIND` are those after it (the length again).
+/// Length in bytes of the block fields before the body (type and length); `BEHIND` is the length of the
+/// fields after the body (length again).
 const BEFORE: usize = 8;
 const BEHIND: usize = 4;
-/// Bytes of a block's body before its options or its packet.
+/// Length in bytes of the fixed part of a block's body, before its options or packet.
 const INTERFACE_FIXED: usize = 8;
 const PACKET_FIXED: usize = 20;
 const STATISTICS_FIXED: usize = 12;
-/// Options of interfaces, and of statistics.
+/// Options of interface description and statistics blocks.
 const IF_TSRESOL: u16 = 9;
 const IF_TSOFFSET: u16 = 14;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
-/// Maximum number of interfaces of one section.
+/// Maximum number of interfaces per section.
 const MOST_INTERFACES: usize = 4_096;
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: Link,
     clock: Clock,
-    /// Packets lost on it, from its latest statistics.
+    /// Packets dropped on the interface, according to its latest statistics block.
     dropped: u64,
 }
 
-/// Passes every packet that has a time to `see`.
+/// Passes every packet that has a timestamp to `see`.
 pub(super) fn each<R: Read>(
     mut window: Window<R>,
     mut see: impl FnMut(Frame<'_>),
@@ -66,7 +67,7 @@ pub(super) fn each<R: Read>(
             }
             break !ahead.is_empty();
         }
-        // The type of a section reads the same in both byte orders.
+        // The block type of a section header reads the same in both byte orders.
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
@@ -108,7 +109,7 @@ pub(super) fn each<R: Read>(
     Ok(ending)
 }
 
-/// Returns the byte order of the section that begins here.
+/// Returns the byte order of the section that starts here.
 fn order_of(section: &[u8]) -> Result<Order, InputError> {
     [Order::Little, Order::Big]
         .into_iter()
@@ -125,7 +126,7 @@ fn packet<'a>(
     let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
         return Err(broken("a packet's block is shorter than its header"));
     };
-    // The obsolete block has a count of drops in the upper half of the number.
+    // The obsolete packet block has a drop count in the upper half of this field.
     let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
     let interface = interfaces.get(number as usize);
     let Interface { link, clock, .. } =
@@ -157,8 +158,8 @@ impl Interface {
     }
 }
 
-/// Records how many packets an interface has lost so far. The interface and the system behind it may both
-/// count the same packet, so the larger count is used.
+/// Records the number of packets dropped on an interface so far. The interface and the operating system may
+/// both count the same packet, so the larger count is used.
 fn take_statistics(body: &[u8], order: Order, interfaces: &mut [Interface]) {
     let Some((fixed, rest)) = body.split_at_checked(STATISTICS_FIXED) else { return };
     let Some(interface) = interfaces.get_mut(order.u32(fixed, 0) as usize) else { return };
@@ -166,7 +167,7 @@ fn take_statistics(body: &[u8], order: Order, interfaces: &mut [Interface]) {
         .filter(|(code, _)| matches!(*code, ISB_IFDROP | ISB_OSDROP))
         .filter_map(|(_, value)| value.try_into().ok())
         .map(|octets| order.u64(octets))
-        // All ones stand for an unknown count.
+        // A value of all ones means that the count is unknown.
         .filter(|&count| count != u64::MAX);
     interface.dropped = counts.max().unwrap_or(0).max(interface.dropped);
 }
@@ -175,7 +176,7 @@ fn dropped(interfaces: &[Interface]) -> u64 {
     interfaces.iter().fold(0, |sum, interface| sum.saturating_add(interface.dropped))
 }
 
-/// Returns options as code and value, up to the one that ends them or that is truncated.
+/// Returns options as code and value, up to the end-of-options marker or a truncated option.
 fn options(bytes: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

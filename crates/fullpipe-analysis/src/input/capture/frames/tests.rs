@@ -1,4 +1,4 @@
-//! Compares the reader with a library that reads the same formats, and tests it with damaged files.
+//! Compares the reader with a library for the same formats, and tests it with damaged files.
 
 use std::io::{self, Read};
 
@@ -8,14 +8,14 @@ use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGRead
 
 use super::*;
 
-/// Compared values of a packet: its time in nanoseconds, its bytes, its length on the wire.
+/// Compared values of a packet: timestamp in nanoseconds, bytes, length on the wire.
 type Packet = (u64, Vec<u8>, usize);
 
 const ORDERS: [Order; 2] = [Order::Little, Order::Big];
-/// Packets of a section, or of a pcap file.
+/// Number of packets per section, or in a pcap file.
 const PACKETS: u64 = 60;
-/// Blocks of the two sections except the last: a section header, two interfaces, the packets, and two others
-/// with every seventh packet.
+/// Number of blocks in the two sections except the last block: section header, two interfaces, the packets,
+/// and two other blocks after every seventh packet.
 const BLOCKS: usize = 2 * (3 + PACKETS as usize + 2 * (PACKETS as usize).div_ceil(7)) - 1;
 
 fn u32_of(order: Order, number: u32) -> [u8; 4] {
@@ -78,13 +78,13 @@ fn packet_body(order: Order, interface: u32, ticks: u64, bytes: &[u8], original:
     body
 }
 
-/// Bytes of a packet whose length and content follow from its number.
+/// Returns the bytes of a packet; its length and content are derived from its number.
 fn octets(number: u64) -> Vec<u8> {
     (0..draw(number, 0, 0) % 90).map(|at| draw(number, 1, at) as u8).collect()
 }
 
-/// Two sections of different byte order, interfaces with different clocks, irrelevant blocks, and packets
-/// with options.
+/// Returns two sections with different byte orders, interfaces with different clocks, irrelevant blocks, and
+/// packets with options.
 fn pcapng() -> Vec<u8> {
     let mut file = Vec::new();
     for order in ORDERS {
@@ -139,8 +139,8 @@ fn ours(source: impl Read) -> (Vec<Packet>, Result<Ending, InputError>) {
     (packets, ending)
 }
 
-/// Returns the packets that the library reads, up to the end or to its first error; the flag is true at the
-/// end.
+/// Returns the packets that the library reads, up to the end or to its first error; the flag is true if it
+/// reached the end.
 fn theirs(file: &[u8]) -> (Vec<Packet>, bool) {
     let mut reader: Box<dyn PcapReaderIterator> = if file.starts_with(&PCAPNG) {
         match PcapNGReader::new(1 << 16, file) {
@@ -194,7 +194,7 @@ fn theirs(file: &[u8]) -> (Vec<Packet>, bool) {
     }
 }
 
-/// For every variant of both formats, this reader returns the same packets as the library.
+/// For every variant of both formats, this reader and the library return the same packets.
 #[test]
 fn reads_what_the_library_reads() {
     for file in files() {
@@ -219,8 +219,8 @@ impl Read for Slow<'_> {
     }
 }
 
-/// The packets do not depend on how a source divides the file into reads, and a truncated file returns the
-/// packets before its end.
+/// The packets do not depend on the size of each read, and a truncated file returns all packets before its
+/// end.
 #[test]
 fn reads_and_cuts_anywhere_lose_nothing() {
     for file in files() {
@@ -235,12 +235,13 @@ fn reads_and_cuts_anywhere_lose_nothing() {
                 Err(error) => assert!(error.message.contains(ENDS_EARLY), "{}", error.message),
             }
         }
-        // At any other position the file is truncated, or ends within its header, and is reported as such.
+        // At any other position the file is truncated, or ends within its header, and is reported as
+        // truncated.
         assert_eq!(between_two, if file.starts_with(&PCAPNG) { BLOCKS } else { PACKETS as usize });
     }
 }
 
-/// A changed byte does not create packets, and damage that is refused has a one-line error.
+/// A changed byte does not create packets, and damage that is rejected has a one-line error.
 #[test]
 fn damage_is_read_or_refused() {
     for (number, file) in files().into_iter().enumerate() {
@@ -282,9 +283,8 @@ fn lengths_that_cannot_be() {
     assert!(refused(&file).contains("longer than any packet"), "{}", refused(&file));
 }
 
-/// Values that the library does not return: packets of the obsolete block, offsets of an interface's clock,
-/// packets without a time, and the lost packets that the capturing tool reported, as the last count of each
-/// interface.
+/// Values that the library does not return: packets in the obsolete block, offsets of an interface clock,
+/// packets without a timestamp, and the latest drop count of each interface.
 #[test]
 fn what_else_a_section_says() {
     for order in ORDERS {
@@ -293,8 +293,8 @@ fn what_else_a_section_says() {
         interface(&mut file, order, &[option(order, 14, &u64_of(order, 100))]);
         interface(&mut file, order, &[]);
         let mut body = packet_body(order, 0, 1_000_000, &[0x45, 0], 60);
-        // The count of drops is at the place where an enhanced packet has the upper half of the interface's
-        // number.
+        // In this block the drop count is stored where an enhanced packet block has the upper half of the
+        // interface number.
         body[..4].copy_from_slice(&[u16_of(order, 0), u16_of(order, 7)].concat());
         block(&mut file, order, 2, &body);
         block(&mut file, order, 3, &[0; 8]);

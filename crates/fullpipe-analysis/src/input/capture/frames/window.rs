@@ -1,17 +1,17 @@
-//! Window that moves forward through a file: its blocks lie whole in one buffer, whose size does not depend
-//! on the file's.
+//! Window that slides through a file: each block is contiguous in one buffer, whose size does not depend on
+//! the file size.
 
 use std::io::{self, Read};
 
 use crate::input::InputError;
 
-/// Bytes that are read at once, few enough to be still in the processor's cache when they are parsed.
+/// Number of bytes per read, small enough to stay in the processor cache until they are parsed.
 const BUFFER: usize = 256 << 10;
 
 pub(super) struct Window<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Range of the bytes that were read and not consumed yet.
+    /// Start of the bytes that were read but not yet consumed.
     begin: usize,
     end: usize,
 }
@@ -21,7 +21,7 @@ impl<R: Read> Window<R> {
         Self { source, buffer: vec![0; BUFFER], begin: 0, end: 0 }
     }
 
-    /// Returns the next bytes, at least `least` of them; fewer only at the end of the file.
+    /// Returns the next bytes, at least `least` of them unless the file ends first.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read.
@@ -33,14 +33,14 @@ impl<R: Read> Window<R> {
         Ok(&self.buffer[self.begin..self.end])
     }
 
-    /// Moves on by `octets` bytes, which must have been ahead.
+    /// Consumes `octets` bytes, which [`Self::ahead`] must have returned.
     #[inline]
     pub(super) fn consume(&mut self, octets: usize) {
         self.begin += octets;
         debug_assert!(self.begin <= self.end);
     }
 
-    /// Reads until at least `least` bytes are ahead: a pipe returns few bytes per read.
+    /// Reads until at least `least` bytes are available: a pipe returns few bytes per read.
     #[cold]
     fn refill(&mut self, least: usize) -> io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
