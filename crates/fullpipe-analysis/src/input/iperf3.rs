@@ -1,4 +1,4 @@
-//! One run of iperf3 in any format: text, `-J` or `--json-stream`.
+//! One iperf3 run in any format: text, `-J` or `--json-stream`.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::measurement::{
 /// Minimum number of intervals of a measurement without a summary.
 pub const FEWEST_INTERVALS: usize = 5;
 
-/// Reads a log of any format, which its content determines.
+/// Reads a log in any format, which is detected from its content.
 ///
 /// # Errors
-/// Returns an error with a hint for any input that is not the log of one run: an empty input, several runs, a
-/// failed run, a log of fewer than [`FEWEST_INTERVALS`] intervals without summary, or the output of another
+/// Returns an error with a hint for any input that is not a log of one run: an empty input, several runs, a
+/// failed run, a log of fewer than [`FEWEST_INTERVALS`] intervals without a summary, or the output of another
 /// tool.
 pub fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = &*clean(text);
@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads an iperf3 document that a program has parsed already.
+/// Reads an iperf3 document that has already been parsed as JSON.
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].
@@ -52,14 +52,14 @@ pub fn of_document(document: &serde_json::Value) -> Result<Measurement, InputErr
     iperf3_json::read(document, Format::Json)
 }
 
-/// One direction of a test while it is read.
+/// One direction of a test, while it is read.
 pub(super) struct OneWay {
-    /// Streams of the direction; their `direction` is set once both directions are known.
+    /// Streams of this direction; their `direction` is set once both directions are known.
     pub(super) flows: Vec<Flow>,
     /// Sums over all streams, as iperf3 reports them.
     pub(super) summary: Summary,
     pub(super) datagrams: Option<Datagrams>,
-    /// Number of warm-up intervals that were left out.
+    /// Number of warm-up intervals that were omitted.
     pub(super) omitted: usize,
 }
 
@@ -70,8 +70,8 @@ impl OneWay {
     }
 }
 
-/// Joins the directions of a test into a measurement: data sent by this end first, then data received.
-/// `reverse` says that the server sent the data of the first direction.
+/// Joins the directions of a test into a measurement: first the data sent by this endpoint, then the data
+/// received. `reverse` means that the server sent the data of the first direction.
 pub(super) fn joined(
     sending: Option<OneWay>,
     receiving: Option<OneWay>,
@@ -90,7 +90,7 @@ pub(super) fn joined(
         }
         let (mut flows, totals) = one_way.directed(direction);
         if both {
-            // The table of such a test states which end sent; a single line may not.
+            // The table of a bidirectional test states which endpoint sent; a single line may not.
             flows.iter_mut().for_each(|flow| flow.role = role);
         }
         measurement.flows.extend(flows);
@@ -100,8 +100,8 @@ pub(super) fn joined(
     measurement
 }
 
-/// Completes a measurement, the last step of every reader: derives values that the reports imply, and refuses
-/// too short logs.
+/// Completes a measurement, as the last step of every reader: derives values that the reports imply, and
+/// rejects logs that are too short.
 pub(super) fn finished(mut measurement: Measurement) -> Result<Measurement, InputError> {
     let intervals = added(measurement.explained().map(|flow| flow.intervals.as_slice()));
     if let Some(totals) = measurement.totals.first_mut() {
@@ -144,7 +144,7 @@ pub(super) fn several_runs(message: &str) -> InputError {
     InputError::new(message, "use one complete run, from its first line to its last")
 }
 
-/// Refuses reports that step back in time, because another run begins there.
+/// Rejects reports whose time goes backwards, because another run starts there.
 pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     if intervals.is_sorted_by(|a, b| a.start < b.start) {
         Ok(())
@@ -153,11 +153,11 @@ pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     }
 }
 
-/// Longest plausible test: iperf3 accepts at most a day, and ten years leave room.
+/// Maximum plausible length of a test: iperf3 accepts at most a day, so ten years are ample.
 /// Unit: seconds
 const LONGEST_SECONDS: f64 = 3.2e8;
 
-/// Returns a point in time within a test, or `None` for an impossible value.
+/// Returns an instant within a test, or `None` for an impossible value.
 pub(super) fn instant(seconds: f64) -> Option<Instant> {
     let plausible = seconds.is_finite() && (0.0..=LONGEST_SECONDS).contains(&seconds);
     plausible.then(|| Instant::from_nanos((seconds * 1e9).round() as u64))

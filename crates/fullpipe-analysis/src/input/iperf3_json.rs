@@ -1,4 +1,4 @@
-//! JSON of iperf3: one document (`-J`), or one event per line (`--json-stream`, from 3.17 on).
+//! iperf3 JSON: one document (`-J`), or one event per line (`--json-stream`, since 3.17).
 //!
 //! ```text
 //! start      version, system_info, tcp_mss*, sock_bufsize, sndbuf_actual, test_start { protocol, reverse, ... }
@@ -7,10 +7,10 @@
 //! error      a string, for a failed run
 //! ```
 //!
-//! Every version lacks some of these fields, so a missing field only means that the value is unknown. There
-//! are three pitfalls: unknown values are -1 in some fields, which builds up to 3.12 print as
+//! No version has all of these fields, so a missing field only means that the value is unknown. There are
+//! three pitfalls: some fields use -1 for unknown values, which builds up to 3.12 print as
 //! 18446744073709551615; `sndbuf_actual` is the initial size of an autotuned buffer, not its size during the
-//! test; and a test of both directions swaps the names of the two congestion controls.
+//! test; and a bidirectional test swaps the names of the two congestion controls.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::{Deserializer, Map, Value};
@@ -22,15 +22,16 @@ use crate::measurement::{
     RttRange, SocketBuffers, Summary, Total, added,
 };
 
-/// Returns whether a document or an event may begin with `line`.
+/// Returns whether `line` may be the start of a document or an event.
 pub(super) fn begins_document(line: &str) -> bool {
     line.trim_start().starts_with('{') || matches!(line.trim(), "[" | "[{")
 }
 
-/// Returns the kind of the documents in `text`, of which one line satisfies [`begins_document`].
+/// Returns the kind of the documents in `text`; one of its lines must satisfy [`begins_document`].
 pub(super) fn kind(text: &str) -> Kind {
     let text = from_first_document(text);
-    // The head decides: a truncated document, or one with an error, must still be recognised as iperf3's.
+    // Only the start of the text is checked: a truncated document, or one with an error, must still be
+    // recognised as iperf3 output.
     let head: String = text.chars().filter(|c| !c.is_whitespace()).take(200).collect();
     if head.starts_with("{\"event\":\"") {
         Kind::Iperf3JsonStream
@@ -50,7 +51,7 @@ fn from_first_document(text: &str) -> &str {
     text.get(before..).unwrap_or_default()
 }
 
-/// Reads the output of `-J`. Text that a terminal adds around the document is ignored.
+/// Reads the output of `-J`. Other terminal output before and after the document is ignored.
 pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = from_first_document(text);
     let mut documents = Deserializer::from_str(text).into_iter::<Value>();
@@ -62,7 +63,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     read(&document, Format::Json)
 }
 
-/// Reads the output of `--json-stream`: the events up to `end`. A truncated last line is dropped.
+/// Reads the output of `--json-stream`: the events up to `end`. A truncated last line is ignored.
 pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
     let mut document = Map::new();
     let mut intervals = Vec::new();
@@ -110,9 +111,9 @@ fn odd(what: impl std::fmt::Display) -> InputError {
     InputError::new(format!("the JSON lacks a usable {what}"), "use the unedited output of iperf3 -J")
 }
 
-/// Returns a count or size; `None` for -1 in either spelling, and for a value that is not a number.
+/// Returns a count or size; `None` for -1 in either notation, and for a value that is not a number.
 fn count(object: &Value, key: &str) -> Option<u64> {
-    // Values of 2^63 and more are negative numbers that were printed without their sign.
+    // Values of 2^63 and above are negative numbers that were printed as unsigned.
     let value = object.get(key)?.as_f64().filter(|value| (0.0..9.2e18).contains(value))?;
     Some(value as u64)
 }
@@ -130,7 +131,7 @@ fn micros(object: &Value, key: &str) -> Option<Duration> {
     count(object, key).filter(|micros| *micros > 0).map(Duration::from_micros)
 }
 
-/// Returns a switch, which versions print as 0 and 1 or as false and true.
+/// Returns a Boolean, which some versions print as 0 or 1 and others as false or true.
 fn flag(object: &Value, key: &str) -> bool {
     object.get(key).is_some_and(|value| value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n > 0.0)))
 }
@@ -150,7 +151,7 @@ pub(super) fn read(document: &Value, format: Format) -> Result<Measurement, Inpu
     finished(joined(sending, receiving, whole.reverse, origin, whole.hosts))
 }
 
-/// Document with the values that all of its parts share.
+/// A document, with the values that apply to all of its parts.
 struct Document<'a> {
     intervals: &'a [Value],
     end: &'a Value,
@@ -159,7 +160,7 @@ struct Document<'a> {
     protocol: Protocol,
     reverse: bool,
     mss: Option<Bytes>,
-    /// Rate that one stream was limited to.
+    /// Target rate of one stream.
     target: Option<Rate>,
     error: Option<String>,
     server: bool,
@@ -189,7 +190,8 @@ impl<'a> Document<'a> {
             }
             _ => Protocol::Tcp,
         };
-        // The requested size is zero where the kernel chooses; sndbuf_actual is then only the initial size.
+        // The requested size is zero if the kernel chooses the size; sndbuf_actual is then only the initial
+        // size.
         let buffers = bytes(start, "sndbuf_actual").zip(bytes(start, "rcvbuf_actual"));
         let set = bytes(start, "sock_bufsize").and(buffers);
         let version = text(start, "version").map(|version| quote(version.trim_start_matches("iperf ")));
@@ -213,8 +215,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Returns the data that this end sent, or that it received; `None` if there is no report of this
-    /// direction.
+    /// Returns the direction that this endpoint sent or received; `None` if there is no report for it.
     fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
         let mut groups: Vec<Vec<Interval>> = Vec::new();
         let mut ids: Vec<Option<u64>> = Vec::new();
@@ -241,7 +242,7 @@ impl<'a> Document<'a> {
         if ids.is_empty() {
             return Ok(None);
         }
-        // A missing stream ended early.
+        // If a stream is missing, it ended early.
         groups.retain(|group| group.len() == ids.len());
         let of_stream = |nth: usize| -> Vec<Interval> { groups.iter().map(|group| group[nth]).collect() };
         let of_each: Vec<Vec<Interval>> = (0..ids.len()).map(of_stream).collect();
@@ -272,8 +273,8 @@ impl<'a> Document<'a> {
         Ok(Some(OneWay { flows: flows.collect(), summary, datagrams, omitted }))
     }
 
-    /// Returns whether this end sent the data of a report. Versions before 3.7 do not state it; then fields
-    /// that only one end knows decide.
+    /// Returns whether this endpoint sent the data in a report. Versions before 3.7 do not state this, so
+    /// fields that only one endpoint knows decide.
     fn sends(&self, report: &Value) -> bool {
         if let Some(sender) = report.get("sender").and_then(Value::as_bool) {
             return sender;
@@ -285,7 +286,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Returns one stream's report, or the key that is not usable.
+    /// Returns the report of one stream, or the key of an unusable value.
     fn interval(&self, report: &Value, sending: bool) -> Result<Interval, &'static str> {
         let time = |key: &'static str| number(report, key).and_then(instant).ok_or(key);
         let (start, end) = (time("start")?, time("end")?);
@@ -313,23 +314,23 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Returns the summaries of this direction's streams, from `end.streams[].{key}`.
+    /// Returns the summaries of the streams in this direction, from `end.streams[].{key}`.
     fn of_streams(&self, key: &str, sending: bool) -> impl Iterator<Item = &'a Value> {
         array(self.end, "streams")
             .iter()
             .filter_map(move |stream| stream.get(key))
-            // Without the flag there was only one direction.
+            // If the flag is missing, there was only one direction.
             .filter(move |side| side.get("sender").and_then(Value::as_bool).is_none_or(|s| s == sending))
     }
 
     fn summary_of_tcp(&self, sending: bool, both_ways: bool) -> Summary {
-        // In a test of both directions, the key of this direction's sums depends on the end.
+        // In a bidirectional test, the key of a direction's sums depends on the endpoint.
         let total = |sum: &str, side: &str| {
             let sum = self.end.get(sum).and_then(summary).filter(|_| !both_ways);
             let streams = || self.of_streams(side, sending).filter_map(summary).reduce(Interval::added);
             Total::of(sum.or_else(streams))
         };
-        // A receiver's socket does not measure the RTT of the data.
+        // A receiving socket does not measure the RTT of the data.
         let senders = self.of_streams("sender", sending).filter(|_| sending);
         Summary {
             sent: total("sum_sent", "sender"),
@@ -364,13 +365,13 @@ impl<'a> Document<'a> {
             all.out_of_order = all.out_of_order.or(out_of_order);
         }
         let sent = sum("sum_sent").and_then(summary).or_else(of_streams);
-        // Only `sum_received` is an amount that arrived; `sum` and the streams contain the amount sent.
+        // Only `sum_received` counts data that arrived; `sum` and the streams count sent data.
         let arrived = sum("sum_received").and_then(summary);
         let received = arrived.or_else(|| Some(arrived_of(of_streams()?, all?)));
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, all)
     }
 
-    /// Returns the sums of one stream: the one with this socket, or else the `nth` of its direction.
+    /// Returns the sums of one stream: the one with socket `id`, or else the `nth` stream of its direction.
     fn summary_of_stream(&self, nth: usize, id: Option<u64>, sending: bool) -> (Summary, Option<Datagrams>) {
         let side = |key: &str| {
             let known =
@@ -389,7 +390,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Scales the amount `sent` to the part that arrived.
+/// Scales the sent amount to the part that arrived.
 fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Interval {
     let share = |amount: u64| {
         (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0))) / u128::from(total.max(1)))
@@ -403,7 +404,7 @@ fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Inter
 }
 
 fn datagrams(object: &Value) -> Datagrams {
-    // Out-of-order arrivals can make the loss of an interval negative.
+    // Out-of-order arrivals can make the loss count of an interval negative.
     let lost = object.get("lost_packets").and_then(Value::as_f64).filter(|lost| lost.abs() < 9.2e18);
     Datagrams {
         total: count(object, "packets").unwrap_or(0),
@@ -413,7 +414,7 @@ fn datagrams(object: &Value) -> Datagrams {
     }
 }
 
-/// Returns a summary in the form of a report over the whole test.
+/// Returns a summary as a report for the whole test.
 fn summary(object: &Value) -> Option<Interval> {
     let bytes = Bytes::new(count(object, "bytes")?);
     let (start, end) = (instant(number(object, "start")?)?, instant(number(object, "end")?)?);
@@ -432,7 +433,7 @@ fn summary(object: &Value) -> Option<Interval> {
     })
 }
 
-/// Returns the RTT range over all streams; zeros come from an end that does not know the RTT.
+/// Returns the range of RTTs over all streams; an endpoint that does not know the RTT reports zeros.
 fn rtt_range(senders: &[&Value]) -> Option<RttRange> {
     let all = |key: &str| senders.iter().filter_map(|sender| micros(sender, key)).collect::<Vec<_>>();
     let means = all("mean_rtt");

@@ -1,4 +1,4 @@
-//! Text output of iperf3, from either end and any version.
+//! iperf3 text output, from either endpoint and any version.
 //!
 //! ```text
 //! [ ID] Interval           Transfer     Bandwidth       Retr  Cwnd
@@ -11,8 +11,8 @@
 //! [  4]   0.00-30.00  sec   249 MBytes  69.6 Mbits/sec  101             sender
 //! ```
 //!
-//! Amounts are powers of 1024 although the unit reads "KBytes"; rates in bits are powers of 1000. The rate of
-//! a sender's interval is that of *writes* into the socket, so single intervals vary by whole write blocks.
+//! Amounts use powers of 1024 although the unit is "KBytes"; bit rates use powers of 1000. The rate in a
+//! sender's interval is that of *writes* to the socket, so single intervals vary by whole write blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::measurement::{
     Total, added,
 };
 
-/// Reads a log with a line that satisfies [`is_typical_line`].
+/// Reads a log; at least one line must satisfy [`is_typical_line`].
 pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let begins = |line: &str| {
         let line = line.trim_start();
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     finished(remarks.complete(sent.one_way(udp)?, received.one_way(udp)?))
 }
 
-/// Returns whether `line` can only come from iperf3 (or from iperf 2, which is recognised before).
+/// Returns whether `line` can only come from iperf3 (or from iperf 2, which is detected earlier).
 pub(super) fn is_typical_line(line: &str) -> bool {
     line.starts_with("Connecting to host ")
         || line.starts_with("iperf3:")
@@ -72,7 +72,7 @@ struct Remarks {
     error: Option<String>,
     reverse: bool,
     udp: bool,
-    /// Datagrams that arrived out of order, from the lines that count them.
+    /// Number of datagrams received out of order, from the lines that report it.
     out_of_order: u64,
 }
 
@@ -91,7 +91,7 @@ impl Remarks {
             }
             ["Reverse", "mode,", ..] => self.reverse = true,
             ["Starting", "Test:", "protocol:", "UDP,", ..] => self.udp = true,
-            // iperf3 prints one line per stream that has any, each with the name of the sum.
+            // iperf3 prints one such line per stream with out-of-order datagrams, and labels each as the sum.
             [_, "sec", late, "datagrams", "received", "out-of-order"]
             | [_, _, "sec", late, "datagrams", "received", "out-of-order"]
             | [_, _, _, "sec", late, "datagrams", "received", "out-of-order"] => {
@@ -100,7 +100,7 @@ impl Remarks {
             _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
-                    // "interrupt - the client has terminated" is the message of an ordinary Ctrl-C.
+                    // "interrupt - the client has terminated" is only the result of Ctrl-C.
                     if let Some(message) = message.trim().strip_prefix("error - ") {
                         self.error = Some(quote(message));
                     }
@@ -111,13 +111,13 @@ impl Remarks {
 
     fn complete(self, mut sent: Option<OneWay>, mut received: Option<OneWay>) -> Measurement {
         let both = sent.is_some() && received.is_some();
-        // The lines outside the table describe the direction that comes first.
+        // Lines outside the table describe the first direction.
         if let Some(main) = sent.as_mut().or(received.as_mut()) {
             for flow in &mut main.flows {
                 flow.mss = self.mss;
-                // The limit applies to each stream.
+                // The target rate applies to each stream.
                 flow.offered = self.offered;
-                // In a test of both directions both ends send, and the log does not state whose congestion
+                // In a bidirectional test both endpoints send, and the log does not state whose congestion
                 // control it names.
                 flow.congestion_control = self.congestion_control.clone().filter(|_| !both);
             }
@@ -132,14 +132,14 @@ impl Remarks {
     }
 }
 
-/// End whose summary a line is.
+/// Endpoint that a summary line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Sender,
     Receiver,
 }
 
-/// Role column of `--bidir`: whether this end sent the data of a line.
+/// Role column of `--bidir`: whether this endpoint sent the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Tx,
@@ -156,7 +156,7 @@ enum RowKind {
 /// Line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
-    /// Number of the stream; `None` for the sum over all streams.
+    /// Stream number; `None` for the sum of all streams.
     stream: Option<u32>,
     kind: RowKind,
     direction: Option<Direction>,
@@ -164,7 +164,7 @@ struct Row {
 }
 
 impl Row {
-    /// Parses a line of the table; `None` for any line that is incomplete or has impossible values.
+    /// Parses a line of the table; `None` for a line that is incomplete or has impossible values.
     fn parse(line: &str) -> Option<Self> {
         // A timestamp may precede the bracket (--timestamps).
         let (id, rest) = line.get(line.find('[')? + 1..)?.split_once(']')?;
@@ -178,7 +178,7 @@ impl Row {
             Some(_) => return None,
             None => (None, rest),
         };
-        // After a bar, fullpipe iperf3 prints more columns about the sending socket.
+        // After a vertical bar, fullpipe iperf3 prints additional columns about the sending socket.
         let columns = rest.split_once(" | ").map_or(rest, |(columns, _)| columns);
         let mut words = columns.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -202,7 +202,7 @@ impl Row {
             [jitter, "ms", of_total, ..] => Some(datagrams(jitter, of_total)?),
             _ => None,
         };
-        // For a UDP sender this is the count of datagrams; `Rows::read_as_udp` moves it.
+        // For a UDP sender this column is the datagram count; `Rows::read_as_udp` moves it.
         let retransmits = tail.first().and_then(|word| count(word)).filter(|_| datagrams.is_none());
         let cwnd = match tail.as_slice() {
             [_, number, unit] => amount_unit(unit).and_then(|unit| scaled(number, unit)).map(Bytes::new),
@@ -216,7 +216,7 @@ impl Row {
     }
 }
 
-/// Parses `0.006 ms  3/39 (7.7%)`; out-of-order arrivals can make the loss of an interval negative.
+/// Parses `0.006 ms  3/39 (7.7%)`; out-of-order arrivals can make the loss count of an interval negative.
 fn datagrams(jitter: &str, of_total: &str) -> Option<Datagrams> {
     let (lost, total) = of_total.split_once('/')?;
     let lost = lost.parse::<i64>().ok()?.max(0).unsigned_abs();
@@ -235,7 +235,7 @@ fn scaled(number: &str, unit: f64) -> Option<u64> {
     (value.is_finite() && value >= 0.0).then_some((value * unit).round() as u64)
 }
 
-/// Parses a count of segments. iperf3 prints an unknown count as -1, some releases as 2^64-1.
+/// Parses a segment count. iperf3 prints an unknown count as -1, and some releases as 2^64-1.
 fn count(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n: &u64| *n < 1 << 63)
 }
@@ -270,7 +270,7 @@ fn rate_unit(unit: &str) -> Option<f64> {
     }
 }
 
-/// Lines of the table in one direction.
+/// Table lines of one direction.
 #[derive(Default)]
 struct Rows {
     rows: Vec<Row>,
@@ -281,7 +281,7 @@ impl Rows {
         self.rows.iter().any(|row| row.interval.datagrams.is_some())
     }
 
-    /// Returns the streams and sums of this direction, or `None` if it has no lines.
+    /// Returns the streams and sums of this direction, or `None` if there are no lines for it.
     fn one_way(mut self, udp: bool) -> Result<Option<OneWay>, InputError> {
         let Some(first) = self.rows.first().copied() else {
             return Ok(None);
@@ -324,12 +324,12 @@ impl Rows {
             flows: flows.collect(),
             summary,
             datagrams: datagrams.or_else(counted),
-            // Each interval counts once, not once per stream.
+            // Each interval is counted once, not once per stream.
             omitted: omitted.filter(|row| row.stream == streams.first().copied()).count(),
         }))
     }
 
-    /// Returns the counts of both ends; `total` returns the summary line of each.
+    /// Returns the counts of both endpoints; `total` returns the summary line of each endpoint.
     fn summary(&self, total: impl Fn(Side) -> Option<Interval>) -> (Summary, Option<Datagrams>) {
         let (sent, received) = (total(Side::Sender), total(Side::Receiver));
         // The sender's summary says "0 lost" although it does not know.
@@ -338,8 +338,8 @@ impl Rows {
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, datagrams)
     }
 
-    /// Converts rows to UDP, where a lone number counts datagrams. The summary of old versions does not name
-    /// a side: it has the receiver's counts, and begins at zero after other lines.
+    /// Converts rows to UDP, where a single number is the datagram count. In old versions the summary does
+    /// not name an endpoint: it has the receiver's counts, and starts at zero after the interval lines.
     fn read_as_udp(&mut self) {
         let mut ends: BTreeMap<Option<u32>, Instant> = BTreeMap::new();
         for Row { stream, kind, interval, .. } in &mut self.rows {
@@ -350,11 +350,11 @@ impl Rows {
             if *kind != RowKind::Interval {
                 continue;
             }
-            // The last report may end a hundredth of a second after the summary.
+            // The last report may end up to 0.01 s after the summary.
             let covers = |end: &Instant| interval.end + Duration::from_millis(20) >= *end;
             if interval.start == Instant::ZERO && ends.get(stream).is_some_and(covers) {
                 *kind = RowKind::Summary(Side::Receiver);
-                // The printed amount is the amount sent.
+                // The printed amount is the sent amount.
                 if let Some(Datagrams { total, lost: Some(lost), .. }) = interval.datagrams {
                     let arrived = total.saturating_sub(lost);
                     interval.bytes = interval.bytes.mul_div(arrived, total.max(1));
@@ -378,16 +378,16 @@ impl Rows {
         by_stream.values().try_for_each(|intervals| check_order(intervals))
     }
 
-    /// Returns the reports of each stream, in the order of `streams`, for the times at which all of them
-    /// reported. The sums that iperf3 prints lack the congestion windows, so they are used only if the
-    /// streams' own lines were filtered out.
+    /// Returns the reports of each stream, in the order of `streams`, for the intervals that all of them
+    /// report. The sums printed by iperf3 lack the congestion windows, so they are used only if the lines of
+    /// the streams were filtered out.
     fn intervals(&self, streams: &BTreeSet<u32>) -> Vec<Vec<Interval>> {
         if streams.is_empty() {
             return vec![self.of_intervals().map(|row| row.interval).collect()];
         }
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in self.of_intervals().filter(|row| row.stream.is_some()) {
-            // Streams report together, within the precision of the printed times.
+            // Streams report at the same time, within the precision of the printed times.
             let joins = |group: &Vec<&Row>| {
                 let apart = group[0].interval.start.saturating_since(row.interval.start)
                     + row.interval.start.saturating_since(group[0].interval.start);
@@ -398,7 +398,7 @@ impl Rows {
                 None => groups.push(vec![row]),
             }
         }
-        // A stream missing from the last group means that the log breaks off there.
+        // If a stream is missing from the last group, the log ends there.
         groups.retain(|group| group.len() == streams.len());
         let of_stream = |stream: &u32| {
             let own = |group: &Vec<&Row>| {

@@ -1,7 +1,7 @@
 //! Readers for the output of other tools.
 //!
-//! Inputs come from terminals, chats and bug reports: truncated, surrounded by prompts, or with the line ends
-//! of another system. Every reader here accepts any text without a panic, and returns values or one
+//! Inputs come from terminals, chats and bug reports: truncated, surrounded by prompts, or with the line
+//! endings of another system. Every reader accepts any text without a panic, and returns values or one
 //! [`InputError`] with a hint.
 
 pub mod capture;
@@ -22,13 +22,13 @@ use std::fmt;
 pub struct InputError {
     /// Description of the problem: one line, no final period.
     pub message: String,
-    /// Hint to solve the problem: one line; empty where there is nothing to suggest.
+    /// Hint how to solve the problem: one line; empty if there is nothing to suggest.
     pub hint: String,
 }
 
 impl InputError {
-    /// Creates an error with a hint. Control characters in quoted input are replaced, so that both stay one
-    /// line.
+    /// Creates an error with a hint. Control characters in quoted input are replaced, so that both texts stay
+    /// on one line.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: one_line(&message.into()), hint: one_line(&hint.into()) }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-/// Maximum number of characters of an input line that a message quotes.
+/// Maximum number of characters of an input line that are quoted in a message.
 const LONGEST_QUOTE: usize = 200;
 
 fn one_line(text: &str) -> String {
@@ -58,8 +58,8 @@ pub(crate) fn quote(text: &str) -> String {
     text.chars().take(LONGEST_QUOTE).chain("...".chars()).collect()
 }
 
-/// Decodes the text in `bytes`. Redirected output of some shells is UTF-16. Other bytes that are not UTF-8
-/// become replacement characters, because stray terminal bytes should not make a log unreadable.
+/// Decodes `bytes` as text. Some shells write redirected output as UTF-16. Other bytes that are not UTF-8 are
+/// replaced, because stray terminal bytes should not make a log unreadable.
 pub fn decode(bytes: &[u8]) -> String {
     let units = |of: fn([u8; 2]) -> u16| {
         let pairs = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
@@ -72,7 +72,7 @@ pub fn decode(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns `text` without byte-order mark and terminal escapes (such as `ESC [ 31 m`).
+/// Returns `text` without a byte-order mark and terminal escape sequences (such as `ESC [ 31 m`).
 fn clean(text: &str) -> Cow<'_, str> {
     let text = text.trim_start_matches('\u{feff}');
     if !text.contains('\u{1b}') {
@@ -82,7 +82,7 @@ fn clean(text: &str) -> Cow<'_, str> {
     let mut plain = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         plain.push_str(match piece.strip_prefix('[') {
-            // ECMA-48: parameters, then one final byte.
+            // ECMA-48: parameter bytes, then one final byte.
             Some(sequence) => sequence
                 .find(|c: char| !matches!(c, ' '..='?'))
                 .and_then(|end| sequence.get(end + 1..))
@@ -93,19 +93,19 @@ fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Number of lines within which a trace names its columns.
+/// Number of lines that are searched for the column names of a trace.
 const TRACE_WITHIN: usize = 20;
 
-/// Kind of a text, determined from its content; file names are ignored.
+/// Kind of an input, detected from its content; file names are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only white space.
+    /// Only whitespace.
     Empty,
-    /// Text output of iperf3, possibly of a failed run.
+    /// iperf3 text output, possibly of a failed run.
     Iperf3Text,
-    /// Document of `iperf3 -J`, possibly of a failed run.
+    /// Document written by `iperf3 -J`, possibly of a failed run.
     Iperf3Json,
-    /// Events of `iperf3 --json-stream`, one per line.
+    /// Events written by `iperf3 --json-stream`, one per line.
     Iperf3JsonStream,
     /// JSON of another tool.
     Json,
@@ -122,13 +122,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Determines the kind of `text`.
+    /// Detects the kind of `text`.
     pub fn of(text: &str) -> Self {
         let text = &*clean(text);
         if text.trim().is_empty() {
             return Self::Empty;
         }
-        // Lines before the header may be a prompt or a command.
+        // Lines before the header may be a shell prompt or a command.
         if text.lines().take(TRACE_WITHIN).any(fullpipe_lab::trace::is_header) {
             return Self::Trace;
         }
@@ -136,13 +136,13 @@ impl Kind {
         if text.lines().any(|line| ss::is_typical_line(line.trim())) {
             return Self::Ss;
         }
-        // A document may quote the text of its peer, so the first conclusive line decides.
+        // A document may quote text from the peer, so the first conclusive line decides.
         match text.lines().find(|line| iperf3_json::begins_document(line) || typical(line)) {
             Some(line) if iperf3_json::begins_document(line) => return iperf3_json::kind(text),
             _ => {}
         }
         let any = |test: fn(&str) -> bool| text.lines().any(|line| test(line.trim()));
-        // Both tools print interval lines and the same header; only iperf 2 prints these first lines.
+        // iperf 2 and iperf3 print the same header and interval lines; only iperf 2 prints these first lines.
         if any(|line| line.starts_with("Client connecting to") || line.starts_with("TCP window size")) {
             return Self::Iperf2Text;
         }

@@ -1,9 +1,9 @@
 //! Measurements from samples of receiving sockets, where the sender is not sampled.
 //!
-//! A receiver knows its own window, which it advertises to the sender, how much of it arrives in a round
-//! trip, and whether its application keeps up. Of losses it sees only the gaps, and of the sender's windows
-//! and buffers nothing. The samples are summed up like a sender's log that has windows and RTTs but no Cwnd,
-//! so that the same rules explain them.
+//! A receiver knows its own window, which it advertises to the sender, how much of it arrives per round trip,
+//! and whether its application keeps up. It sees losses only as gaps, and does not see the sender's windows
+//! and buffers. The samples are summarised like a sender's log with windows and RTTs but without Cwnd, so
+//! that the same rules explain them.
 
 use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -16,7 +16,7 @@ use crate::measurement::{
 };
 use crate::stats::middle;
 
-/// Builds a measurement from the samples of each stream, in order of time; `congestion` names the sender's
+/// Builds a measurement from the samples of each stream, in chronological order; `congestion` is the sender's
 /// congestion control, if the sender reported it.
 ///
 /// # Errors
@@ -71,8 +71,8 @@ fn summary(streams: &[&[Sample]], length: Duration) -> Summary {
     Summary { sent: None, received: Some(Total::mean(bytes, length, None)), rtt }
 }
 
-/// Returns the interval of a stream between two times. The window is the median of its samples: a single
-/// sample may fall at an instant at which the reader has not run yet.
+/// Returns the interval of a stream between two times. The window is the median of the samples, because at
+/// the time of a single sample the reader may not have run yet.
 fn interval(origin: Instant, from: Instant, to: Instant, samples: &[Sample]) -> Interval {
     let nth = |at: Instant| samples.partition_point(|sample| sample.at <= at).saturating_sub(1);
     let within = &samples[nth(from)..=nth(to)];

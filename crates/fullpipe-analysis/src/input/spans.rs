@@ -1,15 +1,15 @@
-//! Division of socket samples into intervals, like those of a log.
+//! Division of socket samples into intervals like those of a log.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Length of an interval, unless the transfer is so short that it would have few of them.
+/// Length of an interval, unless the transfer is too short for several of them.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum number of intervals of a transfer that has as many samples.
+/// Minimum number of intervals of a transfer, if there are as many samples.
 const FEWEST: u64 = 10;
 
-/// Returns start and end of each interval of a transfer that lasts from `begin` to `end` and was sampled at
-/// `moments`, in order. An interval ends at the first sample that makes it long enough, and the last interval
-/// at the last sample.
+/// Returns the start and end of each interval of a transfer from `begin` to `end`, sampled at `moments` in
+/// chronological order. An interval ends at the first sample that makes it long enough; the last interval
+/// ends at the last sample.
 pub(super) fn of_samples(
     begin: Instant,
     end: Instant,

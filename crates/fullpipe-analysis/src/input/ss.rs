@@ -1,4 +1,4 @@
-//! The output of `ss -ti` and `ss -tmi`: one dump, or many in a row (`while sleep 0.1; do ss -tmi; done`).
+//! Output of `ss -ti` and `ss -tmi`: one dump, or a series of dumps (`while sleep 0.1; do ss -tmi; done`).
 //!
 //! ```text
 //!   State Recv-Q Send-Q  Local Address:Port  Peer Address:Port Process
@@ -6,10 +6,10 @@
 //!        skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of the connection
 //! ```
 //!
-//! Fields are read by name and unknown ones are ignored, because their order and number differ by version. A
-//! dump ends where a connection appears a second time. If dumps have no time before them (`date +%s.%N`), the
-//! kernel's own counters of milliseconds give the time between two dumps: `lastsnd`, `lastrcv` and `busy` of
-//! any connection grow by no more than that.
+//! Fields are read by name, and unknown ones are ignored, because their order and number differ between
+//! versions. A dump ends where a connection appears for the second time. If no time is printed before the
+//! dumps (`date +%s.%N`), the kernel's millisecond counters determine the time between two dumps: `lastsnd`,
+//! `lastrcv` and `busy` never grow by more than that time.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,19 @@ use super::trace;
 use super::{InputError, quote};
 use crate::measurement::{Format, Measurement};
 
-/// Assumed time between two dumps whose distance is not known.
+/// Assumed time between two dumps if it is unknown.
 const UNKNOWN_TIME: Duration = Duration::from_millis(100);
-/// Window where ss does not show it, the largest that TCP can express (RFC 7323 section 2.3): it must not
-/// count as full.
+/// Assumed window if ss does not show it: the maximum window of TCP (RFC 7323 section 2.3), so that it never
+/// counts as full.
 const UNKNOWN_WINDOW: Bytes = Bytes::from_mib(1024);
-/// Maximum number of connections that a message lists.
+/// Maximum number of connections listed in a message.
 const LISTED: usize = 4;
-/// Number of rows that stand for a single one; its state is assumed to last for that many round trips.
+/// Number of rows that replace a single row; its state is assumed to last for that many round trips.
 const EXTRAPOLATED: u64 = FEWEST_INTERVALS as u64 + 2;
 const HINT: &str =
     "give what ss -tmi printed, whole: once, or again and again (while sleep 0.1; do ss -tmi; done)";
 
-/// Returns whether a line comes from `ss`: its column names, or the details of a connection.
+/// Returns whether a line comes from `ss`: column names, or connection details.
 pub(super) fn is_typical_line(line: &str) -> bool {
     let inside = |name: &str| line.split_whitespace().any(|word| word.starts_with(name));
     is_header(line) || inside("cwnd:") && inside("rtt:") && inside("rto:")
@@ -44,23 +44,23 @@ fn is_header(line: &str) -> bool {
     line.contains("Recv-Q") && line.contains("Send-Q") && line.contains("Address:Port")
 }
 
-/// Connection in one dump.
+/// One connection in one dump.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     name: String,
-    /// Fields by name; fields without a value have an empty one.
+    /// Fields by name; a field without a value has an empty string.
     fields: BTreeMap<String, String>,
 }
 
-/// One dump, with the time printed before it, if there is one.
+/// One dump, with the time printed before it, if any.
 #[derive(Debug, Default)]
 struct Dump {
     time: Option<f64>,
     samples: Vec<Sample>,
 }
 
-/// Reads dumps and returns one connection: number `flow`, counted from 1 in order of appearance, or the one
-/// that sent most.
+/// Reads dumps and returns one connection: number `flow`, counting from 1 in order of appearance, or the one
+/// that sent the most data.
 ///
 /// # Errors
 /// Returns an error if the text contains no connection with details, or no connection with that number.
@@ -121,7 +121,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     }
 }
 
-/// Returns rows that continue a single one, at the rate of its last delivery-rate sample.
+/// Returns rows that extrapolate a single row at its delivery rate.
 fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let still = InputError::new(
         "this single dump is of a connection that sent nothing recently",
@@ -168,7 +168,7 @@ fn dumps(text: &str) -> Vec<Dump> {
     dumps
 }
 
-/// Returns the two ends with which a line begins, and the rest of the line.
+/// Returns the two endpoints at the start of a line, and the rest of the line.
 fn connection(line: &str) -> Option<(String, &str)> {
     if line.starts_with(char::is_whitespace) {
         return None;
@@ -182,7 +182,7 @@ fn connection(line: &str) -> Option<(String, &str)> {
     };
     let mut first = word()?;
     let number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
-    // ss omits the state if one was selected, and with -a it also prints the protocol.
+    // ss omits the state column if a state was selected, and with -a it also prints the protocol.
     for _ in 0..2 {
         if !number(first) {
             first = word()?;
@@ -194,8 +194,8 @@ fn connection(line: &str) -> Option<(String, &str)> {
     is_one.then(|| (format!("{local} > {remote}"), rest))
 }
 
-/// Returns the seconds of a line that contains only a time: of the epoch, or of the day (`date +%T.%N`, `date
-/// -Ins`).
+/// Returns the seconds in a line that contains only a time: since the epoch, or since midnight (`date
+/// +%T.%N`, `date -Ins`).
 fn stamp(line: &str) -> Option<f64> {
     let line = line.trim();
     if let Ok(seconds) = line.parse::<f64>() {
@@ -229,11 +229,11 @@ fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
     connections
 }
 
-/// Returns the time between two dumps: the printed times, or else the largest growth of a counter of
-/// milliseconds.
+/// Returns the time between two dumps: from the printed times, or else the largest growth of a millisecond
+/// counter.
 fn passed(before: &Dump, after: &Dump) -> Duration {
     if let (Some(from), Some(to)) = (before.time, after.time) {
-        // A time of day jumps back at midnight.
+        // A time of day goes backwards at midnight.
         let seconds = if to >= from { to - from } else { 0.0 };
         return Duration::from_secs_f64(seconds);
     }
@@ -251,7 +251,7 @@ fn passed(before: &Dump, after: &Dump) -> Duration {
 }
 
 impl Sample {
-    /// Adds the fields of a line. Some have their value in the next word, most of them after a colon.
+    /// Adds the fields of a line. Some fields have their value in the next word, mostly after a colon.
     fn read(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         while let Some(word) = words.next() {
@@ -279,7 +279,7 @@ impl Sample {
         self.value(name)?.parse().ok()
     }
 
-    /// Returns a counter of milliseconds, such as `busy:328ms` or `lastsnd:12`.
+    /// Returns a millisecond counter, such as `busy:328ms` or `lastsnd:12`.
     fn millis(&self, name: &str) -> Option<u64> {
         let value = self.value(name)?;
         value.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -291,7 +291,7 @@ impl Sample {
         (millis > 0.0 && millis < 1e9).then(|| Duration::from_secs_f64(millis / 1e3))
     }
 
-    /// Parses a rate, such as `92Mbps` or `92019424bps`; `0` means that there is none.
+    /// Parses a rate, such as `92Mbps` or `92019424bps`; `0` means that there is no rate.
     fn rate(value: &str) -> Option<Rate> {
         let number = value.strip_suffix("bps")?;
         let (digits, unit) =
@@ -308,7 +308,7 @@ impl Sample {
         (1.0..1e15).contains(&bps).then(|| Rate::from_bps(bps as u64))
     }
 
-    /// Returns one value of `skmem:(r0,rb131072,...)`.
+    /// Returns one value from `skmem:(r0,rb131072,...)`.
     fn memory(&self, part: &str) -> Bytes {
         let parts = self.value("skmem").unwrap_or_default().trim_matches(['(', ')']);
         let value = parts.split(',').find_map(|field| {
@@ -319,7 +319,7 @@ impl Sample {
         Bytes::new(value.unwrap_or(0))
     }
 
-    /// Returns the payload that was acknowledged so far.
+    /// Returns the payload acknowledged so far.
     fn acked(&self) -> u64 {
         self.number("bytes_acked").unwrap_or(0)
     }
@@ -329,11 +329,11 @@ impl Sample {
         let count = |name: &str| self.number(name).unwrap_or(0);
         let segments = |count: u64| Bytes::new(count.saturating_mul(mss));
         let named = ["reno", "bic", "cubic", "vegas", "bbr"].into_iter().find(|name| {
-            // BBR's own figures also have its name: bbr:(bw:...).
+            // BBR's own figures are also labelled `bbr`: bbr:(bw:...).
             self.has(name)
         });
         let cc = named.and_then(|name| if name == "bbr" { Some(Algorithm::Bbr1) } else { name.parse().ok() });
-        // The first number counts retransmissions in flight, the second all since the beginning.
+        // The first number counts retransmissions in flight, the second all retransmissions since the start.
         let (again, retransmits) = match self.value("retrans").and_then(|value| value.split_once('/')) {
             Some((now, all)) => (now.parse().unwrap_or(0), all.parse().unwrap_or(0)),
             None => (0, 0),
@@ -350,7 +350,7 @@ impl Sample {
             None => (None, None),
         };
         // The kernel computes a pacing rate for every socket, but only a rate-based sender or a socket with a
-        // limit is paced.
+        // maximum pacing rate is paced.
         let paced = cc.is_some_and(Algorithm::is_rate_based) || max_pacing.is_some();
         let window = if shows_window { Bytes::new(count("snd_wnd")) } else { UNKNOWN_WINDOW };
         // `bbr:(bw:92Mbps,mrtt:40.1,pacing_gain:1.25,cwnd_gain:2)`

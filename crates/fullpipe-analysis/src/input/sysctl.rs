@@ -5,48 +5,50 @@ use fullpipe_units::Bytes;
 
 use super::{InputError, quote};
 
-/// Settings of one host that affect a TCP transfer. `None` means that the dump lacks the setting.
+/// Settings of one host that affect a TCP transfer. `None` means that the setting is missing from the dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
     /// `kernel.osrelease`, which a complete `sysctl -a` contains.
     pub kernel: Option<KernelVersion>,
-    /// `net.core.rmem_max`: limits `SO_RCVBUF`, not autotuning.
+    /// `net.core.rmem_max`: maximum for `SO_RCVBUF`, not for autotuning.
     pub core_rmem_max: Option<Bytes>,
-    /// `net.core.wmem_max`: limits `SO_SNDBUF`, not autotuning.
+    /// `net.core.wmem_max`: maximum for `SO_SNDBUF`, not for autotuning.
     pub core_wmem_max: Option<Bytes>,
-    /// `net.ipv4.tcp_rmem`: smallest, initial and largest receive buffer in bytes of memory.
+    /// `net.ipv4.tcp_rmem`: minimum, initial and maximum receive buffer, in bytes of memory.
     pub tcp_rmem: Option<[Bytes; 3]>,
-    /// `net.ipv4.tcp_wmem`: smallest, initial and largest send buffer in bytes of memory.
+    /// `net.ipv4.tcp_wmem`: minimum, initial and maximum send buffer, in bytes of memory.
     pub tcp_wmem: Option<[Bytes; 3]>,
-    /// `net.ipv4.tcp_mem`: memory of all TCP sockets together, in *pages*.
+    /// `net.ipv4.tcp_mem`: memory limits for all TCP sockets together, in *pages*.
     pub tcp_mem_pages: Option<[u64; 3]>,
-    /// `net.ipv4.tcp_adv_win_scale`, -31 to 31; kernels from 6.6 on ignore it.
+    /// `net.ipv4.tcp_adv_win_scale`, -31 to 31; ignored by kernels since 6.6.
     pub adv_win_scale: Option<i8>,
     /// `net.ipv4.tcp_moderate_rcvbuf`: whether the kernel autotunes the receive buffer.
     pub moderate_rcvbuf: Option<bool>,
     /// `net.ipv4.tcp_window_scaling`: without it no window exceeds 64 KiB.
     pub window_scaling: Option<bool>,
-    /// `net.ipv4.tcp_congestion_control`: default of new sockets.
+    /// `net.ipv4.tcp_congestion_control`: default for new sockets.
     pub congestion_control: Option<String>,
     /// `net.ipv4.tcp_available_congestion_control`; empty if the dump lacks it.
     pub available_congestion_control: Vec<String>,
-    /// `net.ipv4.tcp_allowed_congestion_control`: algorithms that an unprivileged process may choose; empty
-    /// if the dump lacks it.
+    /// `net.ipv4.tcp_allowed_congestion_control`: algorithms that unprivileged processes may select; empty if
+    /// the dump lacks it.
     pub allowed_congestion_control: Vec<String>,
-    /// `net.core.default_qdisc`: queueing discipline of devices that come up later.
+    /// `net.core.default_qdisc`: default queueing discipline of new devices.
     pub default_qdisc: Option<String>,
-    /// `net.ipv4.tcp_notsent_lowat`: unsent data above which a socket is not writable; 2^32 - 1 is no limit.
+    /// `net.ipv4.tcp_notsent_lowat`: amount of unsent data above which a socket is not writable; 2^32 - 1
+    /// means no limit.
     pub notsent_lowat: Option<Bytes>,
-    /// `net.ipv4.tcp_slow_start_after_idle`: whether the congestion window decays while nothing is sent.
+    /// `net.ipv4.tcp_slow_start_after_idle`: whether the congestion window decays while the connection is
+    /// idle.
     pub slow_start_after_idle: Option<bool>,
 }
 
 impl HostSettings {
     /// Reads a dump. Prompts, comments and irrelevant keys are skipped; if a key occurs twice, the last value
-    /// counts, as it does when the file is loaded.
+    /// counts, as when sysctl loads a file.
     ///
     /// # Errors
-    /// Returns an error if no key is known, or if a known key has an invalid value.
+    /// Returns an error if the dump contains no known key, or if a known key has an invalid value.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let mut host = Self::default();
         let mut known = false;
@@ -63,15 +65,15 @@ impl HostSettings {
         }
     }
 
-    /// Returns whether the dump lists the available congestion controls and `name` is not among them.
+    /// Returns whether the dump lists the available congestion controls and `name` is missing from the list.
     pub fn lacks_congestion_control(&self, name: &str) -> bool {
         let list = &self.available_congestion_control;
         !list.is_empty() && !list.iter().any(|listed| listed == name)
     }
 
-    /// Returns the rule that converts this host's receive memory to a window, for `kernel` or else the dump's
-    /// own release; `None` if neither the release nor `tcp_adv_win_scale` is known. A scale without a release
-    /// is assumed to apply.
+    /// Returns the rule that converts receive memory to a window on this host, for release `kernel` or else
+    /// the release in the dump; `None` if neither the release nor `tcp_adv_win_scale` is known. If only the
+    /// scale is known, it is assumed to apply.
     pub fn window_rule(&self, kernel: Option<KernelVersion>) -> Option<WindowRule> {
         match (kernel.or(self.kernel), self.adv_win_scale) {
             (Some(kernel), scale) => Some(WindowRule::of(kernel, scale)),
@@ -123,8 +125,8 @@ fn triple(value: &str) -> Option<[u64; 3]> {
     (triple[2] > 0).then_some(triple)
 }
 
-/// Returns key and value of a line `key = value`, or of `sysctl -w key="value"` after a prompt; `None` for
-/// any other line.
+/// Returns the key and the value in a line `key = value`, or `sysctl -w key="value"` after a prompt; `None`
+/// for any other line.
 pub(crate) fn key_value(line: &str) -> Option<(&str, &str)> {
     let line = line.trim();
     if line.starts_with(['#', ';']) {

@@ -33,7 +33,7 @@ fn kinds_are_told_by_content() {
     assert_eq!(kind("[\n{\"start\":1}]"), Kind::Json);
     assert_eq!(kind("[ ID] Interval           Transfer"), Kind::Iperf3Text);
     assert_eq!(kind("\u{1b}[32m[ ID] Interval           Transfer"), Kind::Iperf3Text);
-    // Text of the peer that a document quotes is not a text log.
+    // Text quoted from the peer in a document is not a text log.
     let quoted = "{\"start\":{},\n\"server_output_text\":\"[  5] 0.00-1.00 sec 1 MBytes 8 Mbits/sec\"}";
     assert_eq!(kind(quoted), Kind::Iperf3Json);
     assert_eq!(

@@ -1,7 +1,7 @@
-//! Traces: rows of `fullpipe run --out`, or of any tool that samples sockets with the same columns.
+//! Traces: rows written by `fullpipe run --out`, or by any tool that samples sockets with the same columns.
 //!
-//! A trace may contain many runs and flows; one flow of one run is diagnosed. For the figures of a report,
-//! the rows are also summed up in intervals, like a log of that flow.
+//! A trace may contain many runs and flows, one of which is diagnosed. For the figures of a report, the rows
+//! are also summarised as intervals, like a log of that flow.
 
 use fullpipe_lab::trace::{self, Row, RunRow};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -13,24 +13,25 @@ use crate::measurement::{
     Total, Totals,
 };
 
-/// Maximum number of points that a message lists.
+/// Maximum number of points listed in a message.
 const LISTED: usize = 4;
 
-/// Selects one flow of a trace.
+/// Selection of one flow in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
-    /// Label of the point; the first in the file if `None`.
+    /// Label of the point; if `None`, the first point in the file.
     pub point: Option<&'a str>,
-    /// Seed of the run; the first of the point if `None`.
+    /// Seed of the run; if `None`, the first run of the point.
     pub seed: Option<u64>,
-    /// Number of the flow; the first of the run if `None`.
+    /// Number of the flow; if `None`, the first flow of the run.
     pub flow: Option<u32>,
 }
 
 /// Reads a trace and returns the flow that `choice` selects.
 ///
 /// # Errors
-/// Returns an error if the text is not a trace, does not contain the flow, or the flow sent too little.
+/// Returns an error if the text is not a trace, if it does not contain the flow, or if the flow sent too
+/// little.
 pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError> {
     let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
     let recording = trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
@@ -44,11 +45,11 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
     Ok(measurement)
 }
 
-/// Builds a measurement from the rows of one flow, from any source. `hint` tells the user what to do about
-/// rows whose time does not advance.
+/// Builds a measurement from the rows of one flow, from any source. `hint` tells the user what to do if the
+/// time of the rows does not advance.
 ///
 /// # Errors
-/// Returns an error for rows out of order, and for rows in which too little was delivered.
+/// Returns an error for rows out of order, and for rows that deliver too little data.
 pub fn of_rows(
     rows: Vec<Row>,
     format: Format,
@@ -62,7 +63,7 @@ pub fn of_rows(
 /// Streams that delivered next to nothing are left out.
 ///
 /// # Errors
-/// Returns an error for rows out of order, and if every stream delivered too little.
+/// Returns an error for rows out of order, and if every stream delivered too little data.
 pub fn of_streams(
     mut streams: Vec<Vec<Row>>,
     format: Format,
@@ -74,7 +75,7 @@ pub fn of_streams(
         let at = pair[1].at.as_secs_f64();
         return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
     }
-    // Data that a socket had delivered before its first sample does not belong to the measurement.
+    // Data delivered before the first sample of a socket is not part of the measurement.
     let moving = |rows: &Vec<Row>| {
         let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
         rows.iter().filter(|row| row.sender.delivered > begin).count()
@@ -169,7 +170,7 @@ fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.collect::<std::collections::BTreeSet<T>>().into_iter().collect()
 }
 
-/// Returns `wanted` if it is present, or the first value if nothing is wanted.
+/// Returns `wanted` if it is present, or the first value if `wanted` is `None`.
 fn pick<T: Copy + PartialEq>(
     what: &str,
     wanted: Option<T>,
@@ -200,10 +201,10 @@ fn pick<T: Copy + PartialEq>(
     }
 }
 
-/// Returns the streams as flows whose intervals end at the same times, without their rows.
+/// Returns the streams as flows without rows, whose intervals end at the same times.
 fn flows(streams: &[&[Row]]) -> Vec<Flow> {
     let (begin, end) = span(streams);
-    // Streams are sampled at the same times; those of the longest stream cover all.
+    // All streams are sampled at the same times, so the samples of the longest stream cover every stream.
     let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
     let spans = spans::of_samples(begin, end, longest.iter().map(|row| row.at));
     let flow = |rows: &&[Row]| {
@@ -224,14 +225,14 @@ fn flows(streams: &[&[Row]]) -> Vec<Flow> {
     streams.iter().map(flow).collect()
 }
 
-/// Returns the start of the first stream and the end of the last one.
+/// Returns the start of the first stream and the end of the last stream.
 fn span(streams: &[&[Row]]) -> (Instant, Instant) {
     let begin = streams.iter().filter_map(|rows| rows.first()).map(|row| row.at).min().unwrap_or_default();
     let end = streams.iter().filter_map(|rows| rows.last()).map(|row| row.at).max().unwrap_or_default();
     (begin, end)
 }
 
-/// Returns the sums of the streams over their whole time.
+/// Returns the sums of the streams over the whole time.
 fn summary(streams: &[&[Row]]) -> Summary {
     let (begin, end) = span(streams);
     let length = end.saturating_since(begin);
@@ -243,7 +244,7 @@ fn summary(streams: &[&[Row]]) -> Summary {
     Summary { sent: Some(Total::mean(bytes, length, retransmits)), received: None, rtt: round_trips(streams) }
 }
 
-/// Returns the rows of a stream from its first data to its last.
+/// Returns the rows of a stream from its first data to its last data.
 fn of_transfer(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| !(row.sender.delivered.is_zero() && row.sender.flight_size.is_zero());
     let begin = rows.iter().position(moves).unwrap_or(0).saturating_sub(1);

@@ -6,34 +6,35 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 /// `min_rtt`; the kernel's own minimum may be lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttRange {
-    /// Smallest sample.
+    /// Minimum sample.
     pub min: Duration,
     /// Mean of the samples.
     pub mean: Duration,
-    /// Largest sample.
+    /// Maximum sample.
     pub max: Duration,
 }
 
-/// Counts of the datagrams of a UDP test.
+/// Datagram counts of a UDP test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub total: u64,
-    /// Datagrams that did not arrive; `None` if only the sender reported.
+    /// Number of datagrams that did not arrive; `None` if only the sender reported.
     pub lost: Option<u64>,
-    /// Smoothed variation of the spacing on arrival (RFC 1889); `None` if only the sender reported.
+    /// Jitter: smoothed variation of the datagram spacing on arrival (RFC 1889); `None` if only the sender
+    /// reported.
     pub jitter: Option<Duration>,
-    /// Datagrams that arrived after a later one; `None` if only the sender reported. Text logs print the
+    /// Number of datagrams received out of order; `None` if only the sender reported. Text logs print the
     /// count only if it is not zero.
     pub out_of_order: Option<u64>,
 }
 
-/// Report of iperf3 for one interval, usually a second, summed over all streams.
+/// iperf3 report for one interval, usually one second, summed over all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Start of the interval, counted from the start of the test.
+    /// Start of the interval, relative to the start of the test.
     pub start: Instant,
-    /// End of the interval, after `start`.
+    /// End of the interval, later than `start`.
     pub end: Instant,
     /// Payload written (sender) or read (receiver).
     pub bytes: Bytes,
@@ -41,22 +42,22 @@ pub struct Interval {
     pub rate: Rate,
     /// Retransmitted segments; `None` in a receiver's log.
     pub retransmits: Option<u64>,
-    /// Number of streams that retransmitted; each stream counts once.
+    /// Number of streams with retransmissions in the interval.
     pub lossy_streams: u64,
     /// Congestion window at the end of the interval; `None` in a receiver's log.
     pub cwnd: Option<Bytes>,
-    /// Receiver's window as the sender knows it at the end of the interval. Only JSON of iperf3 3.11 and
-    /// newer, on kernel 5.4 and newer, contains it.
+    /// Receive window as known to the sender at the end of the interval. Only JSON from iperf3 3.11 or newer,
+    /// on kernel 5.4 or newer, contains it.
     pub snd_wnd: Option<Bytes>,
-    /// Smoothed RTT at the end of the interval, only in JSON. For several streams it is the mean weighted by
-    /// their rates, so that rate x RTT is the data that all of them have in flight.
+    /// Smoothed RTT at the end of the interval; JSON only. For several streams it is the mean weighted by
+    /// their rates, so that rate x RTT is the sum of their data in flight.
     pub rtt: Option<Duration>,
-    /// Datagram counts; `None` over TCP.
+    /// Datagram counts; `None` for TCP.
     pub datagrams: Option<Datagrams>,
 }
 
 impl Interval {
-    /// Returns the length of the interval, above zero.
+    /// Returns the length of the interval, which is positive.
     pub fn length(&self) -> Duration {
         self.end.saturating_since(self.start)
     }
@@ -100,7 +101,7 @@ impl Datagrams {
         Self { total: self.total, lost: None, jitter: None, out_of_order: None }
     }
 
-    /// Adds the counts of two streams; jitter is that of the worse one.
+    /// Adds the counts of two streams; the jitter is the larger one.
     pub(crate) fn added(self, other: Self) -> Self {
         Self {
             total: self.total.saturating_add(other.total),
@@ -114,7 +115,7 @@ impl Datagrams {
     }
 }
 
-/// Counts of one end over the whole test.
+/// Counts of one endpoint over the whole test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Total {
     /// Length of the test.
@@ -123,20 +124,20 @@ pub struct Total {
     pub bytes: Bytes,
     /// Mean rate as printed.
     pub rate: Rate,
-    /// Retransmitted segments; `None` on the receiver's side.
+    /// Retransmitted segments; `None` at the receiver.
     pub retransmits: Option<u64>,
 }
 
 impl Total {
-    /// Returns the totals of a report over the whole test; `None` without payload, because older servers
-    /// print zeros for the sender, whose counts they do not know.
+    /// Converts a report for the whole test to totals; `None` without payload, because older servers print
+    /// zeros for the sender's counts, which they do not know.
     pub(crate) fn of(report: Option<Interval>) -> Option<Self> {
         let report = report.filter(|report| !report.bytes.is_zero())?;
         let Interval { bytes, rate, retransmits, .. } = report;
         Some(Self { length: report.length(), bytes, rate, retransmits })
     }
 
-    /// Returns the totals of `bytes` in `length`, with their mean rate.
+    /// Returns the totals for `bytes` in `length`, including the mean rate.
     pub(crate) fn mean(bytes: Bytes, length: Duration, retransmits: Option<u64>) -> Self {
         Self { length, bytes, rate: Rate::mean(bytes, length), retransmits }
     }

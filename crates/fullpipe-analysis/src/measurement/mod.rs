@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every
-//! flow has intervals; readers of samples or packets derive them. Data beyond the intervals is the flow's
-//! [`Detail`]. The explainer reads a [`Transfer`] first, and the details where it has rules for them.
+//! flow has intervals; readers derive them from samples or packets. Other data of a flow is in [`Detail`].
+//! The explainer reads a [`Transfer`] first, and the details if it has rules for them.
 
 mod interval;
 pub mod packets;
@@ -29,9 +29,9 @@ use packets::{Connection, Packets};
 /// Measurement of flows between two hosts, in one direction or both.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// Tool that recorded it, and how complete the record is.
+    /// Tool that recorded the measurement, and how complete the record is.
     pub origin: Origin,
-    /// Properties of the hosts, as the tool reports them.
+    /// Properties of the hosts, as reported by the tool.
     pub hosts: Hosts,
     /// Flows, at least one; those of the explained direction come first.
     pub flows: Vec<Flow>,
@@ -46,24 +46,24 @@ pub struct Origin {
     pub format: Format,
     /// Version of the tool, if the input contains it.
     pub version: Option<String>,
-    /// Whether the input breaks off before its end.
+    /// Whether the input is truncated.
     pub truncated: bool,
-    /// Error that the tool reported, if the run failed late enough to be of use.
+    /// Error that the tool reported, if the run failed so late that its data is still useful.
     pub error: Option<String>,
-    /// Number of warm-up intervals that were left out.
+    /// Number of warm-up intervals that were omitted.
     pub omitted: usize,
-    /// Connections of a capture that carried data, the largest first; empty for other formats.
+    /// Connections in a capture that carried data, largest first; empty for other formats.
     pub connections: Vec<Connection>,
-    /// Notes on the input for the reader of a report.
+    /// Notes about the input for the report.
     pub notes: Vec<String>,
 }
 
-/// Properties of the hosts, as the tool reports them.
+/// Properties of the hosts, as reported by the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     /// Kernel release of the host that recorded the measurement.
     pub kernel: Option<KernelVersion>,
-    /// Socket buffers that the program set (`-w`); `None` where the kernel sizes them.
+    /// Socket buffers that the application set (`-w`); `None` if the kernel sizes them.
     pub set_buffers: Option<SocketBuffers>,
 }
 
@@ -72,39 +72,39 @@ pub struct Hosts {
 pub struct Flow {
     /// Number of the flow in the input: stream, flow of a trace, or connection of a capture.
     pub id: u32,
-    /// Direction of its data.
+    /// Direction of the data.
     pub direction: Direction,
-    /// End of the flow that was observed.
+    /// Endpoint of the flow that was observed.
     pub role: Role,
     /// Transport protocol.
     pub protocol: Protocol,
-    /// Name of the sender's congestion control, as the tool reports it.
+    /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
-    /// Rate that the application was limited to (`-b`); `None` without a limit.
+    /// Target rate of the application (`-b`); `None` if unlimited.
     pub offered: Option<Rate>,
-    /// Reports in order of time. Flows of one direction report at the same times.
+    /// Reports in chronological order. All flows of one direction report at the same times.
     pub intervals: Vec<Interval>,
-    /// Sums of this flow.
+    /// Sums over the whole flow.
     pub summary: Summary,
-    /// Data beyond the intervals.
+    /// Data of the flow that its intervals do not contain.
     pub detail: Option<Detail>,
 }
 
-/// Data of a flow beyond its intervals.
+/// Data of a flow that its intervals do not contain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Detail {
     /// Samples of the sending socket.
     Rows(Vec<Row>),
-    /// One sample of the sending socket, repeated as if its state had lasted.
+    /// One sample of the sending socket, repeated as if its state had persisted.
     Snapshot(Vec<Row>),
     /// Packets of the connection.
     Packets(Packets),
-    /// Samples of the receiving socket, for a flow whose sender was not sampled.
+    /// Samples of the receiving socket, for a flow with an unsampled sender.
     ReceiverSamples(Vec<ReceiverSample>),
-    /// Datagram counts of the whole test, for a flow over UDP.
+    /// Datagram counts of the whole test, for a UDP flow.
     Datagrams(Datagrams),
 }
 
@@ -115,19 +115,19 @@ pub struct Summary {
     pub sent: Option<Total>,
     /// Counts of the receiver.
     pub received: Option<Total>,
-    /// Smoothed RTTs of the sender.
+    /// Smoothed RTTs at the sender.
     pub rtt: Option<RttRange>,
 }
 
-/// Sums over all flows of one direction, as the tool reports them. They are more precise than a sum over the
-/// flows, which a log prints rounded.
+/// Sums over all flows of one direction, as reported by the tool. They are more precise than the sum of the
+/// flows, whose values are rounded in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Direction of the flows.
     pub direction: Direction,
     /// Sums over these flows.
     pub summary: Summary,
-    /// Datagram counts; `None` over TCP.
+    /// Datagram counts; `None` for TCP.
     pub datagrams: Option<Datagrams>,
 }
 
@@ -135,28 +135,28 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Text output of iperf3.
+    /// iperf3 text output.
     #[default]
     #[serde(rename = "iperf3_text")]
     Text,
-    /// JSON document of iperf3 (`-J`).
+    /// iperf3 JSON document (`-J`).
     #[serde(rename = "iperf3_json")]
     Json,
-    /// JSON events of iperf3, one per line (`--json-stream`).
+    /// iperf3 JSON events, one per line (`--json-stream`).
     #[serde(rename = "iperf3_json_stream")]
     JsonStream,
-    /// Rows of a trace, summed up in intervals.
+    /// Rows of a trace, summarised as intervals.
     Trace,
-    /// Packets of a capture, summed up in intervals.
+    /// Packets of a capture, summarised as intervals.
     Capture,
-    /// Samples of a socket of this host, summed up in intervals.
+    /// Samples of a socket on this host, summarised as intervals.
     Sockets,
-    /// Output of `ss -ti`, summed up in intervals.
+    /// Output of `ss -ti`, summarised as intervals.
     Ss,
 }
 
 impl Format {
-    /// Returns the name in reports and JSON.
+    /// Returns the name used in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "iperf3_text",
@@ -181,10 +181,10 @@ pub enum Protocol {
     Udp,
 }
 
-/// Direction of the data of a flow.
+/// Direction of a flow's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// From the client, which opened the test, to its server.
+    /// From the client, which started the test, to the server.
     #[default]
     Forward,
     /// From the server to the client (`-R`).
@@ -201,17 +201,17 @@ impl Direction {
     }
 }
 
-/// End of a flow that was observed.
+/// Endpoint of a flow that was observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// The sender, which over TCP knows retransmissions and the congestion window.
+    /// The sender; for TCP it knows retransmissions and the congestion window.
     #[default]
     Sender,
     /// The receiver.
     Receiver,
 }
 
-/// Socket buffers that a program set, in bytes of memory as the kernel reports them.
+/// Socket buffers set by an application, in bytes of memory as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketBuffers {
     /// `SO_SNDBUF`.
@@ -225,27 +225,27 @@ pub struct SocketBuffers {
 pub struct Transfer {
     /// Direction of the data.
     pub direction: Direction,
-    /// End of the flows that was observed.
+    /// Endpoint of the flows that was observed.
     pub role: Role,
     /// Transport protocol.
     pub protocol: Protocol,
     /// Number of flows, at least 1.
     pub streams: usize,
-    /// Name of the sender's congestion control, as the tool reports it.
+    /// Name of the sender's congestion control, as reported by the tool.
     pub congestion_control: Option<String>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
-    /// Rate that the application was limited to, summed over all flows.
+    /// Target rate of the application, summed over all flows.
     pub offered: Option<Rate>,
-    /// Reports of the flows, summed.
+    /// Reports, summed over the flows.
     pub intervals: Vec<Interval>,
     /// Counts of the sender.
     pub sent: Option<Total>,
     /// Counts of the receiver.
     pub received: Option<Total>,
-    /// Smoothed RTTs of the sender.
+    /// Smoothed RTTs at the sender.
     pub rtt: Option<RttRange>,
-    /// Datagram counts; `None` over TCP.
+    /// Datagram counts; `None` for TCP.
     pub datagrams: Option<Datagrams>,
 }
 
@@ -255,7 +255,7 @@ impl Measurement {
         Transfer::of(&self.flows, &self.totals.first().copied().unwrap_or_default())
     }
 
-    /// Returns the other direction of a test that ran both at once.
+    /// Returns the opposite direction of a bidirectional test.
     pub fn opposite(&self) -> Option<Transfer> {
         self.totals.get(1).map(|totals| Transfer::of(&self.flows, totals))
     }
@@ -266,7 +266,7 @@ impl Measurement {
         self.flows.iter().filter(move |flow| Some(flow.direction) == direction)
     }
 
-    /// Returns whether the host that recorded the measurement sent the data that it explains.
+    /// Returns whether the host that recorded the measurement sent the explained data.
     pub fn made_by_sender(&self) -> bool {
         self.flows.first().is_none_or(|flow| flow.role == Role::Sender)
     }
@@ -280,7 +280,7 @@ impl Measurement {
         rows.collect()
     }
 
-    /// Returns whether the input contains only one sample of the socket's state.
+    /// Returns whether the input contains only one sample of the socket state.
     pub fn is_snapshot(&self) -> bool {
         self.explained().any(|flow| matches!(flow.detail, Some(Detail::Snapshot(_))))
     }
@@ -293,7 +293,7 @@ impl Measurement {
         })
     }
 
-    /// Returns the samples of each receiving socket of flows whose sender was not sampled; empty if there are
+    /// Returns the samples of each receiving socket for flows with an unsampled sender; empty if there are
     /// none.
     pub fn receiver_samples(&self) -> Vec<&[ReceiverSample]> {
         let samples = self.explained().filter_map(|flow| match &flow.detail {
@@ -325,14 +325,14 @@ impl Transfer {
         }
     }
 
-    /// Returns the length of the test: the summary's, or the sum of the intervals.
+    /// Returns the length of the test, from the summary or else from the intervals.
     pub fn length(&self) -> Duration {
         let summary = self.received.or(self.sent).map(|s| s.length).filter(|length| !length.is_zero());
         summary.unwrap_or_else(|| self.intervals.iter().fold(Duration::ZERO, |sum, i| sum + i.length()))
     }
 
-    /// Returns the mean goodput: the receiver's figure if it is known, because the sender's figure includes
-    /// data that never left its socket buffer.
+    /// Returns the mean goodput: the receiver's figure if known, because the sender's figure includes data
+    /// that never left its socket buffer.
     pub fn mean_rate(&self) -> Rate {
         match self.received.or(self.sent) {
             Some(total) => total.rate,
@@ -348,8 +348,8 @@ impl Transfer {
         }
     }
 
-    /// Returns the highest rate that the path has proven to carry: over TCP that of the best interval, over
-    /// UDP the mean of what arrived, because the rate that a UDP sender writes proves nothing.
+    /// Returns the highest rate that the path is proven to carry: for TCP the rate of the best interval; for
+    /// UDP the mean received rate, because the rate at which a UDP sender writes proves nothing.
     pub fn proven_rate(&self) -> Rate {
         let best = self.intervals.iter().map(|interval| interval.rate).max();
         match self.protocol {
@@ -363,7 +363,8 @@ fn sum_of_rates(a: Rate, b: Rate) -> Rate {
     Rate::from_bps(a.as_bps().saturating_add(b.as_bps()))
 }
 
-/// Adds the reports of several flows. They report at the same times, so the nth reports belong together.
+/// Adds the reports of several flows. They report at the same times, so reports with the same index belong
+/// together.
 pub(crate) fn added<'a>(flows: impl Iterator<Item = &'a [Interval]>) -> Vec<Interval> {
     let mut sum: Option<Vec<Interval>> = None;
     for intervals in flows {

@@ -9,7 +9,7 @@ fn log_of(lines: &str) -> Result<Measurement, InputError> {
     iperf3::parse(&format!("{HEAD}{lines}"))
 }
 
-/// Returns the parts of a log in which two logs of one test agree.
+/// Returns the parts in which two logs of one test agree.
 fn said(log: Measurement) -> (Transfer, Origin, Hosts) {
     (log.transfer(), log.origin, log.hosts)
 }
@@ -29,7 +29,7 @@ const TAIL: &str = "- - - - - - -\n[ ID] Interval           Transfer     Bitrate
                     [  5]   0.00-3.00   sec  37.5 MBytes   105 Mbits/sec    0             sender\n\
                     [  5]   0.00-3.04   sec  36.0 MBytes  99.3 Mbits/sec                  receiver\n\niperf Done.\n";
 
-/// Columns that `fullpipe iperf3` prints after the bar are ignored.
+/// Columns that `fullpipe iperf3` prints after the vertical bar are ignored.
 #[test]
 fn columns_behind_a_bar_are_passed_over() {
     let bar = "    |   50.4 ms   6.69 MBytes   48.3 Mbits/sec   2.09 MBytes  link";
@@ -169,7 +169,7 @@ fn what_is_no_log_of_one_run_is_refused_with_a_reason() {
     );
 }
 
-/// Any bytes give a value or a one-line error with a hint.
+/// Arbitrary bytes result in a value or a one-line error with a hint.
 #[test]
 fn malformed_input_never_panics() {
     let lossy = String::from_utf8_lossy(b"\xff\xfe[  5]   0.00-1.00 sec \x00 \xc3\x28 MBytes").into_owned();
@@ -208,7 +208,7 @@ fn malformed_input_never_panics() {
         "\n".repeat(10_000),
         "[".repeat(10_000),
     ];
-    // A log may break off anywhere, and every line may occur twice.
+    // A log may end anywhere, and every line may occur twice.
     cases.extend((0..full.len()).map(|end| full[..end].to_owned()));
     cases.push(full.lines().map(|l| format!("{l}\n{l}\n")).collect());
     for text in cases {

@@ -1,10 +1,10 @@
-//! Output of `ss` for tests.
+//! `ss` output for tests.
 
-/// Names of the columns.
+/// Column names.
 pub(super) const HEADER: &str = "State Recv-Q Send-Q  Local Address:Port  Peer Address:PortProcess\n";
 
-/// Returns a dump of one connection, as iproute2 6.1 prints it, `i` tenths of a second into a transfer of 1
-/// MB a second.
+/// Returns a dump of one connection in the format of iproute2 6.1, `i` tenths of a second into a transfer at
+/// 1 MB/s.
 pub(crate) fn dump(i: u64) -> String {
     format!(
         "{HEADER}ESTAB 0      3874816     192.0.2.1:52296    198.51.100.7:443  users:((\"x\",pid=7,fd=4))\n\
@@ -21,12 +21,12 @@ pub(crate) fn dump(i: u64) -> String {
     )
 }
 
-/// Returns `count` dumps in a row.
+/// Returns `count` consecutive dumps.
 pub(crate) fn dumps_of(count: u64) -> String {
     (1..=count).map(dump).collect()
 }
 
-/// Returns damaged texts: truncated anywhere, or with one byte changed.
+/// Returns damaged texts: truncated at any position, or with one byte changed.
 pub(crate) fn malformed() -> Vec<String> {
     let text = dumps_of(12);
     let mut texts = Vec::new();

@@ -23,7 +23,7 @@ fn fields_are_taken_by_name() {
     assert!(trace.origin.notes.is_empty(), "{:?}", trace.origin.notes);
 }
 
-/// BBR's own figures follow its name; if one of them is missing, there are none.
+/// BBR's own figures follow its name; if one of them is missing, all are ignored.
 #[test]
 fn the_model_of_bbr_is_read() {
     let with = |model: &str| {
@@ -44,7 +44,7 @@ fn the_model_of_bbr_is_read() {
     }
 }
 
-/// The kernel's counters of milliseconds give the time of dumps without a time.
+/// The kernel's millisecond counters determine the time of dumps that have none.
 #[test]
 fn time_is_told_by_counters() {
     let text = dumps_of(30);
@@ -58,7 +58,7 @@ fn time_is_told_by_counters() {
     let clock: String =
         (10..=39).map(|i| format!("2026-11-22T05:31:{i},250000000+00:00\n{}", dump(i))).collect();
     assert_eq!(parse(&clock, None).expect("dumps").rows()[0][29].at, Instant::ZERO + Duration::from_secs(29));
-    // Without a header a dump ends where a connection appears again.
+    // Without a header, a dump ends where a connection appears again.
     let bare = text.replace(HEADER, "").replace("ESTAB ", "");
     assert_eq!(parse(&bare, None).expect("dumps").rows()[0].len(), 30);
     let one_line = text.replace("\n\t", " ");
@@ -107,7 +107,7 @@ fn rates_and_times_are_read_in_every_spelling() {
     }
 }
 
-/// ss does not print a window of zero, and an old ss prints no window at all.
+/// ss does not print a window of zero, and old versions print no window at all.
 #[test]
 fn what_a_dump_does_not_show_is_said() {
     let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));
