@@ -1,4 +1,4 @@
-//! The rate that an application offers, and the growth of its queue where the path carries less.
+//! The rate that an application offers, and how its queue grows if the path carries less.
 //!
 //! ```text
 //!   backlog grows by      offered - carried
@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::InputError;
 
-/// Memory that is assumed for the queue of an application where none is known.
+/// Example size of an application's queue, if the available memory is unknown.
 const EXAMPLE: Bytes = Bytes::from_mib(1024);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Rate that an application offers to the path, with the memory for its queue.
+/// Rate that an application offers to the path, and the memory for its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Rate of the payload that the application produces.
     pub rate: Rate,
-    /// Memory that its queue may take.
+    /// Memory available to the application's queue.
     pub memory: Memory,
 }
 
-/// Memory for the queue of an application, with its source.
+/// Memory available to an application's queue, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Size that the user gave.
+    /// Size given by the user.
     Given(Bytes),
-    /// Memory that the sending host has available (`MemAvailable`), if nothing else needs it.
+    /// Available memory of the sending host (`MemAvailable`), assuming that nothing else needs it.
     Available(Bytes),
     /// Unknown size; 1 GiB serves as an example.
     Unknown,
 }
 
 impl Demand {
-    /// Returns a demand with this rate and memory.
+    /// Creates a demand with the given rate and memory.
     ///
     /// # Errors
-    /// A rate or a memory of zero.
+    /// Returns an error if the rate or the memory is zero.
     pub fn new(rate: Rate, memory: Memory) -> Result<Self, InputError> {
         if rate.is_zero() {
             return Err(InputError::new("--offered is zero", "write a rate such as 150mbit"));
@@ -52,7 +52,7 @@ impl Demand {
 }
 
 impl Memory {
-    /// Returns the amount to calculate with.
+    /// Returns the memory size to calculate with.
     pub const fn bytes(self) -> Bytes {
         match self {
             Self::Given(bytes) | Self::Available(bytes) => bytes,
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// Returns the source of the amount, as in the JSON.
+    /// Returns the source of the memory size, as in the JSON.
     pub const fn source(self) -> MemorySource {
         match self {
             Self::Given(_) => MemorySource::Given,
@@ -70,15 +70,15 @@ impl Memory {
     }
 }
 
-/// Source of the memory for an application's queue.
+/// Source of the memory size for an application's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
-    /// The user gave it.
+    /// Given by the user.
     Given,
-    /// Memory that the sending host has available (`MemAvailable`).
+    /// Available memory of the sending host (`MemAvailable`).
     Available,
-    /// Example size, because none is known.
+    /// Example size, because the real size is unknown.
     Example,
 }
 
@@ -88,24 +88,24 @@ pub struct Backlog {
     /// Rate that the path carries: key `carried_bps`.
     #[serde(rename = "carried_bps", with = "crate::json::Bps")]
     pub carried: Rate,
-    /// Comparison of the offered with the carried rate.
+    /// Comparison of the offered rate with the carried rate.
     pub carries: Carries,
-    /// Growth of the queue in bytes per second; 0 where the path carries everything.
+    /// Growth of the queue in bytes per second; 0 if the path carries the offered rate.
     pub growth_bytes_per_s: u64,
     /// Growth of the queue in bytes per minute.
     pub growth_bytes_per_minute: u64,
-    /// Time until the memory is full, in seconds; null where the queue does not grow.
+    /// Time until the memory is full, in seconds; null if the queue does not grow.
     pub memory_full_after_s: Option<f64>,
 }
 
 impl Backlog {
-    /// Returns the backlog of a transfer that was measured to carry this rate.
+    /// Returns the backlog of a transfer that was measured at the rate `carried`.
     pub fn measured(demand: Demand, carried: Rate) -> Self {
         let carries = if demand.rate <= carried { Carries::All } else { Carries::Less };
         Self::grown(demand, carried, carries)
     }
 
-    /// Returns the backlog at this rate. The queue grows only for [`Carries::Less`].
+    /// Returns the backlog at the rate `carried`. The queue grows only for [`Carries::Less`].
     pub(crate) fn grown(demand: Demand, carried: Rate, carries: Carries) -> Self {
         let short = Rate::from_bps(demand.rate.as_bps().saturating_sub(carried.as_bps()));
         let grows = carries == Carries::Less;
@@ -121,7 +121,7 @@ impl Backlog {
     }
 }
 
-/// Comparison of the offered with the carried rate.
+/// Comparison of the offered rate with the carried rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Carries {
@@ -131,6 +131,6 @@ pub enum Carries {
     OnAverage,
     /// The path carries less than the application offers.
     Less,
-    /// The link's rate is not known, and the part of it that is proven is less than the offered rate.
+    /// The link rate is unknown, and the rate proven so far is less than the offered rate.
     Unknown,
 }

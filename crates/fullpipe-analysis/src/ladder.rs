@@ -1,6 +1,6 @@
 //! The limit ladder: from the present state to the link, one remedy at a time.
 //!
-//! The path is either fitted from a log (RTT, loss events, the hosts' buffers) or given. Each combination of
+//! The path is either fitted to a log (RTT, loss events, the hosts' buffers) or given. Each combination of
 //! the catalogue's ladder remedies ([`catalogue`](crate::remedy::catalogue)) is one state of the hosts. The
 //! engine's own TCP simulates each state over several seeds. At present there are four states:
 //!
@@ -11,9 +11,9 @@
 //!   BBR                  changing it alone          both
 //! ```
 //!
-//! The ladder walks through the states: it lifts the present limit, determines the next one, and so on up to
-//! the link. Notes give the rates of the states that the walk did not take. A remedy that fails alone often
-//! leads to a wrong conclusion ("buffers changed nothing, so it is not the buffers").
+//! The ladder removes the present limit, determines the next one, and so on up to the link. Notes give the
+//! rates of the states that are not on the ladder. A remedy that fails alone often leads to a wrong
+//! conclusion ("buffers changed nothing, so it is not the buffers").
 
 mod given;
 mod known;
@@ -39,47 +39,48 @@ pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub use rung::{Rung, Source};
 use walk::{last_rung, predictions, present, walk};
 
-/// Bounds of the simulated length for a log. A shorter run would be all ramp; a longer one costs time and
+/// Bounds of the simulated duration for a log. A shorter run would be all ramp; a longer one costs time and
 /// adds no information.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Round trips that suffice where 10 s of a fast path are too many packets: the ramp ends after a dozen.
+/// Number of round trips that is sufficient if 10 s of a fast path would be too many packets: the ramp ends
+/// after about a dozen.
 const ROUND_TRIPS: u64 = 60;
-/// Shortest run on a path whose RTT is microseconds, because the hosts' timers are longer than its round
-/// trips.
+/// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
+/// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Packet budget of a log's runs where loss keeps a flow far below its link. The estimate assumes a full
-/// link, so most of these packets are never sent; the rest take some seconds on two cores. All seeds of a
-/// path of 1 Gbit/s across an ocean stay below the budget.
+/// Packet budget for the runs of a log in which loss keeps a flow far below the link rate. The estimate
+/// assumes a full link, so most of these packets are never sent; simulating the rest takes some seconds on
+/// two cores. All seeds of a 1 Gbit/s path across an ocean stay within the budget.
 const PACKETS_UNDER_LOSS: u64 = 200_000_000;
-/// Packet budget of a log's runs that fill the link, and the size to which runs above either budget are
-/// shortened: a second or two.
+/// Packet budget for the runs of a log that fill the link, and the size to which runs above either budget are
+/// shortened. Simulating it takes a second or two.
 const PACKETS: u64 = 12_000_000;
 
 /// Reason why there is no diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiagnoseError {
-    /// The input is not usable.
+    /// The input cannot be used.
     Input(InputError),
     /// A simulated run panicked, which is a defect of this library.
     Defect(RunPanicked),
 }
 
-/// The rungs of a climb, with its assumptions and notes.
+/// Rungs of the ladder, with the assumptions and notes of the simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
     /// Rungs from the present state to the link.
     pub rungs: Vec<Rung>,
     /// Assumptions of the simulation.
     pub assumptions: Vec<String>,
-    /// Agreement of the model with the log, and the rates that the other remedies lead to.
+    /// Notes: how well the model agrees with the log, and the rates with the other remedies.
     pub notes: Vec<String>,
 }
 
-/// Climbs the ladder of a diagnosed run. `progress` is called as runs finish, from any thread.
+/// Builds the ladder of a diagnosed run. `progress` is called from any thread as runs finish.
 ///
 /// # Errors
-/// A simulated run that panicked: a defect of this library.
+/// Returns an error if a simulated run panicked, which is a defect of this library.
 pub(crate) fn climb(
     facts: &Facts<'_>,
     findings: &Findings,
@@ -88,7 +89,7 @@ pub(crate) fn climb(
     if facts.transfer.protocol == Protocol::Udp {
         return climb_after_udp(facts, findings, progress);
     }
-    // The log is compared with a run of its own length, whatever the congestion control is.
+    // The log is compared with a run of the same length, whatever the congestion control.
     let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
     let path = path_of_log(facts, findings);
     let by_loss = loss_based_rate(path.rtt, path.loss.as_f64(), findings.measured.mss);
@@ -131,9 +132,8 @@ pub(crate) fn climb(
     Ok(ladder)
 }
 
-/// Climbs the ladder that TCP would meet on a path that was measured over UDP. It is the ladder of
-/// `whatif`, with the loss of the test. The ladder is empty unless the RTT, the link's rate
-/// and the path's own loss are known.
+/// Builds the ladder for TCP on a path that was measured over UDP. It is the ladder of `whatif`, with the
+/// loss of the test. The ladder is empty unless the RTT, the link rate and the path's own loss are known.
 fn climb_after_udp(
     facts: &Facts<'_>,
     findings: &Findings,
@@ -160,7 +160,7 @@ fn climb_after_udp(
     Ok(ladder)
 }
 
-/// Steady-state rate in one state of the hosts.
+/// Steady-state rate for one state of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SimulatedState {
     pub(crate) state: State,
@@ -171,12 +171,12 @@ pub(crate) struct SimulatedState {
 pub(crate) struct Climb {
     pub(crate) ladder: Ladder,
     pub(crate) simulated: Vec<SimulatedState>,
-    /// State after the last remedy of the ladder; the present state without one.
+    /// State after the last remedy of the ladder, or the present state if there is no remedy.
     pub(crate) reached: State,
 }
 
-/// Climbs the ladder of any path. The first rung is the measurement if there is one, and otherwise the
-/// simulated present state.
+/// Builds the ladder of any path. The first rung is the measurement if there is one, otherwise the simulated
+/// present state.
 pub(crate) fn climb_model(
     model: &Model<'_>,
     measured: Option<&Findings>,
@@ -185,14 +185,15 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// Climbs like [`climb_model`], and also returns the rate of every simulated state and the state at the top.
+/// Builds a ladder like [`climb_model`], and also returns the rate of every simulated state and the state at
+/// the top of the ladder.
 pub(crate) fn climb_states(
     model: &Model<'_>,
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Climb, RunPanicked> {
-    // No remedy on a host or path lifts a limit that the application sets (its own rate, or the pacing rate
-    // of its socket), so no state needs a simulation.
+    // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
+    // socket), so no simulation is necessary.
     let first = measured.map(measured_rung);
     let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing);
     let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
@@ -224,7 +225,7 @@ pub(crate) fn climb_states(
     Ok(Climb { ladder, simulated, reached })
 }
 
-/// Returns the path model that follows from a log.
+/// Derives the path model from a log.
 fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     let loss = findings.loss;
     PathModel {
@@ -239,7 +240,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     }
 }
 
-/// Returns the model of both hosts that follows from a log.
+/// Derives the model of both hosts from a log.
 fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let buffers = findings.buffers;
     let sender = facts.sender().map(|(host, _)| host);

@@ -1,7 +1,7 @@
 //! RTT increase under load, with a grade.
 //!
-//! The load is the transfer itself. The increase is time in the queues of the path and of the sending host,
-//! and time that a slow receiver takes to answer. The grades are those of the DSLReports speed test.
+//! The load is the transfer itself. The increase includes queueing delay on the path and on the sending host,
+//! and the response time of a slow receiver. The grades are those of the DSLReports speed test.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "LatencyKeys", into = "LatencyKeys")]
 pub struct Latency {
-    /// RTT before data flowed.
+    /// RTT before data was sent.
     pub idle: Option<Duration>,
-    /// Mean RTT while data flowed.
+    /// Mean RTT while data was being sent.
     pub loaded: Option<Duration>,
-    /// Longest RTT while data flowed.
+    /// Maximum RTT while data was being sent.
     pub longest: Option<Duration>,
-    /// Number of RTT samples while data flowed.
+    /// Number of RTT samples while data was being sent.
     pub samples: u64,
 }
 
-/// Grade of the added latency.
+/// Grade of the RTT increase under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Grade {
     /// Below 5 ms.
@@ -42,7 +42,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// Returns the grade for the RTT increase `added`.
+    /// Returns the grade for an RTT increase of `added`.
     pub fn of(added: Duration) -> Self {
         const BELOW: [(u64, Grade); 5] =
             [(5, Grade::APlus), (30, Grade::A), (60, Grade::B), (200, Grade::C), (400, Grade::D)];
@@ -70,14 +70,14 @@ impl Latency {
         Some(self.loaded?.saturating_sub(self.idle?))
     }
 
-    /// Returns the grade of the increase.
+    /// Returns the grade of the RTT increase.
     pub fn grade(&self) -> Option<Grade> {
         self.added().map(Grade::of)
     }
 }
 
 impl fmt::Display for Latency {
-    /// Writes a sentence without a full stop, which names the parts that were not measured.
+    /// Writes a sentence without a full stop, including the parts that were not measured.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
@@ -100,17 +100,17 @@ impl fmt::Display for Latency {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Latency")]
 struct LatencyKeys {
-    /// RTT before data flowed, in milliseconds.
+    /// RTT before data was sent, in milliseconds.
     idle_ms: Option<f64>,
-    /// Mean RTT while data flowed, in milliseconds.
+    /// Mean RTT while data was being sent, in milliseconds.
     loaded_ms: Option<f64>,
-    /// Longest RTT while data flowed, in milliseconds.
+    /// Maximum RTT while data was being sent, in milliseconds.
     longest_ms: Option<f64>,
     /// Mean RTT increase under load, in milliseconds.
     added_ms: Option<f64>,
-    /// Number of RTT samples while data flowed.
+    /// Number of RTT samples while data was being sent.
     samples: u64,
-    /// Grade of the added latency.
+    /// Grade of the RTT increase under load.
     grade: Option<Grade>,
 }
 

@@ -1,11 +1,11 @@
-//! Offered load: the rate of an application, compared with each rung of the ladder.
+//! Offered load: the rate that an application offers, compared with each rung of the ladder.
 //!
-//! Where the path carries less than the application offers, the rest stays in the application. A queue
-//! without a bound ends in an out-of-memory kill, however large the memory is ([`crate::demand`]).
+//! If the path carries less than the application offers, the rest stays in the application. An unbounded
+//! queue ends in an out-of-memory kill, however large the memory is ([`crate::demand`]).
 //!
-//! So the first remedy concerns the application: a bound for its queue, and a rule for a full queue. The
-//! second one is the kernel's part of the queue (`tcp_notsent_lowat`), and the last one is the rung that
-//! carries the rate.
+//! The first remedy therefore concerns the application: a bound for its queue, and a rule for a full queue.
+//! The second one limits the kernel's part of the queue (`tcp_notsent_lowat`), and the last one is the rung
+//! that carries the rate.
 
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
@@ -16,37 +16,37 @@ use crate::demand::{Backlog, Carries, Demand, MemorySource};
 use crate::ladder::{Rung, Source};
 use crate::remedy::catalogue;
 
-/// The ladder compared with the rate that an application offers.
+/// The ladder, compared with the rate that an application offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferedLoad {
     /// Rate of the payload that the application produces: key `offered_bps`.
     #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub rate: Rate,
-    /// Memory that the application's queue is assumed to have.
+    /// Memory assumed to be available to the application's queue, in bytes.
     pub memory_bytes: u64,
-    /// Source of that size.
+    /// Source of the memory size.
     pub memory_source: MemorySource,
     /// Growth of the queue on each rung of the ladder.
     pub rungs: Vec<Backlog>,
-    /// Index of the first rung that carries the rate, from 0; null where none does.
+    /// Index, from 0, of the first rung that carries the rate; null if no rung does.
     pub first_that_carries: Option<usize>,
-    /// Remedies, the most important first.
+    /// Remedies, most important first.
     pub remedies: Vec<Remedy>,
 }
 
-/// Remedy for a queue that grows.
+/// Remedy for a growing queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
     /// The remedy as a sentence.
     pub what: String,
-    /// Commands that apply it; empty where only a change to the application's source helps. The commands for
-    /// the path are part of the ladder.
+    /// Commands that apply the remedy; empty if only a change to the application's source helps. The commands
+    /// for the path are part of the ladder.
     pub commands: Vec<Command>,
 }
 
 impl OfferedLoad {
-    /// Compares `demand` with a ladder. `line` is whether the rate of its last rung is a known link or rate
-    /// cap.
+    /// Compares `demand` with a ladder. `line` tells whether the rate of the last rung is a known link rate
+    /// or rate cap.
     pub fn of(demand: Demand, ladder: &[Rung], line: bool) -> Self {
         let rungs: Vec<Backlog> = ladder.iter().map(|rung| backlog(demand, rung, line)).collect();
         let enough = |backlog: &Backlog| matches!(backlog.carries, Carries::All | Carries::OnAverage);
@@ -98,7 +98,7 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
             None => String::new(),
         }),
     };
-    // The queue needs a bound on every path, because a path that carries the mean rate still has bad minutes.
+    // The queue needs a bound on every path: even a path that carries the mean rate has bad minutes.
     let mut remedies: Vec<Remedy> = catalogue::ALL
         .iter()
         .filter_map(|remedy| remedy.backlog.as_ref())
@@ -179,7 +179,7 @@ mod tests {
         let offered = offered(150);
         assert_eq!(carries(&offered), [Carries::Less, Carries::Less, Carries::All, Carries::All]);
         assert_eq!(offered.first_that_carries, Some(2));
-        // 80 Mbit/s in excess: 10 MB per second, and 1 GB after 100 s.
+        // 80 Mbit/s in excess of the path: 10 MB per second, or 1 GB after 100 s.
         let present = &offered.rungs[0];
         assert_eq!((present.growth_bytes_per_s, present.growth_bytes_per_minute), (10_000_000, 600_000_000));
         assert_eq!(present.memory_full_after_s, Some(100.0));

@@ -1,17 +1,17 @@
-//! Facts about a path that the measurement itself does not contain.
+//! Facts about a path that the measurement does not contain.
 
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-/// Facts about a path, from the user or an earlier measurement; `None` is unknown.
+/// Facts about a path, from the user or from an earlier measurement; `None` means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathFacts {
-    /// Rate of the link, in bits of IP packets per second.
+    /// Link rate, in bits of IP packets per second.
     pub link: Option<Rate>,
     /// Round-trip time of the idle path, as `ping` prints it.
     pub rtt: Option<Duration>,
     /// Probability that a packet is lost at random.
     pub loss: Option<Probability>,
-    /// Number of parallel flows of one transfer.
+    /// Number of parallel flows in one transfer.
     pub flows: Option<u64>,
     /// Capacity of the queue at the bottleneck, in bytes.
     pub queue: Option<Bytes>,

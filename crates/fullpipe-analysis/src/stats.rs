@@ -1,9 +1,9 @@
 //! Estimates of the loss rate, with confidence intervals.
 //!
 //! Congestion controls react to loss *events*, not to lost segments: 92 retransmissions in one second are one
-//! overflow or one burst, and count once. A log with one report per second cannot separate events within a
-//! second, and an episode that spans two reports counts twice. Both errors are small compared with the
-//! interval of so few events.
+//! queue overflow or one loss burst, and count once. A log with one report per second cannot separate events
+//! within a second, and an episode that spans two reports counts twice. Both errors are small compared with
+//! the confidence interval for so few events.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use fullpipe_units::Probability;
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// Returns the median of `values`: the upper one of two middle values, and the default if there are none.
+/// Returns the median of `values`: the upper of two middle values, or the default if there are none.
 pub(crate) fn middle<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Loss events per data segment, with the exact 95 % interval of a Poisson count.
+/// Loss events per data segment, with the exact 95 % confidence interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {
     /// Number of loss events.
@@ -27,14 +27,14 @@ pub struct LossEstimate {
     pub segments: u64,
     /// Loss events per segment.
     pub rate: Probability,
-    /// Lower end of the 95 % interval.
+    /// Lower bound of the 95 % confidence interval.
     pub low: Probability,
-    /// Upper end of the 95 % interval; 1 when nothing was sent.
+    /// Upper bound of the 95 % confidence interval; 1 if nothing was sent.
     pub high: Probability,
 }
 
 impl LossEstimate {
-    /// Returns the estimate for `events` in `segments`.
+    /// Returns the estimate for `events` loss events in `segments` data segments.
     pub fn new(events: u64, segments: u64) -> Self {
         let (low, high) = poisson_interval(events);
         if segments == 0 {
@@ -56,10 +56,10 @@ impl LossEstimate {
         }
     }
 
-    /// Returns the estimate of a log. Over TCP, each stream that retransmits in an interval counts as one
-    /// event, and the segments follow from the payload. Over UDP, each lost datagram counts, out of those
-    /// sent. `None` for a log that shows neither: that of a TCP receiver, or that of a UDP sender without the
-    /// receiver's report.
+    /// Returns the loss estimate of a log. For TCP, each stream with retransmissions in an interval counts as
+    /// one event, and the number of segments is derived from the payload. For UDP, each lost datagram counts,
+    /// relative to the datagrams sent. `None` if the log shows neither: a TCP receiver's log, or a UDP
+    /// sender's log without the receiver's report.
     pub fn of_transfer(log: &Transfer) -> Option<Self> {
         if log.protocol == Protocol::Udp {
             let datagrams = log.datagrams?;
@@ -87,19 +87,20 @@ impl fmt::Display for LossEstimate {
     }
 }
 
-/// Probability outside each end of a 95 % interval.
+/// Probability beyond each bound of a 95 % interval.
 /// Source: the definition of 95 %.
 const TAIL: f64 = 0.025;
-/// Half width of a 95 % interval, where the normal distribution approximates the Poisson distribution.
+/// Half width of a 95 % interval, in the normal approximation of the Poisson distribution.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 1.96;
-/// Largest count for the exact interval. From here on the bounds of the normal approximation differ from it
-/// by less than 2 in 100,000.
+/// Maximum count for the exact interval. For larger counts, the bounds of the normal approximation differ
+/// from it by less than 2 in 100,000.
 const MANY: u64 = 100_000;
 
-/// Returns the exact (Garwood) 95 % interval of a Poisson mean after a count of `events`. At its low end a
-/// count this high or higher has a probability of 2.5 %; at its high end a count this low or lower has.
+/// Returns the exact (Garwood) 95 % confidence interval of a Poisson mean for a count of `events`. If the
+/// mean is the lower bound, a count at least this high has a probability of 2.5 %; if it is the upper bound,
+/// a count at most this high has.
 pub fn poisson_interval(events: u64) -> (f64, f64) {
     let n = events as f64;
     if events > MANY {
@@ -108,8 +109,8 @@ pub fn poisson_interval(events: u64) -> (f64, f64) {
     }
     let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
     let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
-    // Both tails are summed from the counted value outwards, where the terms fall. So there is no
-    // cancellation, and no underflow that matters.
+    // Both tails are summed from the counted value outwards, where the terms decrease. This avoids
+    // cancellation and any underflow that matters.
     let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
     let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
     let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };
@@ -133,7 +134,7 @@ fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
 
 /// Returns the point between `low` and `high` where `below` becomes false.
 fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
-    // Each step adds one bit; 80 bits are more than a double holds.
+    // Each step adds one bit; 80 bits are more than a double can hold.
     for _ in 0..80 {
         let middle = 0.5 * (low + high);
         if below(middle) { low = middle } else { high = middle }

@@ -1,34 +1,34 @@
 //! Comparison of TCP and UDP on one path.
 //!
-//! A UDP test sends at a fixed rate, whether or not the data arrives. It shows the capacity of the path but
-//! not the effects that only TCP has: windows, buffers and the reaction to loss. So the two results belong
-//! together.
+//! A UDP test sends at a fixed rate, whether or not the data arrives. It shows the capacity of the path, but
+//! not the effects specific to TCP: windows, buffers and the reaction to loss. The two results therefore
+//! complement each other.
 
 use crate::thresholds::loss;
 use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Least ratio between the two rates that counts as a difference.
+/// Minimum ratio of the two rates that counts as a difference.
 const APART: f64 = 1.1;
 
 /// Results of a TCP test and a UDP test on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpVsUdp {
-    /// Rate of the payload that arrived over TCP: key `tcp_bps`.
+    /// Rate of the payload received over TCP: key `tcp_bps`.
     #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
     pub tcp: Rate,
-    /// Number of segments that TCP retransmitted; null where its sender did not report it: key
+    /// Number of segments that TCP retransmitted; null if the sender did not report it: key
     /// `tcp_retransmits`.
     #[serde(rename = "tcp_retransmits")]
     pub retransmits: Option<u64>,
-    /// Rate of the payload that was sent over UDP: key `udp_offered_bps`.
+    /// Rate of the payload sent over UDP: key `udp_offered_bps`.
     #[serde(rename = "udp_offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
-    /// Rate of the payload that arrived over UDP: key `udp_bps`.
+    /// Rate of the payload received over UDP: key `udp_bps`.
     #[serde(rename = "udp_bps", with = "crate::json::Bps")]
     pub udp: Rate,
-    /// Share of the datagrams that were lost, 0 to 1: key `udp_lost`.
+    /// Share of lost datagrams, 0 to 1: key `udp_lost`.
     #[serde(rename = "udp_lost")]
     pub lost: f64,
     /// Jitter of the datagrams, in milliseconds: key `udp_jitter_ms`.
@@ -54,7 +54,7 @@ impl TcpVsUdp {
             + &row(["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])
     }
 
-    /// Returns the conclusion from both tests: what limits TCP, and what stays open.
+    /// Returns the conclusion from both tests: what limits TCP, and which questions remain open.
     pub fn verdict(&self) -> String {
         let (tcp, udp) = (self.tcp.as_bps() as f64, self.udp.as_bps() as f64);
         let lost = 100.0 * self.lost;
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// The case that a UDP test alone hides: the link has capacity, and TCP reaches less than a tenth of it.
+    /// The case that a UDP test alone hides: the link has capacity, but TCP reaches less than a tenth of it.
     #[test]
     fn udp_that_carries_more_points_at_tcp_itself() {
         let verdict = tests(70, 900, 895).verdict();

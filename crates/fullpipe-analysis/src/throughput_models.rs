@@ -1,20 +1,20 @@
-//! Closed forms from the literature for the throughput of a sender. They are a check on the simulation.
+//! Closed-form models from the literature for the throughput of a sender, as a check on the simulation.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Returns the mean window in segments of a loss-based sender that loses `loss` of its segments. It is the
+/// Returns the mean window, in segments, of a loss-based sender with a segment loss rate of `loss`. It is the
 /// larger of CUBIC's window (RFC 9438 section 5.1, `1.054 (RTT/p)^0.75`) and Reno's (`1.22 / sqrt(p)`).
 pub fn loss_based_window(rtt: Duration, loss: f64) -> f64 {
     (1.054 * (rtt.as_secs_f64() / loss).powf(0.75)).max(1.22 / loss.sqrt())
 }
 
-/// Returns the rate of [`loss_based_window`] with segments of `mss`.
+/// Returns the rate for [`loss_based_window`] and segments of size `mss`.
 pub fn loss_based_rate(rtt: Duration, loss: f64, mss: Bytes) -> Rate {
     let bits = loss_based_window(rtt, loss) * mss.get() as f64 * 8.0;
     Rate::from_bps((bits / rtt.as_secs_f64()) as u64)
 }
 
-/// Returns the share of lost segments, 0 to 1, at which [`loss_based_rate`] equals `rate`.
+/// Returns the segment loss rate, 0 to 1, at which [`loss_based_rate`] equals `rate`.
 pub fn loss_to_fill(rtt: Duration, rate: Rate, mss: Bytes) -> f64 {
     let window = rate.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / mss.get() as f64;
     let cubic = rtt.as_secs_f64() * (1.054 / window).powf(4.0 / 3.0);

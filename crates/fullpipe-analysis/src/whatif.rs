@@ -1,7 +1,7 @@
-//! The ladder without a log: the rates that a transfer reaches on a link with a given RTT and loss.
+//! The ladder without a log: the rates of a transfer on a link with a given RTT and loss.
 //!
-//! There are two answers. Each closed form covers one limit alone. The simulated ladder covers all limits at
-//! once, in the order in which they take effect:
+//! There are two answers. Each closed-form model covers one limit by itself. The simulated ladder covers all
+//! limits together, in the order in which they take effect:
 //!
 //! ```text
 //!   window / RTT           rate that a buffer allows          The lowest of these is the present limit.
@@ -26,15 +26,15 @@ use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
-/// Version of the JSON document. Within a version keys are added, never changed or removed.
+/// Version of the JSON document. Within a version, keys are only added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
 
 /// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. The rate of its link and its RTT are required; a missing loss counts as zero.
+    /// The path. Its link rate and RTT are required; a missing loss counts as zero.
     pub path: PathFacts,
-    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; `None` means the kernel's defaults.
+    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; `None` means the kernel defaults.
     pub buffers: Option<Bytes>,
     /// Kernel release of both hosts; `None` means [`ASSUMED_KERNEL`].
     pub kernel: Option<KernelVersion>,
@@ -48,17 +48,17 @@ pub struct WhatIf {
     /// Name and version of the document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
-    /// The question, with every default filled in.
+    /// The question, with all defaults filled in.
     pub path: Inputs,
-    /// Bandwidth-delay product: the bytes in flight that fill the link.
+    /// Bandwidth-delay product: the number of bytes in flight that fills the link.
     pub bdp_bytes: u64,
-    /// Rates and sizes from closed forms.
+    /// Rates and sizes from closed-form models.
     pub figures: Figures,
     /// Buffers that fill the link.
     pub plan: Plan,
-    /// Rungs from the present state of the hosts to the link.
+    /// Rungs of the ladder, from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
-    /// Queue of an application that offers a given rate, for each rung; null unless requested.
+    /// Growth of the application's queue on each rung, for a given offered rate; null unless requested.
     pub offered: Option<OfferedLoad>,
     /// Assumptions behind the answer.
     pub assumptions: Vec<String>,
@@ -66,15 +66,15 @@ pub struct WhatIf {
     pub notes: Vec<String>,
 }
 
-/// The question with every default filled in.
+/// The question, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Inputs {
-    /// Rate of the link: key `link_bps`.
+    /// Link rate: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Share of the packets that are lost, 0 to 1.
+    /// Packet loss probability, 0 to 1.
     pub loss: f64,
     /// Kernel release of both hosts.
     pub kernel: String,
@@ -86,7 +86,7 @@ pub struct Inputs {
     pub rcvbuf_bytes: u64,
 }
 
-/// Rate that each limit alone allows, from closed forms.
+/// Rate that each limit allows by itself, from closed-form models.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
     /// Payload rate of the link: key `line_bps`.
@@ -94,19 +94,19 @@ pub struct Figures {
     pub line: Rate,
     /// Window that the receive buffer allows.
     pub window_bytes: u64,
-    /// Rule that converts receive memory to window, in words.
+    /// Rule that converts receive memory to a window, in words.
     pub window_rule: String,
     /// Rate of one such window per round trip: key `window_bps`.
     #[serde(rename = "window_bps", with = "crate::json::Bps")]
     pub window: Rate,
-    /// Rate that the send buffer allows: its payload per round trip: key `sndbuf_bps`.
+    /// Rate that the send buffer allows, which is its payload per round trip: key `sndbuf_bps`.
     #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
     pub sndbuf: Rate,
-    /// Rate of a loss-based sender: the larger of the models of CUBIC and Reno; null without loss: key
+    /// Rate of a loss-based sender, the larger of the CUBIC and Reno models; null without loss: key
     /// `loss_bps`.
     #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
-    /// Highest share of lost packets at which a loss-based sender still fills the link.
+    /// Maximum packet loss rate at which a loss-based sender still fills the link.
     pub loss_to_fill: f64,
 }
 
@@ -117,25 +117,25 @@ pub struct Plan {
     pub wmem_bytes: u64,
     /// `tcp_rmem[2]` of the receiver.
     pub rmem_bytes: u64,
-    /// Commands that set both; empty where the present buffers are large enough.
+    /// Commands that set both values; empty if the present buffers are large enough.
     pub commands: Vec<Command>,
 }
 
-/// Kernel release that is assumed where none is given: a long-term release that many servers run.
+/// Kernel release that is assumed if none is given: a long-term release that many servers run.
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
 
-/// Answers a question. `progress` is called as simulated runs finish, from any thread.
+/// Answers a question. `progress` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// An implausible or incomplete path, or a defect of the simulator.
+/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
 pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
     let path = check(question).map_err(DiagnoseError::Input)?;
     answer(question, path, progress).map_err(DiagnoseError::Defect)
 }
 
-/// Returns the path of a question that can be simulated.
+/// Checks a question and returns its path.
 fn check(question: &Question) -> Result<PathModel, InputError> {
     let path = PathModel::of_figures(&question.path)?;
     if question.buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
@@ -192,7 +192,7 @@ fn answer(
         rungs
     };
 
-    // The buffers follow from the BDP alone, so an answer without a ladder has them too.
+    // The buffers depend only on the BDP, so an answer without a ladder has them, too.
     let present = model.present();
     let larger = present.with(LARGER_BUFFERS);
     let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
@@ -234,7 +234,7 @@ fn answer(
 }
 
 impl WhatIf {
-    /// Adds the queue of an application that offers `demand`, for each rung.
+    /// Adds the growth of the queue on each rung, for an application that offers `demand`.
     pub fn against(mut self, demand: Demand) -> Self {
         self.offered = Some(OfferedLoad::of(demand, &self.ladder, true));
         self
@@ -251,7 +251,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Both models give published figures, and each function is the inverse of the other.
+    /// Both models reproduce published figures, and each function is the inverse of the other.
     #[test]
     fn the_models_of_loss_are_those_of_the_books() {
         let ppm20 = loss_based_rate(ms(210), 20e-6, DEFAULT_MSS);

@@ -1,4 +1,4 @@
-//! Length and number of simulated runs on a path that was given and not fitted from a TCP transfer.
+//! Duration and number of the simulated runs on a path that was given, not fitted to a TCP transfer.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};
@@ -6,13 +6,13 @@ use fullpipe_units::{Duration, Probability};
 use super::model::{Effort, Model};
 pub(crate) use crate::thresholds::loss::MOST as MOST_LOSS;
 
-/// Number of packets above which a simulation takes too long for an interactive answer.
+/// Number of packets above which a simulation is too slow for an interactive answer.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
-/// Seeds of each state.
+/// Number of seeds per state.
 const SEEDS: u64 = 3;
 
-/// Returns the sentence that says which runs the rates are means of. `range` is its clause about the range of
-/// the rates.
+/// Returns the sentence that describes the runs behind the mean rates; `range` is its clause about the range
+/// of the rates.
 pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
     let (seeds, _) = model.seeds();
     let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
@@ -28,11 +28,11 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
 }
 
 /// Returns the effort for an interactive answer: about a second on two cores for 1 Gbit/s across an ocean. A
-/// loss-based window needs the whole length to come down from the peak of its start. BBR needs its start and
-/// one PROBE_RTT, which come ten seconds apart. Where the link is too fast for that length, a run keeps at
-/// least thirty round trips; a shorter one would be all start.
+/// loss-based sender needs the full duration to recover from the peak window of its start. BBR needs its
+/// start and one ProbeRTT, which comes every ten seconds. If the link is too fast for the full duration, a
+/// run still lasts at least thirty round trips; a shorter run would be all start.
 pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
-    // Under loss most of these packets are never sent; without loss all of them are.
+    // With loss most of these packets are never sent; without loss all of them are.
     let packets = if loss.is_zero() { 10_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,

@@ -1,7 +1,7 @@
-//! The ladder of a fully known run: one point of an experiment.
+//! The ladder of a completely known run: one point of an experiment.
 //!
 //! Nothing is fitted. The path, with all its elements, and the hosts are those of the run, and only the
-//! remedies change anything. So a kernel can reproduce each rung.
+//! remedies change anything. A kernel can therefore reproduce each rung.
 
 use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
@@ -15,23 +15,23 @@ use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model}
 use crate::input::InputError;
 use crate::segment::HEADERS;
 
-/// Number of simulated runs per state where losses are random. A rung predicts a measurement, which is itself
+/// Number of simulated runs per state if losses are random. A rung predicts a measurement, which is itself
 /// the mean of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeats {
-    /// Number of measurements. A rung's range spans the lowest to the highest of them.
+    /// Number of measurements. The range of a rung spans from the lowest to the highest of them.
     pub measurements: u64,
     /// Number of runs per measurement.
     pub runs: u64,
 }
 
-/// Climbs the ladder of `scenario`. The steady-state rate of a rung is the mean over the second half of runs
-/// with the scenario's own length. Seeds count up from the scenario's seed. `progress` is called as runs
-/// finish, from any thread.
+/// Builds the ladder of `scenario`. The steady-state rate of a rung is the mean over the second half of the
+/// runs, which have the duration of the scenario. Seeds count up from the scenario's seed. `progress` is
+/// called from any thread as runs finish.
 ///
 /// # Errors
-/// A scenario whose flows differ, end, start late or have a limit that no remedy of the ladder lifts; or a
-/// defect of the simulator.
+/// Returns an error for a scenario whose flows differ, end, start late or have a limit that no remedy of the
+/// ladder lifts, and for a defect of the simulator.
 pub fn climb_known(
     scenario: &Scenario,
     repeats: Repeats,
@@ -53,12 +53,12 @@ pub fn climb_known(
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
     let mut ladder = climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)?;
-    // These assumptions are about a fitted path, and this path is known.
+    // These assumptions concern a fitted path, but this path is known.
     ladder.assumptions.clear();
     Ok(ladder)
 }
 
-/// Returns the congestion control of a run that the ladder has remedies for.
+/// Returns the congestion control of the run, if the ladder has remedies for it.
 fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let refuse = |message: &str, hint: &str| Err(InputError::new(message, hint));
     let (first, host) = (&scenario.flows[0], &scenario.host);
@@ -82,7 +82,7 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     Ok(first.cc)
 }
 
-/// Returns the path model for the rules of the ladder: link, rate cap per flow, and loss.
+/// Returns the path model for the rules of the ladder: link rate, rate cap per flow, and loss.
 fn path(path: &PathSpec, flows: u64) -> PathModel {
     let DirectionSpec { rate, loss, .. } = path.forward;
     let limiters = || path.forward.policer.iter().chain(&path.forward.shaper);
@@ -99,7 +99,7 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
         cap: cap.map(payload),
         at_least: line,
         rtt: path.rtt(),
-        // ACKs are lost at random too.
+        // ACKs are lost at random, too.
         loss: loss.max(path.backward.loss),
         loss_interval: None,
     }
@@ -129,7 +129,7 @@ mod tests {
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
 
-    /// Returns the only point of an experiment with these lines in its tables, with seed 7.
+    /// Returns the only point of an experiment with these lines in its tables; the seed is 7.
     fn scenario(path: &str, host: &str, flow: &str) -> Scenario {
         let text = format!(
             "name = 'x'\nduration = '4s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n{path}\n[host]\n{host}\n[[flow]]\n{flow}"
@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(rungs[2].scenario, None, "the line is nobody's run");
     }
 
-    /// A limiter per flow is a rate cap that several flows together exceed; one for all flows is the link.
+    /// A limiter per flow is a rate cap, which several flows together can exceed; a limiter for all flows is
+    /// the link.
     #[test]
     fn a_cap_is_a_flows_and_a_line_everybodys() {
         let limited = |path: &str, count: u64| {

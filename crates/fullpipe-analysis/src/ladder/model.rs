@@ -1,5 +1,5 @@
-//! The model that the ladder simulates: a path, its hosts, and the changes that the remedies make. It hardly
-//! matters here whether a log, a question or a scenario supplied the numbers.
+//! The model that the ladder simulates: a path, its hosts, and the changes made by the remedies. The model
+//! hardly depends on whether its numbers come from a log, a question or a scenario.
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
@@ -14,41 +14,42 @@ use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, State, catalogue, rcvbuf_for, sndbuf_for};
 use crate::segment::{HEADERS, MTU};
 
-/// Kernel release of the simulated hosts where none is known.
+/// Kernel release of the simulated hosts if it is unknown.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
-/// Smallest rate of the simulated path where the link is not known; far above any window on the ladder.
+/// Minimum rate of the simulated path if the link is unknown: far above what any window on the ladder allows.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
-/// Plausible range of an RTT. A value beyond it, or beyond the range of rates below, is probably in the wrong
-/// unit.
+/// Plausible range of an RTT. A value outside it, or outside the range of rates below, is probably in the
+/// wrong unit.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 
-/// First seed of a state where no run is known.
+/// First seed of a state, unless a known run supplies the seed.
 const FIRST_SEED: u64 = 1;
 
-/// The path of a simulated run.
+/// Path of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathModel {
     /// Rate of the link, if known.
     pub(crate) link: Option<Rate>,
-    /// Payload rate of a cap below the link's rate, if there is one.
+    /// Payload rate of a cap below the link rate, if there is one.
     pub(crate) cap: Option<Rate>,
-    /// Rate that the link is known to carry.
+    /// Rate that the link is known to carry at least.
     pub(crate) at_least: Rate,
     /// Round-trip time without a queue.
     pub(crate) rtt: Duration,
-    /// Share of the packets that are lost.
+    /// Packet loss probability.
     pub(crate) loss: Probability,
-    /// Bounds of the loss, where the loss is an estimate.
+    /// Confidence interval of the loss, if the loss is an estimate.
     pub(crate) loss_interval: Option<(Probability, Probability)>,
 }
 
 impl PathModel {
-    /// Returns the path that the given figures describe. A missing loss counts as zero.
+    /// Builds the path from the given figures. A missing loss counts as zero.
     ///
     /// # Errors
-    /// The link or the RTT is missing, or a figure is so far out of range that its unit is probably wrong.
+    /// Returns an error if the link rate or the RTT is missing, or if a figure is so far out of range that
+    /// its unit is probably wrong.
     pub(crate) fn of_figures(path: &PathFacts) -> Result<Self, InputError> {
         let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
         let (rtt_hint, link_hint) =
@@ -72,12 +73,12 @@ impl PathModel {
     }
 }
 
-/// Both end hosts as they are now.
+/// Both hosts in their present state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hosts<'a> {
     /// The sender's congestion control.
     pub(crate) cc: Algorithm,
-    /// Parallel flows.
+    /// Number of parallel flows.
     pub(crate) flows: u64,
     /// Kernel release of both hosts, if known.
     pub(crate) kernel: Option<KernelVersion>,
@@ -85,40 +86,43 @@ pub(crate) struct Hosts<'a> {
     pub(crate) sndbuf: Bytes,
     /// `tcp_rmem[2]` of the receiver.
     pub(crate) rcvbuf: Bytes,
-    /// Rule that converts receive memory to window.
+    /// Rule that converts receive memory to a window.
     pub(crate) rule: WindowRule,
-    /// Settings of the sender that concern its congestion control.
+    /// Settings of the sender for its congestion control.
     pub(crate) sender: Option<&'a HostSettings>,
-    /// Settings of the sender if they are facts for its send buffer. Values from another time are no basis
-    /// for an undo.
+    /// Settings of the sender for its send buffer, if they are facts. Values from another time cannot be the
+    /// basis of an undo.
     pub(crate) sender_buffers: Option<&'a HostSettings>,
-    /// Settings of the receiver if they are facts for its receive buffer.
+    /// Settings of the receiver for its receive buffer, if they are facts.
     pub(crate) receiver_buffers: Option<&'a HostSettings>,
-    /// Largest send and receive buffer that the hosts' memory allows.
+    /// Maximum send and receive buffers that the memory of the hosts allows.
     pub(crate) room: (Bytes, Bytes),
 }
 
 /// Budget of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Number of seeds at the estimated loss; the rates are means over them.
+    /// Number of seeds at the estimated loss; rates are means over them.
     pub(crate) seeds: u64,
-    /// Number of seeds that form one measurement. Where the loss is not an estimate, the range of a rate
-    /// spans the means of these groups.
+    /// Number of seeds that form one measurement. If the loss is not an estimate, the range of a rate spans
+    /// the means of these groups.
     pub(crate) together: u64,
-    /// Number of seeds at each end of the loss interval.
+    /// Number of seeds at each bound of the loss interval.
     pub(crate) seeds_at_ends: u64,
-    /// Time over which a rung's mean rate is taken. The run lasts as long again, for the steady-state rate.
+    /// Duration over which the mean rate of a rung is taken. The run lasts twice as long, and its second half
+    /// gives the steady-state rate.
     pub(crate) duration: Duration,
-    /// Value of `duration` for a rate-based congestion control, which has settled once its start is over.
+    /// Value of `duration` for a rate-based congestion control, which is in the steady state once its start
+    /// is over.
     pub(crate) duration_by_rate: Duration,
-    /// Least value of `duration`: a shorter run would be all ramp.
+    /// Minimum of `duration`: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Total number of packets above which the runs become fewer and shorter.
+    /// Total number of packets above which the runs are made fewer and shorter.
     pub(crate) packets: u64,
     /// Total number of packets to which runs above `packets` are shortened.
     pub(crate) packets_if_more: u64,
-    /// Total number of packets above which even the shortened runs take too long, so that none is made.
+    /// Total number of packets above which even the shortened runs take too long, so that nothing is
+    /// simulated.
     pub(crate) most: u64,
 }
 
@@ -128,22 +132,22 @@ impl Effort {
     }
 }
 
-/// Path and hosts of a simulation, with its budget.
+/// Path and hosts of a simulation, and its budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model<'a> {
     pub(crate) path: PathModel,
     pub(crate) hosts: Hosts<'a>,
     effort: Effort,
-    /// Rate of the simulated bottleneck in IP bits.
+    /// Rate of the simulated bottleneck in bits of IP packets per second.
     bottleneck: Rate,
-    /// The known run that this is the model of, if every part of it is known. Simulated runs then differ from
-    /// it only by the changes of the remedies, and its seed is the first.
+    /// The known run that this model represents, if all of it is known. Simulated runs then differ from it
+    /// only by the changes of the remedies, and its seed is the first seed.
     known: Option<&'a Scenario>,
 }
 
 impl<'a> Model<'a> {
     pub(crate) fn new(path: PathModel, hosts: Hosts<'a>, effort: Effort) -> Self {
-        // The cap counts payload; the path counts headers too.
+        // The cap is a payload rate; the rate of the path includes headers.
         let cap = path.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
         let line = path.link.unwrap_or(AMPLE.max(path.at_least.mul_div(2, 1)));
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
@@ -152,7 +156,7 @@ impl<'a> Model<'a> {
             model.effort = Effort { seeds: 1, together: 1, seeds_at_ends: 0, ..effort };
         }
         if model.most_packets() > effort.packets {
-            // Each of these runs has so many packets that fewer runs suffice.
+            // Each of these runs has so many packets that fewer runs are enough.
             let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
             (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
             let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));
@@ -164,23 +168,23 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// Returns this model with a fully known run as its basis.
+    /// Returns this model based on a completely known run.
     pub(crate) fn of_known(self, scenario: &'a Scenario) -> Self {
         Self { known: Some(scenario), ..self }
     }
 
-    /// Returns whether no packet is lost at random. Runs with different seeds then differ at most by BBR's
-    /// first phase.
+    /// Returns whether no packet is lost at random. Runs with different seeds then differ at most in the
+    /// phase at which BBR starts its gain cycle.
     fn is_lossless(&self) -> bool {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
     }
 
-    /// Returns the time over which the mean rate of a rung with this congestion control is taken.
+    /// Returns the duration over which the mean rate of a rung with this congestion control is taken.
     pub(crate) fn duration(&self, cc: Algorithm) -> Duration {
         self.effort.duration(cc)
     }
 
-    /// Returns an upper bound of the packets in all runs together.
+    /// Returns an upper bound of the total number of packets in all runs.
     pub(crate) fn most_packets(&self) -> u64 {
         let of_state = |state: State| {
             let (window, sndbuf) = self.ceilings(state);
@@ -193,13 +197,13 @@ impl<'a> Model<'a> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns the reason not to simulate if the simulation takes too long for an interactive answer.
+    /// Returns the reason not to simulate, if the simulation is too slow for an interactive answer.
     pub(crate) fn too_fast(&self) -> Option<String> {
         let why = "not simulated: on a link this fast the simulation takes too long; use fullpipe run";
         (self.most_packets() > self.effort.most).then(|| why.into())
     }
 
-    /// Returns the payload rate of the bottleneck: the link or the rate cap.
+    /// Returns the payload rate of the bottleneck, which is the link or the rate cap.
     pub(crate) fn ceiling(&self) -> Rate {
         self.bottleneck.mul_div(MTU - HEADERS, MTU)
     }
@@ -213,18 +217,20 @@ impl<'a> Model<'a> {
         State::present(self.hosts.cc)
     }
 
-    /// Returns the case that remedies are fitted to.
+    /// Returns the case for which remedies are fitted.
     pub(crate) fn case(&self) -> Case<'a> {
         let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, .. } = self.hosts;
         let PathModel { rtt, loss, .. } = self.path;
         Case { bdp: self.bdp(), rtt, loss, rule, kernel, sender, sender_buffers, receiver_buffers }
     }
 
-    /// Returns the states worth simulating: every distinct combination of the ladder's remedies, the present
-    /// state first. Buffers are not raised for a link of unknown rate, because its BDP is unknown too.
+    /// Returns the states worth simulating: every distinct combination of the ladder's remedies, with the
+    /// present state first. If the link rate is unknown, buffers are not raised, because the BDP is unknown
+    /// too.
     pub(crate) fn states(&self) -> Vec<State> {
         let mut states = vec![self.present()];
-        // Doubles the list for each remedy from the last to the first, so that the last one varies fastest.
+        // Doubles the list for each remedy, from the last to the first, so that the last remedy varies
+        // fastest.
         for remedy in catalogue::of_ladder().rev() {
             let possible = self.can_make(remedy.change);
             let more: Vec<State> = states.iter().map(|state| state.with(remedy.change)).collect();
@@ -239,13 +245,13 @@ impl<'a> Model<'a> {
         distinct
     }
 
-    /// Returns the state with all remedies of the ladder, whether or not it is worth simulating.
+    /// Returns the state with all remedies of the ladder, even if it is not worth simulating.
     pub(crate) fn all_changed(&self) -> State {
         catalogue::of_ladder().fold(self.present(), |state, remedy| state.with(remedy.change))
     }
 
-    /// Returns whether `change` makes a difference on this path. Buffers for a multiple of the BDP may be
-    /// smaller than the present ones.
+    /// Returns whether `change` has an effect on this path. Buffers for a multiple of the BDP may be smaller
+    /// than the present ones.
     pub(crate) fn can_make(&self, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         let present = self.present();
@@ -255,7 +261,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Returns the send and receive buffer of a state. No buffer is ever lowered.
+    /// Returns the send and receive buffers of a state. Buffers are never lowered.
     pub(crate) fn buffers(&self, state: State) -> (Bytes, Bytes) {
         let Hosts { sndbuf, rcvbuf, rule, room, .. } = self.hosts;
         let Some(bdps) = state.buffers else { return (sndbuf, rcvbuf) };
@@ -264,12 +270,12 @@ impl<'a> Model<'a> {
         (sndbuf.max(send.min(room.0)), rcvbuf.max(receive.min(room.1)))
     }
 
-    /// Returns the largest window that the receiver of a state offers.
+    /// Returns the maximum window that the receiver advertises in a state.
     pub(crate) fn window(&self, state: State) -> Bytes {
         self.hosts.rule.window(self.buffers(state).1)
     }
 
-    /// Returns the rates that the receive window and the send buffer of a state allow: bytes per round trip,
+    /// Returns the rates that the receive window and the send buffer allow in a state: bytes per round trip,
     /// times the number of flows.
     pub(crate) fn ceilings(&self, state: State) -> (Rate, Rate) {
         let flows = self.hosts.flows.max(1).max(state.connections.unwrap_or(1));
@@ -278,7 +284,8 @@ impl<'a> Model<'a> {
         (per_round_trip(self.window(state)), per_round_trip(sendable))
     }
 
-    /// Returns all runs, state by state: those at the estimated loss, then those at its low and its high end.
+    /// Returns all runs, state by state: first those at the estimated loss, then those at its lower and upper
+    /// bounds.
     pub(crate) fn jobs(&self, states: &[State]) -> Vec<Job> {
         let mut losses = vec![(self.path.loss, self.effort.seeds)];
         if let Some((low, high)) = self.path.loss_interval {
@@ -297,7 +304,7 @@ impl<'a> Model<'a> {
         jobs
     }
 
-    /// Returns the number of runs per state at the estimated loss and at each end of its interval.
+    /// Returns the number of runs per state at the estimated loss, and at each bound of its interval.
     pub(crate) fn seeds(&self) -> (usize, usize) {
         let at_ends = if self.path.loss_interval.is_some() { self.effort.seeds_at_ends } else { 0 };
         (self.effort.seeds as usize, at_ends as usize)
@@ -318,7 +325,7 @@ impl<'a> Model<'a> {
         self.known.map_or(FIRST_SEED, |scenario| scenario.seed)
     }
 
-    /// Returns one run of a state.
+    /// Returns one run of a state, with the given loss and seed.
     pub(crate) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let mut scenario = match self.known {
             Some(known) => Scenario { seed, ..known.clone() },
@@ -328,7 +335,7 @@ impl<'a> Model<'a> {
         scenario
     }
 
-    /// Returns a run on the path that the figures describe, with the present hosts.
+    /// Returns a run on the path that the figures describe, with the hosts in their present state.
     fn fitted(&self, duration: Duration, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
@@ -395,8 +402,8 @@ pub(super) mod tests {
         )
     }
 
-    /// A remedy changes the simulated run if and only if its change can be simulated, on a fitted path and on
-    /// a known one.
+    /// A remedy changes the simulated run if and only if its change can be simulated, on a fitted path as
+    /// well as on a known one.
     #[test]
     fn every_remedy_changes_the_model_it_is_applied_to() {
         let model = model();
@@ -424,7 +431,7 @@ pub(super) mod tests {
         assert_eq!(window, one.mul_div(10, 1));
     }
 
-    /// A link of unknown rate and buffers that are already large add no states.
+    /// An unknown link rate, and buffers that are already large, add no states.
     #[test]
     fn states_that_change_nothing_are_not_simulated() {
         let model = model();

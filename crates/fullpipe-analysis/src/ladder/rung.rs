@@ -16,7 +16,7 @@ pub enum Source {
     Measured,
     /// A simulated run.
     Simulated,
-    /// The link or rate cap, as given or as far as it is known.
+    /// The link rate or rate cap, as given or as far as it is known.
     Given,
 }
 
@@ -25,37 +25,37 @@ pub enum Source {
 pub struct Rung {
     /// Limit of the transfer at this rate.
     pub limit: Limit,
-    /// The limit as a noun phrase: `a 3 MiB receive window`.
+    /// The limit as a noun phrase, for example `a 3 MiB receive window`.
     pub what: String,
     /// Mean rate of the log, or of the first half of a simulated run: key `bps`.
     #[serde(rename = "bps", with = "crate::json::Bps")]
     pub rate: Rate,
-    /// Steady-state rate: after the ramp of the log, or over the second half of a simulated run: key
+    /// Steady-state rate, after the ramp of the log or over the second half of a simulated run: key
     /// `steady_bps`.
     #[serde(rename = "steady_bps", with = "crate::json::OptionalBps")]
     pub steady: Option<Rate>,
-    /// Lower end of the steady-state rate's range, from the high end of the loss interval or from the worst
-    /// of several seeds: key `low_bps`.
+    /// Lower bound of the steady-state rate, from the upper bound of the loss interval or from the worst of
+    /// several seeds: key `low_bps`.
     #[serde(rename = "low_bps", with = "crate::json::OptionalBps")]
     pub low: Option<Rate>,
-    /// Upper end of the steady-state rate's range, from the low end of the loss interval or from the best of
+    /// Upper bound of the steady-state rate, from the lower bound of the loss interval or from the best of
     /// several seeds: key `high_bps`.
     #[serde(rename = "high_bps", with = "crate::json::OptionalBps")]
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
-    /// Change that leads here from the rung before; `None` on the first rung and on the link's.
+    /// Change that leads from the previous rung to this one; `None` for the first rung and the link.
     pub remedy: Option<String>,
-    /// Commands that make the change, narrowest scope first.
+    /// Commands that apply the change, narrowest scope first.
     pub commands: Vec<Command>,
-    /// One of the runs that this rung was simulated with, for a closer look. The measured rung has a run of
-    /// the fitted path in its present state. Not part of the JSON.
+    /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the
+    /// fitted path in its present state. Not part of the JSON.
     #[serde(skip)]
     pub scenario: Option<Scenario>,
 }
 
 impl Rung {
-    /// Returns the steady-state rate, or the mean where there is none.
+    /// Returns the steady-state rate, or the mean rate if there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)
     }

@@ -1,4 +1,4 @@
-//! Selection of the rungs from the outcomes of the simulated states.
+//! Selects the rungs from the outcomes of the simulated states.
 
 use fullpipe_lab::outcome::{FlowOutcome, Outcome};
 use fullpipe_lab::scenario::Scenario;
@@ -20,11 +20,11 @@ pub(super) struct Prediction {
     pub(super) rate: Rate,
     /// Mean rate over the second half of the run.
     pub(super) steady: Rate,
-    /// Lowest and highest steady-state rate: over the two ends of the loss interval, or, where the loss is
-    /// not an estimate, over the measurements that the seeds form.
+    /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
+    /// estimate, over the measurements that the seeds form.
     low: Rate,
     high: Rate,
-    /// Share of the second half in which each limit stopped the sender.
+    /// Share of the second half of the run for which each limit stopped the sender.
     shares: [f64; SendLimit::ALL.len()],
 }
 
@@ -35,7 +35,7 @@ impl Prediction {
     }
 }
 
-/// Returns the prediction for each state. `outcomes` are in the order of [`Model::jobs`].
+/// Returns the prediction for each state. `outcomes` must be in the order of [`Model::jobs`].
 pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Prediction> {
     let (seeds, at_ends) = model.seeds();
     let runs = outcomes.chunks(model.runs_per_state());
@@ -45,7 +45,7 @@ pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outco
         let spread: Vec<Rate> = spread.map(steady).collect();
         let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
         let steady = steady(at_loss);
-        // The rate of the first half follows from the mean of the whole run and that of its second half.
+        // The rate of the first half is derived from the means of the whole run and of the second half.
         let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
         Prediction {
             state,
@@ -63,14 +63,14 @@ fn steady(outcomes: &[Outcome]) -> Rate {
     Rate::from_bps(mean(outcomes, |flow| flow.goodput_second_half.as_bps() as f64) as u64)
 }
 
-/// Returns the mean over runs of a figure that is summed over the flows of each run.
+/// Returns the mean over all runs of a figure that is summed over the flows of each run.
 fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
     let sum: f64 = outcomes.iter().flat_map(|outcome| &outcome.flows).map(of).sum();
     sum / outcomes.len().max(1) as f64
 }
 
-/// Returns the rungs from the present state to the link, notes on the states that were not taken, and the
-/// state at the end. Without a measured first rung the ladder starts at the simulated present state.
+/// Returns the rungs from the present state to the link, notes on the states that are not on the ladder, and
+/// the state at the top. Without a measured first rung, the ladder starts at the simulated present state.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
@@ -84,7 +84,7 @@ pub(super) fn walk(
     let mut rungs = Vec::from_iter(measured.or_else(simulated));
     let (mut state, mut walked) = (now, vec![now]);
     while let Some(last) = rungs.last() {
-        // A remedy that alone makes the rate worse is not a step, but all remedies together may be.
+        // A remedy that lowers the rate by itself is not a step, but all remedies together may be one.
         let all = model.all_changed();
         let better =
             |next: &&Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
@@ -114,7 +114,7 @@ pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Prediction]) -> Opt
     predicted.iter().find(|p| p.state == model.present())
 }
 
-/// Returns the states that one more remedy leads to, given the present limit.
+/// Returns the states that add one more remedy for the present limit.
 fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
     let lifting = catalogue::lifting(limit).filter(|remedy| remedy.is_of_ladder());
     lifting.map(move |remedy| state.with(remedy.change)).filter(move |next| *next != state)
@@ -122,9 +122,9 @@ fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
 
 /// Returns the limit of a simulated state.
 ///
-/// The sender's own record says what stopped each transmission. BBR is an exception, because it paces at the
-/// rate that a window let it measure: where its rate is near the ceiling of a window or buffer, that is the
-/// limit and not pacing.
+/// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
+/// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
+/// limit, not pacing.
 fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
@@ -150,7 +150,7 @@ fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// Returns a simulated rung, with the commands that lead there from the state `before`.
+/// Returns a simulated rung, with the commands that lead to it from the state `before`.
 fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Prediction) -> Rung {
     Rung {
         limit,
@@ -213,7 +213,7 @@ mod tests {
     use super::super::model::tests::model;
     use super::*;
 
-    /// Walks the four states with these rates in Mbit/s, each limited by its congestion window.
+    /// Builds the ladder of four states with these rates in Mbit/s, all limited by the congestion window.
     fn ladder(rates: [u64; 4]) -> (Vec<u64>, Vec<Option<String>>, usize, Vec<String>) {
         let model = model();
         let mut shares = [0.0; SendLimit::ALL.len()];
