@@ -1,20 +1,22 @@
-//! Advice: the commands on each host that lead from one state of the hosts to another.
+//! Advice: the commands that bring each host from one state to another.
 
 use crate::remedy::{Case, Remedy, State, catalogue};
 
 pub use crate::remedy::{Command, Host, Scope, memory_note};
 
-/// Returns the remedies of the ladder that lead from one state to the other, in the order of the catalogue.
+/// Returns the ladder's remedies that lead from state `before` to state `after`, in catalogue order.
 pub fn taken(before: State, after: State) -> impl Iterator<Item = &'static Remedy> {
     catalogue::of_ladder().filter(move |remedy| remedy.is_between(before, after))
 }
 
-/// Returns the names of those remedies: `BBR on the sender and buffers for 2 x BDP on both hosts`.
+/// Returns the names of the remedies that lead from `before` to `after`, for example `BBR on the sender and
+/// buffers for 2 x BDP on both hosts`.
 pub fn title(before: State, after: State) -> String {
     taken(before, after).map(|remedy| (remedy.title)(after)).collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns the commands of those remedies, remedy by remedy, each with the narrowest scope first.
+/// Returns the commands that apply the remedies between `before` and `after`: grouped by remedy, narrowest
+/// scope first.
 pub fn commands(case: &Case<'_>, before: State, after: State) -> Vec<Command> {
     taken(before, after).flat_map(|remedy| remedy.commands(case, after)).collect()
 }

@@ -1,4 +1,4 @@
-//! Changes that remedies make to the simulated model, and the state of the model after them.
+//! Changes that remedies make to the simulated model, and the resulting state of the model.
 
 use fullpipe_lab::scenario::{FlowSpec, Scenario};
 use fullpipe_path::Discipline;
@@ -9,26 +9,26 @@ use fullpipe_units::Bytes;
 /// Change that a remedy makes to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Replace a congestion control that is not rate-based with this one.
+    /// Replace a congestion control that is not rate-based by this one.
     CongestionControl(Algorithm),
-    /// Raise the limits of autotuned buffers on both hosts until this many BDPs can be in flight.
+    /// Raise the autotuning limits on both hosts until this many BDPs can be in flight.
     Buffers {
-        /// Multiples of the BDP.
+        /// Number of BDPs.
         bdps: u64,
     },
-    /// Share the transfer among at least this many parallel connections.
+    /// Split the transfer into at least this many parallel connections.
     Connections(u64),
     /// Pace every flow on the sending host.
     Pacing,
-    /// Request ECN on the senders.
+    /// Request ECN at the senders.
     Ecn,
     /// Use this queueing discipline at the bottleneck.
     Queue(Discipline),
-    /// Start connections with this window, in segments.
+    /// Set the initial window of connections, in segments.
     InitialWindow(u32),
     /// Block writes while a socket holds more unsent data than this.
     NotsentLowat(Bytes),
-    /// Keep the congestion window through a pause.
+    /// Keep the congestion window during an idle period.
     NoSlowStartAfterIdle,
     /// Change nothing in the model, for this reason.
     NotSimulated(NotSimulated),
@@ -37,21 +37,21 @@ pub enum Change {
 /// Reason why a remedy changes nothing in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSimulated {
-    /// The application in the model always has more to send, reads at once, and limits neither buffers nor
-    /// rate.
+    /// The application in the model always has more to send, reads immediately, and limits neither buffers
+    /// nor the rate.
     Application,
 }
 
-/// State of the model. Values of `None` and `false` stand for the present configuration.
+/// State of the model. `None` and `false` mean the present configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The sender's congestion control.
     pub cc: Algorithm,
-    /// Limits of the buffers, as a multiple of the BDP.
+    /// Buffer limits, as a multiple of the BDP.
     pub buffers: Option<u64>,
     /// Number of parallel connections.
     pub connections: Option<u64>,
-    /// Whether the sending host paces.
+    /// Whether the sending host paces every flow.
     pub pacing: bool,
     /// Whether senders request ECN.
     pub ecn: bool,
@@ -59,9 +59,9 @@ pub struct State {
     pub queue: Option<Discipline>,
     /// Initial window in segments.
     pub initial_window: Option<u32>,
-    /// Limit of unsent data in a socket.
+    /// Maximum unsent data in a socket.
     pub notsent_lowat: Option<Bytes>,
-    /// Whether the congestion window survives a pause.
+    /// Whether the congestion window is kept during an idle period.
     pub no_slow_start_after_idle: bool,
 }
 
@@ -81,7 +81,8 @@ impl State {
         }
     }
 
-    /// Returns this state after `change`. A rate-based congestion control stays, and no value is lowered.
+    /// Returns this state after `change`. A rate-based congestion control is kept, and values are never
+    /// lowered.
     #[must_use]
     pub fn with(self, change: Change) -> Self {
         match change {
@@ -99,7 +100,7 @@ impl State {
         }
     }
 
-    /// Returns this state with the value that `change` sets taken from `other`.
+    /// Returns this state, except that the value set by `change` is taken from `other`.
     #[must_use]
     pub fn without(self, change: Change, other: Self) -> Self {
         match change {
@@ -118,12 +119,12 @@ impl State {
         }
     }
 
-    /// Returns whether `change` would make no difference.
+    /// Returns whether `change` would have no effect.
     pub fn has(self, change: Change) -> bool {
         self.with(change) == self
     }
 
-    /// Applies this state to a scenario of the present state, with the given send and receive buffer.
+    /// Applies this state to a scenario of the present state, with the given send and receive buffers.
     pub(crate) fn set_in(self, scenario: &mut Scenario, (sndbuf, rcvbuf): (Bytes, Bytes)) {
         let host = &mut scenario.host;
         host.sndbuf = Buffer::Auto { max: sndbuf };
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::remedy::catalogue;
 
-    /// Each change can be made once and undone, independently of the others.
+    /// Each change can be applied and undone, independently of the others.
     #[test]
     fn a_change_is_made_and_taken_back() {
         let present = State::present(Algorithm::Cubic);

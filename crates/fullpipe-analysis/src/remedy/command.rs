@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 /// One command to run, as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
-    /// Command line, or for [`Scope::Socket`] the call in the application's source. The user replaces words
-    /// in capitals (`DEV`, `RECEIVER`).
+    /// Command line or, for [`Scope::Socket`], the call in the application's source. The user replaces the
+    /// words in capitals (`DEV`, `RECEIVER`).
     pub run: String,
-    /// Host to run it on.
+    /// Host on which to run the command.
     pub host: Host,
     /// Scope of the change.
     pub scope: Scope,
-    /// Command that undoes it.
+    /// Command that undoes the change.
     pub undo: String,
-    /// Precondition, or a fact to know before running it.
+    /// Prerequisite, or a fact to know before running the command.
     pub requires: Option<String>,
     /// Mechanism that the command uses; `None` in a parsed document, because it is not part of the JSON.
     #[serde(skip)]
@@ -27,7 +27,7 @@ pub struct Command {
 /// Mechanism by which a command takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Socket option, or option of the program.
+    /// Socket option, or option of the application.
     Application,
     /// Metric of a route.
     Route,
@@ -38,13 +38,13 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns whether this is a setting below `net.ipv4`.
+    /// Returns whether this is a kernel setting below `net.ipv4`.
     pub fn is_ipv4_setting(self) -> bool {
         matches!(self, Self::Setting(key) if key.starts_with("net.ipv4."))
     }
 }
 
-/// One end of the transfer.
+/// One endpoint of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Host {
@@ -67,16 +67,16 @@ impl fmt::Display for Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// One socket of one program.
+    /// One socket of one application.
     Socket,
     /// Connections to one destination.
     Route,
-    /// Every new connection of the host, or of its network namespace.
+    /// All new connections of the host, or of its network namespace.
     System,
 }
 
 impl Scope {
-    /// Returns the scope in words for the user who decides on it.
+    /// Returns the scope in words, for the user who chooses one.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Socket => "one socket of one program",
@@ -96,11 +96,11 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Undo of a call in an application's source.
+/// Undo of a call in the application's source.
 const LEAVE_OUT: &str = "leave the call out";
 
 impl Command {
-    /// Returns a call to add to the sending application's source; removing it is the undo.
+    /// Returns a call to add to the sending application's source; the undo is to remove it.
     pub(crate) fn call(run: String, requires: Option<String>) -> Self {
         Self {
             run,
@@ -112,18 +112,18 @@ impl Command {
         }
     }
 
-    /// Returns a command that sets metrics on the sender's route to the receiver.
+    /// Returns a command that sets metrics of the sender's route to the receiver.
     pub(crate) fn route(run: String, undo: String, requires: Option<String>) -> Self {
         Self { run, host: Host::Sender, scope: Scope::Route, undo, requires, sets: Some(Mechanism::Route) }
     }
 
-    /// Returns a command that sets metrics on a route of which nothing is known.
+    /// Returns a command that sets metrics of an unknown route.
     pub(crate) fn unknown_route(metrics: &str, requires: Option<String>) -> Self {
         let undo = "ip route change RECEIVER via GATEWAY dev DEV";
         Self::route(format!("{undo} {metrics}"), undo.into(), requires)
     }
 
-    /// Returns a command that sets a kernel setting with the given command lines.
+    /// Returns a command that changes a kernel setting with the given command lines.
     pub(crate) fn setting(
         host: Host,
         key: &'static str,
@@ -134,7 +134,7 @@ impl Command {
         Self { run, host, scope: Scope::System, undo, requires, sets: Some(Mechanism::Setting(key)) }
     }
 
-    /// Returns a command that sets `key` to `value`; the undo restores the known value `before`.
+    /// Returns a command that sets `key` to `value`; the undo restores the known previous value `before`.
     pub(crate) fn set(
         host: Host,
         key: &'static str,
@@ -146,7 +146,7 @@ impl Command {
         Self::setting(host, key, assign(value), assign(before), requires)
     }
 
-    /// Returns a command that saves the unknown present value of `key` in a file for the undo, and sets
+    /// Returns a command that saves the unknown present value of `key` to a file for the undo, and sets
     /// `value`.
     pub(crate) fn save_and_set(
         host: Host,

@@ -1,11 +1,11 @@
-//! The host that a plan is for: the settings to read, and their parsed values.
+//! The host that is planned for: the settings to read, and their parsed values.
 
 use fullpipe_lab::host::HostDescription;
 
 use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
 
-/// Settings to read, as files below `/proc/sys`. Files that do not exist are skipped.
+/// Settings to read, as files in `/proc/sys`. Missing files are skipped.
 pub const KEYS: [&str; 17] = [
     "kernel/osrelease",
     "net/core/rmem_max",
@@ -26,10 +26,10 @@ pub const KEYS: [&str; 17] = [
     "net/ipv4/tcp_ecn",
 ];
 
-/// The host that a plan is for, as opposed to its peer.
+/// The host that is planned for, as opposed to its peer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalHost {
-    /// Facts of the host, as read.
+    /// Facts about the host, as read.
     pub facts: HostDescription,
     /// Parsed settings of the host.
     pub settings: HostSettings,
@@ -39,21 +39,21 @@ impl LocalHost {
     /// Parses the settings of `facts`.
     ///
     /// # Errors
-    /// No known setting, or an invalid value.
+    /// Returns an error if there is no known setting, or if a value is invalid.
     pub fn new(facts: HostDescription) -> Result<Self, InputError> {
         let dump: String = facts.settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         Ok(Self { settings: HostSettings::parse(&dump)?, facts })
     }
 
-    /// Returns the congestion control of new connections to the peer: that of the route, or else that of the
-    /// host.
+    /// Returns the congestion control for new connections to the peer: that of the route, or else the default
+    /// of the host.
     pub fn congestion_control(&self) -> Option<&str> {
         let of_route = self.facts.route.as_ref().and_then(|route| route.congctl.as_deref());
         of_route.or(self.settings.congestion_control.as_deref())
     }
 
-    /// Returns whether this kernel can run a congestion control. The answer is yes if the kernel does not
-    /// list the ones that it has.
+    /// Returns whether this kernel supports a congestion control. Assumes that it does if the kernel does not
+    /// list the available ones.
     pub fn has_congestion_control(&self, name: &str) -> bool {
         !self.settings.lacks_congestion_control(name)
             || self.facts.loadable.iter().any(|module| module == name)

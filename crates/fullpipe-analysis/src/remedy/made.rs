@@ -5,7 +5,7 @@ use fullpipe_units::{Bytes, Duration, Probability};
 
 use super::Case;
 
-/// Returns a path of 1 Gbit/s, 210 ms and 20 ppm of loss between hosts of which nothing is known.
+/// Returns a path of 1 Gbit/s, 210 ms and 20 ppm of loss between unknown hosts.
 pub(crate) fn case() -> Case<'static> {
     Case {
         bdp: Bytes::new(26_250_000),

@@ -7,15 +7,15 @@
 //!                      └─ backlog ──► offered    its effect on a queue that grows in the application
 //! ```
 //!
-//! To add a remedy, see `catalogue/mod.rs`: each kind is one file there. Ladder, advice, tune and reports
-//! iterate over the catalogue and know no remedy by name. A new kind of change also needs a variant of
-//! [`Change`] (`change.rs`).
+//! To add a remedy, see `catalogue/mod.rs`: there is one file for each kind. The ladder, advice, tune and
+//! reports iterate over the catalogue without knowing any remedy by name. A new kind of change also requires
+//! a variant of [`Change`] (`change.rs`).
 //!
 //! Facts about the kernel that common advice gets wrong:
 //!
-//! - `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver* bound autotuned buffers; both hosts need
-//!   the change. `net.core.*mem_max` bounds only `SO_SNDBUF`/`SO_RCVBUF` and is left alone.
-//! - One BDP of send buffer is not enough, because only 0.67 to 1.0 of the buffer is in flight. With 1 BDP,
+//! - `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver* limit autotuned buffers, so both hosts
+//!   need the change. `net.core.*mem_max` only limits `SO_SNDBUF` and `SO_RCVBUF`, and is left alone.
+//! - A send buffer of one BDP is not enough, because only 0.67 to 1.0 of the buffer is in flight. With 1 BDP,
 //!   660 of 956 Mbit/s were measured; with 2 BDP, 955.
 //! - Only the sender's congestion control matters, and a change affects only new connections.
 
@@ -49,45 +49,45 @@ pub(crate) use proposal::{Decision, Proposal};
 pub use sizes::memory_note;
 pub(crate) use sizes::{PAGE, rcvbuf_for, sndbuf_for};
 
-/// A remedy.
+/// Remedy for a limit or a delay.
 #[derive(Debug)]
 pub struct Remedy {
     /// Unique name.
     pub name: &'static str,
     /// Change to the model.
     pub change: Change,
-    /// Limits that it lifts or raises; empty for a remedy that shortens a delay.
+    /// Limits that the remedy lifts or raises; empty for a remedy that shortens a delay.
     pub lifts: &'static [Limit],
-    /// User of the remedy: the ladder, tune or the operator.
+    /// Whether the ladder, tune or the operator applies the remedy.
     pub usage: Usage,
-    /// Returns its title on a rung, for the state that it leads to.
+    /// Returns the title of the remedy on a rung, for the resulting state.
     pub title: fn(State) -> String,
-    /// Advice on an application's queue that grows because the path carries less than the application offers.
+    /// Advice for an application whose queue grows because the path carries less than it offers.
     pub backlog: Option<QueueAdvice>,
     /// Parts of the remedy, one setting each.
     pub parts: &'static [Part],
 }
 
-/// Advice on a queue that grows in the application.
+/// Advice for a growing queue in the application.
 #[derive(Debug)]
 pub struct QueueAdvice {
     /// The advice as a sentence.
     pub what: &'static str,
-    /// Returns commands that work on any host; empty where only a change to the application's source helps.
+    /// Returns commands that work on any host; empty if only a change to the application's source helps.
     pub commands: fn() -> Vec<Command>,
 }
 
-/// User of a remedy.
+/// Who applies a remedy.
 #[derive(Clone, Copy, Debug)]
 pub enum Usage {
-    /// The ladder climbs with it, and tune plans it where it brings a gain.
+    /// The ladder uses the remedy, and tune plans it if it brings a gain.
     Ladder {
-        /// Decides whether it is needed where the path takes too long to simulate.
+        /// Decides whether the remedy is needed on a path that takes too long to simulate.
         by_rule: fn(&Case<'_>) -> bool,
     },
-    /// Some applications need it: tune plans it, and applies it only on request.
+    /// Only some applications need the remedy: tune plans it, but applies it only on request.
     OnRequest,
-    /// The operator uses it; neither the ladder nor tune does.
+    /// Only the operator applies the remedy; neither the ladder nor tune does.
     ByHand,
 }
 
@@ -96,29 +96,28 @@ pub enum Usage {
 pub struct Part {
     /// Name of the setting.
     pub what: What,
-    /// Ends of the transfer that have the setting.
+    /// Endpoints to which the setting applies.
     pub hosts: &'static [Host],
-    /// Narrowest scope at which it can be set.
+    /// Narrowest scope in which the setting can be changed.
     pub scope: Scope,
-    /// Commands that set it.
+    /// Commands that change the setting.
     pub commands: Commands,
-    /// Returns its cost in a state.
+    /// Returns the cost of the setting in a state.
     pub cost: fn(&Case<'_>, State) -> Cost,
-    /// Decides whether a host with known settings needs it; `None` if tune does not plan it.
+    /// Decides whether a host with known settings needs the part; `None` if tune does not plan it.
     pub(crate) plan: Option<Plan>,
 }
 
-/// Decision function: whether a host needs a part.
+/// Function that decides whether a host needs a part.
 type Plan = fn(&HostCase<'_>) -> Result<Decision, RunPanicked>;
 
 /// Commands of a part, or the reason why there are none.
 #[derive(Debug)]
 pub enum Commands {
-    /// Returns the commands that lead to a state, narrowest scope first. A host that is known to have the
-    /// setting gets none. For a switch that is on by default, only a host where it is known to be off gets
-    /// one.
+    /// Returns the commands that lead to a state, narrowest scope first. There are none for a host that is
+    /// known to have the setting, nor for a default-on switch unless it is known to be off.
     Run(fn(&Case<'_>, State) -> Vec<Command>),
-    /// No command can set it, for this reason.
+    /// No command can change the setting, for this reason.
     None(&'static str),
 }
 
@@ -128,29 +127,30 @@ impl Remedy {
         self.parts.iter().flat_map(|part| part.commands(case, state)).collect()
     }
 
-    /// Returns whether the ladder climbs with it.
+    /// Returns whether the ladder uses the remedy.
     pub const fn is_of_ladder(&self) -> bool {
         matches!(self.usage, Usage::Ladder { .. })
     }
 
-    /// Returns whether tune applies it only on request.
+    /// Returns whether tune applies the remedy only on request.
     pub const fn is_on_request(&self) -> bool {
         matches!(self.usage, Usage::OnRequest)
     }
 
-    /// Returns whether the ladder would need it on a path that takes too long to simulate.
+    /// Returns whether the ladder would need the remedy on a path that takes too long to simulate.
     pub fn is_needed_by_rule(&self, case: &Case<'_>) -> bool {
         matches!(self.usage, Usage::Ladder { by_rule } if by_rule(case))
     }
 
-    /// Returns whether it leads from one state to the other: the value that it sets differs.
+    /// Returns whether the remedy leads from one state to the other, that is, whether the value that it sets
+    /// differs.
     pub fn is_between(&self, before: State, after: State) -> bool {
         after.without(self.change, before) != after
     }
 }
 
 impl Part {
-    /// Returns the commands that set it as in `state`.
+    /// Returns the commands that change the setting as in `state`.
     pub fn commands(&self, case: &Case<'_>, state: State) -> Vec<Command> {
         match self.commands {
             Commands::Run(commands) => commands(case, state),
@@ -159,7 +159,7 @@ impl Part {
     }
 }
 
-/// Name of a setting. Each remedy's file adds its own names.
+/// Name of a setting. The file of each remedy adds its own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct What(&'static str);
 
@@ -176,7 +176,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Error for a name that is not that of an optional part.
+/// Error for a name that is not the name of an optional part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPart(String);
 

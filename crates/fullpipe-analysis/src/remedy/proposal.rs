@@ -1,4 +1,4 @@
-//! A part of a remedy, fitted to one host: its reason, gain, cost and the ways to set it.
+//! A part of a remedy, fitted to one host: its reason, gain and cost, and the ways to apply it.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use super::{Command, Host, sizes};
 
 /// Decision whether a host needs a part.
 pub(crate) enum Decision {
-    /// The host needs it.
+    /// The host needs the part.
     Propose(Box<Proposal>),
-    /// The host does not need it, for this reason.
+    /// The host does not need the part, for this reason.
     Leave(String),
-    /// The part does not concern this host.
+    /// The part does not apply to this host.
     Skip,
 }
 
@@ -27,9 +27,9 @@ impl Decision {
 
 /// A part that a host needs.
 pub(crate) struct Proposal {
-    /// End of the transfer at which it is set.
+    /// Endpoint of the transfer at which the part is applied.
     pub(crate) host: Host,
-    /// Whether that end is the host whose settings are known.
+    /// Whether that endpoint is the host with the known settings.
     pub(crate) here: bool,
     /// Present value, if known.
     pub(crate) present: Option<String>,
@@ -38,21 +38,21 @@ pub(crate) struct Proposal {
     pub(crate) why: String,
     pub(crate) gain: Gain,
     pub(crate) cost: Cost,
-    /// Ways to set it, narrowest scope first.
+    /// Ways to apply the part, narrowest scope first.
     pub(crate) ways: Vec<Way>,
-    /// Note on the limit that remains until the other host has the part; `None` if that limit does not
-    /// matter.
+    /// Note on the limit that remains until the part is also applied on the other host; `None` if that limit
+    /// does not matter.
     pub(crate) until_then: Option<String>,
 }
 
 /// Cost of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Kernel memory of each connection that fills its buffer, in bytes.
+    /// Kernel memory, in bytes, for each connection that fills its buffer.
     Memory(Bytes),
     /// Burst at the start of each connection, in packets.
     Burst(u32),
-    /// Share of the rate that is lost during loss recovery, in per cent.
+    /// Share of the rate lost during loss recovery, in percent.
     Rate(u64),
     /// Cost in words.
     Words(&'static str),
@@ -85,17 +85,17 @@ impl fmt::Display for Cost {
 pub struct Gain {
     /// The gain in words.
     pub text: String,
-    /// Steady-state rate with the rest of the plan and without this item; null where it was not simulated:
-    /// key `without_bps`.
+    /// Steady-state rate with the rest of the plan but without this item; null if it was not simulated: key
+    /// `without_bps`.
     #[serde(rename = "without_bps", with = "crate::json::OptionalBps")]
     pub without: Option<Rate>,
     /// Steady-state rate with the whole plan: key `with_bps`.
     #[serde(rename = "with_bps", with = "crate::json::OptionalBps")]
     pub with: Option<Rate>,
-    /// Duration without the item, in milliseconds: of a short transfer, of a burst after a pause, or of a
-    /// byte's wait in the socket.
+    /// Duration without the item, in milliseconds: of a short transfer, of a burst after an idle period, or
+    /// of the time that a byte waits in the socket.
     pub without_ms: Option<f64>,
-    /// The same duration with the item, in milliseconds.
+    /// Duration with the item, in milliseconds.
     pub with_ms: Option<f64>,
     /// Bytes in the socket without the item.
     pub without_bytes: Option<u64>,
@@ -109,7 +109,7 @@ impl Gain {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Returns a gain that consists of a shorter time.
+    /// Returns a gain in the form of a shorter duration.
     pub(crate) fn time(text: String, without: Duration, with: Duration) -> Self {
         let ms = |time: Duration| Some(time.as_millis_f64());
         Self { text, without_ms: ms(without), with_ms: ms(with), ..Self::default() }
@@ -124,12 +124,12 @@ pub struct Way {
     pub command: Command,
     /// The change as data, if it can be applied on this host.
     pub change: Option<HostChange>,
-    /// Whether `--apply` takes this way.
+    /// Whether `--apply` uses this way.
     pub applied: bool,
 }
 
 impl Way {
-    /// Returns a way that the user takes by hand.
+    /// Returns a way that the user applies by hand.
     pub(crate) fn by_hand(command: Command) -> Self {
         Self { command, change: None, applied: false }
     }

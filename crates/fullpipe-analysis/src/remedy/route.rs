@@ -10,7 +10,7 @@ impl HostCase<'_> {
         self.local.facts.route.as_ref().filter(|_| self.here(Host::Sender))
     }
 
-    /// Returns the commands that set these metrics on the route to the peer, and undo that.
+    /// Returns the commands that set these metrics of the route to the peer, with their undo.
     pub(crate) fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
         let Some(route) = self.route() else { return Default::default() };
         let Route { destination, way, hops, present, exact, .. } = route;

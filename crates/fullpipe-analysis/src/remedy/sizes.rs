@@ -1,28 +1,28 @@
-//! Sizes of buffers that keep a BDP in flight, and their share of a host's memory.
+//! Buffer sizes that keep a BDP in flight, and their share of a host's memory.
 
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_units::Bytes;
 
 use crate::input::sysctl::HostSettings;
 
-/// Size of the buffers as a multiple of the BDP.
+/// Size of the buffers, as a multiple of the BDP.
 pub(super) const BDPS: u64 = 2;
-/// Largest buffer: the kernel stores sizes in an `int`.
+/// Maximum buffer size: the kernel stores sizes in an `int`.
 const LARGEST_BUFFER: u64 = i32::MAX as u64;
 pub(crate) const PAGE: u64 = 4096;
 
-/// Returns the limit of the send buffer that keeps `bdp` in flight: `bdps` times `bdp`.
+/// Returns the send buffer limit that keeps `bdp` in flight: `bdps` times `bdp`.
 pub(crate) fn sndbuf_for(bdp: Bytes, bdps: u64) -> Bytes {
     capped(bdp.get().saturating_mul(bdps))
 }
 
-/// Returns the limit of the receive buffer that keeps `bdp` in flight: `bdps` times `bdp`, or the size that
-/// the window rule requires if that is larger.
+/// Returns the receive buffer limit that keeps `bdp` in flight: `bdps` times `bdp`, or the size that the
+/// window rule requires if that is larger.
 pub(crate) fn rcvbuf_for(bdp: Bytes, bdps: u64, rule: WindowRule) -> Bytes {
     capped(bdp.get().saturating_mul(bdps).max(rule.space(bdp).get()))
 }
 
-/// Rounds up to whole pages, within the kernel's bound.
+/// Rounds up to whole pages, up to the kernel's maximum.
 fn capped(bytes: u64) -> Bytes {
     Bytes::new(bytes.min(LARGEST_BUFFER / PAGE * PAGE).div_ceil(PAGE) * PAGE)
 }
@@ -31,7 +31,7 @@ pub(super) fn pages(bytes: Bytes) -> u64 {
     bytes.get().div_ceil(PAGE)
 }
 
-/// Returns a note on the memory that the raised limits allow. `tcp_mem` counts pages and bounds all sockets
+/// Returns a note on the memory that the raised limits allow. `tcp_mem` is in pages, and limits all sockets
 /// of the host together.
 pub fn memory_note(bdp: Bytes, rule: WindowRule, host: Option<&HostSettings>) -> String {
     let most = sndbuf_for(bdp, BDPS).max(rcvbuf_for(bdp, BDPS, rule));

@@ -1,13 +1,13 @@
-//! Remedies that only the application can apply: limits that it sets on its sockets, and the queue in front
-//! of them.
+//! Remedies that only the application can apply: they concern the limits on its sockets, and the queue in
+//! front of them.
 
 use crate::classify::Limit;
 use crate::remedy::{
     Change, Command, Commands, Cost, Host, NotSimulated, Part, QueueAdvice, Remedy, Scope, Usage, What,
 };
 
-/// Removes `SO_SNDBUF` and `SO_RCVBUF`. A socket that sets them does not autotune, and sysctl limits do not
-/// affect it.
+/// Removes `SO_SNDBUF` and `SO_RCVBUF`. A socket that sets them is not autotuned, and sysctl limits on
+/// autotuning do not affect it.
 pub(super) static BUFFERS: Remedy = Remedy {
     name: "application_buffers",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -55,7 +55,7 @@ pub(super) static PACING: Remedy = Remedy {
     }],
 };
 
-/// Bounds the application's queue, which holds what the path does not carry.
+/// Bounds the application's queue, which holds the data that the path does not carry.
 pub(super) static BOUNDED_QUEUE: Remedy = Remedy {
     name: "bounded_queue",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -89,8 +89,8 @@ impl What {
     pub const APPLICATION_QUEUE: Self = Self("application_queue");
 }
 
-/// Returns the advice to remove a socket option, or the iperf3 option that sets it, from the application on
-/// `host`.
+/// Returns the advice to remove a socket option from the application on `host`, or the iperf3 option that
+/// sets it.
 fn left_out(host: Host, option: &str, of_iperf3: &str) -> Command {
     Command {
         host,

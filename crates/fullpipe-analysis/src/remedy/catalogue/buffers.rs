@@ -1,5 +1,5 @@
-//! Larger buffers: the limits of autotuning on both hosts, and the switches that hold buffers and windows
-//! down.
+//! Larger buffers: the limits of autotuning on both hosts, and the switches that keep buffers and windows
+//! small.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -13,13 +13,13 @@ use crate::remedy::{
     Scope, State, Usage, Way, What,
 };
 
-/// Raises the buffers of both hosts as one remedy. If only one buffer is raised, the other limits at nearly
-/// the same rate.
+/// Raises the buffers of both hosts as one remedy. If only one buffer is raised, the other becomes the limit
+/// at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
     lifts: &[Limit::Rwnd, Limit::Sndbuf],
-    // The BDP alone tells whether they are large enough, without a simulation.
+    // The BDP alone decides whether they are large enough, without a simulation.
     usage: Usage::Ladder { by_rule: |_| true },
     title: |state| format!("buffers for {} x BDP on both hosts", bdps(state)),
     backlog: None,
@@ -66,13 +66,13 @@ impl What {
     pub const TCP_RMEM: Self = Self("tcp_rmem");
     /// `tcp_window_scaling`: without it no window exceeds 64 KiB.
     pub const TCP_WINDOW_SCALING: Self = Self("tcp_window_scaling");
-    /// `tcp_moderate_rcvbuf`: without it receive buffers do not grow.
+    /// `tcp_moderate_rcvbuf`: without it receive buffers are not autotuned.
     pub const TCP_MODERATE_RCVBUF: Self = Self("tcp_moderate_rcvbuf");
 }
 
 pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS };
 
-/// Returns the multiple of the BDP in a state that has this remedy.
+/// Returns the BDP multiple in a state with this remedy.
 fn bdps(state: State) -> u64 {
     state.buffers.unwrap_or(BDPS)
 }
@@ -81,14 +81,14 @@ fn bdps(state: State) -> u64 {
 struct Triple {
     host: Host,
     key: &'static str,
-    /// File that saves the present triple where it is not known.
+    /// File that saves the present triple if it is unknown.
     file: &'static str,
     current: fn(&HostSettings) -> Option<[Bytes; 3]>,
     requires: Option<&'static str>,
-    /// Returns the limit that keeps the BDP in flight.
+    /// Returns the buffer limit that keeps the BDP in flight.
     wanted: fn(&Case<'_>, State) -> Bytes,
-    /// Selects this end of a case. The next two functions select this end's part of the buffers and of the
-    /// rates that they allow.
+    /// Selects this endpoint of a case. The next two functions select the buffer of this endpoint, and the
+    /// rate that it allows.
     end: for<'a> fn(&'a HostCase<'a>) -> &'a End,
     of_buffers: fn((Bytes, Bytes)) -> Bytes,
     of_ceilings: fn((Rate, Rate)) -> Rate,
@@ -139,8 +139,8 @@ static RMEM: Triple = Triple {
     },
 };
 
-/// Returns the command that raises the limit for a state; `None` if it is large enough. Nothing is ever
-/// lowered.
+/// Returns the command that raises the limit for a state; `None` if the limit is large enough. Limits are
+/// never lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
     let current = case.buffers_of(triple.host).and_then(triple.current);
     raise_to(triple, current, (triple.wanted)(case, state))
@@ -203,7 +203,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
             host.flows
         );
     }
-    // If the present buffer allows as high a rate, nothing depends on this part.
+    // If the present buffer allows an equally high rate, this part has no effect.
     let ceiling = (triple.of_ceilings)(trials.ceilings(reached.without(CHANGE, *present)));
     let holds = trials.rate(*reached).is_none_or(|planned| ceiling < planned);
     Decision::Propose(Box::new(Proposal {
@@ -219,7 +219,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     }))
 }
 
-/// A switch that holds windows or buffers down while it is off.
+/// A switch that keeps windows or buffers small while it is off.
 struct Switch {
     key: &'static str,
     hosts: &'static [Host],
@@ -244,7 +244,7 @@ static MODERATE_RCVBUF: Switch = Switch {
     cost: Cost::Words("memory of busy connections"),
 };
 
-/// Returns the commands that turn a switch on where it is known to be off.
+/// Returns the commands that turn on a switch, if it is known to be off.
 fn switch_on(switch: &Switch, case: &Case<'_>) -> Vec<Command> {
     let is_off = |host: &&Host| {
         case.buffers_of(**host).is_some_and(|settings| (switch.is_on)(settings) == Some(false))

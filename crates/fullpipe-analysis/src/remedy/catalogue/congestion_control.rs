@@ -17,7 +17,7 @@ pub(super) static REMEDY: Remedy = Remedy {
     name: "bbr",
     change: CHANGE,
     lifts: &[Limit::Cwnd, Limit::SlowStart],
-    // BBR tolerates loss that a loss-based window does not.
+    // BBR tolerates loss that reduces the window of a loss-based sender.
     usage: Usage::Ladder { by_rule: |case| !case.loss.is_zero() },
     title: |_| "BBR on the sender".into(),
     backlog: None,
@@ -59,7 +59,7 @@ fn is_default(sender: Option<&HostSettings>) -> bool {
     sender.and_then(|host| host.congestion_control.as_deref()) == Some(BBR)
 }
 
-/// Returns the commands for one socket, one route and the host; none where BBR is the sender's default.
+/// Returns the commands for one socket, one route and the host; none if BBR is already the sender's default.
 /// `kernel` takes precedence over the release in `sender`.
 fn commands(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<Command> {
     if is_default(sender) {
@@ -92,12 +92,12 @@ fn commands(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec
     ]
 }
 
-/// Returns whether BBR needs a device that paces: kernels before 4.13 leave pacing to it.
+/// Returns whether BBR needs a pacing queueing discipline: kernels before 4.13 do not pace in TCP.
 fn needs_fair_queue(kernel: Option<KernelVersion>) -> bool {
     kernel.is_some_and(|k| (KernelVersion::BBR..KernelVersion::INTERNAL_PACING).contains(&k))
 }
 
-/// Returns the preconditions of BBR on this kernel.
+/// Returns the prerequisites of BBR on this kernel.
 fn needs(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<String> {
     let mut needs = Vec::new();
     match kernel {
@@ -154,7 +154,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         .filter(|command| command.scope != Scope::System || !has_default)
         .map(|command| way(host, command, here))
         .collect();
-    // `--apply` takes the narrowest way that can be applied.
+    // `--apply` uses the narrowest way that can be applied.
     if let Some(way) = ways.iter_mut().find(|way| way.change.is_some()) {
         way.applied = true;
     }
@@ -190,7 +190,7 @@ fn way(host: &HostCase<'_>, command: Command, here: bool) -> Way {
     }
 }
 
-/// Plans fq for kernels that do not pace by themselves.
+/// Plans fq for kernels that do not pace in TCP.
 fn plan_fair_queue(host: &HostCase<'_>) -> Decision {
     if !host.makes(CHANGE) || !needs_fair_queue(Some(host.kernel)) {
         return Decision::Skip;

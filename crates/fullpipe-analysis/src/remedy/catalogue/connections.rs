@@ -3,8 +3,8 @@
 use crate::classify::Limit;
 use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
 
-/// Splits the transfer. Each connection has its own windows, buffers and losses, and a rate cap per flow
-/// applies to each one separately.
+/// Splits the transfer. Each connection has its own windows, buffers and losses, and a per-flow rate cap
+/// applies to each connection separately.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "connections",
     change: Change::Connections(MANY),
@@ -23,11 +23,12 @@ pub(super) static REMEDY: Remedy = Remedy {
 };
 
 impl What {
-    /// Number of connections that carry one transfer.
+    /// Number of connections for one transfer.
     pub const CONNECTIONS: Self = Self("connections");
 }
 
-/// Number of connections that shows whether splitting helps. More of them take more from other traffic.
+/// Number of connections that shows whether splitting helps. A larger number takes more capacity from other
+/// traffic.
 const MANY: u64 = 10;
 const COST: Cost = Cost::Words("memory and a start for each connection; other traffic on the path gets less");
 

@@ -1,9 +1,9 @@
-//! ECN: a managed queue sets CE on packets instead of dropping them.
+//! ECN: a managed queue marks packets CE instead of dropping them.
 
 use crate::classify::Limit;
 use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
 
-/// Avoids retransmissions where the bottleneck's queue is managed; it has no effect on random loss.
+/// Avoids retransmissions if the bottleneck has a managed queue; it has no effect on random loss.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "ecn",
     change: Change::Ecn,

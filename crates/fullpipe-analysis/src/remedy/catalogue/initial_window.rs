@@ -35,9 +35,10 @@ impl What {
     pub const INITCWND: Self = Self("initcwnd");
 }
 
-/// Initial window for a long path, in segments: a common queue of some 100 packets absorbs this burst.
+/// Initial window for a long path, in segments. A typical queue of about 100 packets absorbs a burst of this
+/// size.
 const LONG_INITCWND: u32 = 32;
-/// RTT below which slow start costs little.
+/// RTT below which slow start costs little time.
 pub(super) const LONG_PATH: Duration = Duration::from_millis(50);
 /// Size of a transfer that is mostly slow start.
 const SHORT_TRANSFER: Bytes = Bytes::from_kib(640);
@@ -73,7 +74,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     };
     let (command, change) = match host.route() {
         Some(route) => {
-            // A user who runs these commands by hand has already run the one for the congestion control.
+            // A user who runs these commands by hand has already run the congestion control command.
             let changes = host.makes(congestion_control::CHANGE);
             let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
             let (run, undo) = host.route_commands(congctl, Some(new));

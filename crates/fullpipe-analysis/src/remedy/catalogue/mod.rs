@@ -1,4 +1,4 @@
-//! All remedies, one kind per file, in the order in which they are taken, advised and planned.
+//! All remedies, one kind per file, in the order in which they are applied, recommended and planned.
 //!
 //! To add one, write its file here, declare it, and list it in [`ALL`].
 
@@ -31,12 +31,12 @@ pub static ALL: [&Remedy; 12] = [
     &application::PACING,
 ];
 
-/// Returns all parts, each with its remedy.
+/// Returns all parts, each with the remedy that it belongs to.
 pub fn parts() -> impl Iterator<Item = (&'static Remedy, &'static Part)> {
     ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
 }
 
-/// Returns the remedies that the ladder climbs with.
+/// Returns the remedies that the ladder uses.
 pub fn of_ladder() -> impl DoubleEndedIterator<Item = &'static Remedy> {
     ALL.into_iter().filter(|remedy| remedy.is_of_ladder())
 }
@@ -46,7 +46,7 @@ pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
     ALL.into_iter().filter(move |remedy| remedy.lifts.contains(&limit))
 }
 
-/// Returns the reason why no remedy lifts `limit`; `None` if one does.
+/// Returns the reason why no remedy lifts `limit`; `None` if a remedy does.
 pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
     match limit {
         Limit::App => {
@@ -79,8 +79,7 @@ mod tests {
     use crate::remedy::made::case;
     use crate::remedy::{Change, Command, Commands, Mechanism, State};
 
-    /// Returns the commands of a part for hosts of which only two facts are known: kernel 4.10, and every
-    /// switch off.
+    /// Returns the commands of a part for hosts with only two known facts: kernel 4.10, and every switch off.
     fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
         let off =
             "kernel.osrelease = 4.10\nnet.ipv4.tcp_window_scaling = 0\nnet.ipv4.tcp_moderate_rcvbuf = 0";
@@ -148,7 +147,7 @@ mod tests {
         }
     }
 
-    /// The ladder compares simulated states, so all its remedies must be simulated.
+    /// The ladder compares simulated states, so all of its remedies must be simulated.
     #[test]
     fn the_ladder_climbs_with_what_is_simulated_and_lifts_a_limit() {
         for remedy in of_ladder() {

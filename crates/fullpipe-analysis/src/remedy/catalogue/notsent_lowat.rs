@@ -1,4 +1,4 @@
-//! A limit on the unsent data in a socket, so that the application notices a full path.
+//! A limit on unsent data in a socket, which lets the application notice that the path is full.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -9,7 +9,7 @@ use crate::remedy::{
     Remedy, Scope, Usage, Way, What,
 };
 
-/// Delays the writer and changes nothing else.
+/// Delays the writing application and changes nothing else.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "notsent_lowat",
     change: Change::NotsentLowat(Bytes::new(UNSENT)),
@@ -37,13 +37,13 @@ impl What {
     pub const NOTSENT_LOWAT: Self = Self("notsent_lowat");
 }
 
-/// Unsent bytes that a socket may hold. On a path with 4 MiB of send buffer, this value reduced the data
-/// waiting in the kernel from 3.36 MB to 195 kB at equal goodput (measured).
+/// Maximum number of unsent bytes in a socket. On a path with a 4 MiB send buffer, this value reduced the
+/// data waiting in the kernel from 3.36 MB to 195 kB at equal goodput (measured).
 const UNSENT: u64 = 128 << 10;
 const COST: Cost =
     Cost::Words("an application that does not wait for writability, but spins, is woken more often");
 const KEY: &str = "net.ipv4.tcp_notsent_lowat";
-/// Divisor of the RTT: a byte that waits less than this share of it does not wait for the path.
+/// Divisor of the RTT: a wait shorter than this fraction of the RTT is negligible.
 const SOON: u64 = 20;
 /// A rate that falls to no less than this share counts as unchanged.
 const SAME_RATE: (u64, u64) = (19, 20);

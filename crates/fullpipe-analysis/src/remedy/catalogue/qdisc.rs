@@ -1,4 +1,4 @@
-//! Queueing disciplines: fq on the sender, which paces every flow, and CAKE in front of the bottleneck.
+//! Queueing disciplines: fq on the sender, which paces every flow, and CAKE at the bottleneck.
 
 use fullpipe_lab::host::Change as HostChange;
 use fullpipe_path::{Discipline, FqCodelConfig};
@@ -9,7 +9,7 @@ use crate::remedy::{
     Scope, Usage, Way, What,
 };
 
-/// Paces every flow, so that a short queue does not drop the end of a burst.
+/// Paces every flow, so that a short queue does not drop the tail of a burst.
 pub(super) static PACING: Remedy = Remedy {
     name: "pacing",
     change: Change::Pacing,
@@ -27,7 +27,7 @@ pub(super) static PACING: Remedy = Remedy {
     }],
 };
 
-/// Shortens the queue, and so the RTT under load, at an equal rate.
+/// Shortens the queue, and therefore the RTT under load, at the same rate.
 pub(super) static MANAGED_QUEUE: Remedy = Remedy {
     name: "managed_queue",
     change: Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290)),
@@ -46,7 +46,7 @@ pub(super) static MANAGED_QUEUE: Remedy = Remedy {
 };
 
 impl What {
-    /// Queueing discipline of the sender, needed where the kernel does not pace by itself.
+    /// Queueing discipline of the sender, necessary if the kernel does not pace in TCP.
     pub const QUEUEING_DISCIPLINE: Self = Self("queueing_discipline");
     /// Queue at the bottleneck.
     pub const BOTTLENECK_QUEUE: Self = Self("bottleneck_queue");
@@ -67,20 +67,20 @@ fn replace(device: &str, discipline: &str, requires: &str) -> Command {
     }
 }
 
-/// Returns the command for fq on a device of which nothing is known.
+/// Returns the command for fq on an unknown device.
 pub(super) fn fair_queue() -> Command {
     replace("DEV", "fq", "replaces whatever queueing discipline DEV has: see tc qdisc show dev DEV")
 }
 
 /// Returns the command for CAKE. A queue forms in CAKE only if CAKE is the slowest hop, so its rate is below
-/// the link's.
+/// the link rate.
 fn cake() -> Command {
     let requires = "RATE is 95 % of the bottleneck link's, and DEV leads to it: on the sender or on the router before it; \
                     replaces whatever queueing discipline DEV has";
     replace("DEV", "cake bandwidth RATE", requires)
 }
 
-/// Proposes fq on the device that leads to the peer, and as the default of devices that come up later.
+/// Proposes fq on the device on the route to the peer, and as the default for new devices.
 pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -> Decision {
     let here = host.here(Host::Sender);
     let before = host.local.settings.default_qdisc.clone().filter(|_| here);
@@ -88,7 +88,7 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
     let by_hand =
         replace(device, "fq", "the default is for devices that come up later: this one is changed by hand");
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
-    // The key exists only in the host's own network namespace.
+    // The key exists only in the initial network namespace.
     let change = here.then_some(change).filter(|_| before.is_some());
     let default = Command::set(
         Host::Sender,

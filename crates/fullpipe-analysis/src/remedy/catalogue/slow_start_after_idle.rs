@@ -1,4 +1,4 @@
-//! No slow start after a pause, for applications that send in bursts.
+//! No slow start after an idle period, for applications that send in bursts.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -36,7 +36,7 @@ impl What {
 
 const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Largest burst that is simulated. A burst is otherwise one BDP, which takes the whole window.
+/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
 
 fn switch_off() -> Command {
