@@ -1,5 +1,5 @@
-//! Effects of a setting on applications other than bulk transfers: small simulated runs on the path of the
-//! plan.
+//! Effects of a setting on applications other than bulk transfers, from small simulated runs on the planned
+//! path.
 
 use std::num::NonZeroUsize;
 
@@ -14,8 +14,8 @@ use crate::ladder::Model;
 use crate::remedy::{State, Unsent};
 use crate::segment::DEFAULT_MSS;
 
-/// Returns the time that a transfer of `bytes` takes on an idle path without loss, or `None` if it does not
-/// end.
+/// Returns the time to transfer `bytes` on an idle path without loss, or `None` if the transfer does not
+/// finish.
 pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> Option<Duration> {
     let mut scenario = model.scenario(state, Probability::ZERO, model.first_seed());
     scenario.flows.truncate(1);
@@ -26,18 +26,18 @@ pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> O
     Some(finished.saturating_since(Instant::ZERO))
 }
 
-/// Number of bursts on one connection. Only the last one is timed; by then the window has grown to the size
-/// that such bursts need.
+/// Number of bursts on one connection. Only the last one is timed: by then the window has grown to the size
+/// needed for such bursts.
 const BURSTS: u64 = 3;
-/// Time from one burst to the next: this many round trips, and at least `BETWEEN_LEAST`. A burst takes about
-/// fifteen round trips from an initial window; the rest is a pause of many timeouts.
+/// Time from one burst to the next: this many round trips, but at least `BETWEEN_LEAST`. A burst takes about
+/// fifteen round trips from an initial window; the rest is an idle period of many timeouts.
 const BETWEEN_RTTS: u64 = 60;
 const BETWEEN_LEAST: Duration = Duration::from_secs(10);
-/// Number of seeds on a path with loss; the median counts, because a burst may meet one loss or none.
+/// Number of seeds on a path with loss. The median is used, because a burst may or may not meet a loss.
 const SEEDS_OF_BURSTS: u64 = 5;
 
-/// Returns the time that a burst takes on an open connection after a pause, until its last byte is
-/// acknowledged. `None` if the burst does not end before the next one would begin.
+/// Returns the time for a burst on an open connection after an idle period, until its last byte is
+/// acknowledged. `None` if the burst does not finish before the next one would start.
 pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -> Option<Duration> {
     let rtt = model.path.rtt;
     let between = (rtt * BETWEEN_RTTS).max(BETWEEN_LEAST);
@@ -51,7 +51,7 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
             flow.bytes = Some(burst.mul_div(BURSTS, 1));
         }
         scenario.duration = rtt + last + between;
-        // The first burst is written when the handshake ends.
+        // The first burst is written as soon as the handshake completes.
         let began = Instant::ZERO + rtt + last;
         let finished = sim::run(&scenario).flows.first()?.finished?;
         Some(finished.saturating_since(began))
@@ -66,20 +66,20 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
 /// Length of the run in round trips, and the number of them that belong to the start.
 const WAITING_RTTS: u64 = 30;
 const START_RTTS: u64 = 20;
-/// Number of packets above which a run takes too long for an interactive answer.
+/// Number of packets above which a run is too slow for an interactive answer.
 const MOST_PACKETS: u64 = 1_500_000;
-/// Samples per round trip: the data that BBR keeps in flight changes within each.
+/// Number of samples per round trip: the data that BBR keeps in flight changes within a round trip.
 const LOOKS: u64 = 4;
 
-/// Returns whether the simulation of [`unsent`] takes too long at this rate for an interactive answer.
+/// Returns whether the simulation of [`unsent`] is too slow at this rate for an interactive answer.
 pub(super) fn takes_long(model: &Model<'_>, rate: Rate) -> bool {
     (rate * (model.path.rtt * WAITING_RTTS)).get() / DEFAULT_MSS.get() > MOST_PACKETS
 }
 
-/// Returns the data that waits in the sockets in each state; `None` where nothing arrives.
+/// Returns the data waiting in the sockets in each state; `None` if nothing arrives.
 ///
 /// # Errors
-/// A defect of the simulator.
+/// Returns an error for a defect of the simulator.
 pub(super) fn unsent(model: &Model<'_>, states: &[State]) -> Result<Vec<Option<Unsent>>, RunPanicked> {
     let rtt = model.path.rtt;
     let job = |state: &State| {
@@ -98,14 +98,14 @@ pub(super) fn unsent(model: &Model<'_>, states: &[State]) -> Result<Vec<Option<U
     run_jobs(threads, &jobs, look, |_| ())
 }
 
-/// Sums over the trace rows of all flows after the start.
+/// Sums over the trace rows of all flows, after the start.
 struct Looks {
     from: Instant,
-    /// Number of sampled instants: rows of the first flow.
+    /// Number of sampled instants, counted as rows of the first flow.
     moments: u64,
     unsent: u64,
     held: u64,
-    /// Delivered bytes of each flow in its first and its last row.
+    /// Bytes delivered by each flow at its first and its last row.
     delivered: Vec<Option<(u64, u64)>>,
     span: (Instant, Instant),
 }
@@ -116,8 +116,8 @@ impl Looks {
         Self { from, moments: 0, unsent: 0, held: 0, delivered, span: (from, from) }
     }
 
-    /// Returns the means over the rows. A byte that joins a queue of q bytes, drained at r bytes per second,
-    /// waits q / r.
+    /// Returns the means over the rows. A byte that joins a queue of q bytes drained at r bytes per second
+    /// waits q / r seconds.
     fn mean(&self) -> Option<Unsent> {
         let took = self.span.1.saturating_since(self.span.0);
         let delivered: u64 =

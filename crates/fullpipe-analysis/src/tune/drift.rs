@@ -1,11 +1,11 @@
-//! Files that are loaded after ours and set the same keys to different values.
+//! Files that are loaded after the file of fullpipe and set the same keys to other values.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::input::sysctl::key_value;
 
-/// A setting in another file that overrides ours.
+/// A setting in another file that overrides a setting of fullpipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Override {
     /// Path of the file.
@@ -18,8 +18,8 @@ pub struct Override {
 
 /// Returns the settings in `files` (path and text, in any order) that override `ours` (key and value) in the
 /// file `own`. A setting overrides if its file is loaded after `own` and its value differs. Files are loaded
-/// in the order of their names, in whichever directory they are (sysctl.d(5)), and `/etc/sysctl.conf` comes
-/// last, as in procps.
+/// in the order of their names, regardless of their directories (sysctl.d(5)); `/etc/sysctl.conf` is loaded
+/// last, as by procps.
 pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)]) -> Vec<Override> {
     let order = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
@@ -39,7 +39,7 @@ pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)
     later.into_iter().flat_map(of_file).collect()
 }
 
-/// Returns whether two values are equal apart from white space.
+/// Returns whether two values are equal except for whitespace.
 fn same(a: &str, b: &str) -> bool {
     a.split_whitespace().eq(b.split_whitespace())
 }
@@ -48,7 +48,7 @@ fn same(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The order in which `sysctl --system` loads files decides which value holds after the next boot.
+    /// The order in which `sysctl --system` loads files determines the value after the next boot.
     #[test]
     fn only_files_that_come_later_override() {
         let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());

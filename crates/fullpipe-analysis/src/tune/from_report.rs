@@ -1,4 +1,4 @@
-//! Facts for a plan from a report of `fullpipe diagnose` or `fullpipe iperf3`.
+//! Facts for a plan, from a report of `fullpipe diagnose` or `fullpipe iperf3`.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -12,26 +12,26 @@ use crate::input::InputError;
 use crate::measurement::Protocol;
 use crate::path_facts::PathFacts;
 
-/// Facts in a report of `fullpipe diagnose` that a plan uses.
+/// Facts that a plan takes from a report of `fullpipe diagnose`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromReport {
-    /// Path: link, RTT, loss and parallel streams.
+    /// Path: link rate, RTT, loss and number of parallel streams.
     pub path: PathFacts,
     /// Mean rate of the measured transfer.
     pub measured: Option<Rate>,
-    /// Limit of the transfer as a noun phrase, if no setting of a host lifts it.
+    /// Limit of the transfer as a noun phrase, if no host setting lifts it.
     pub out_of_reach: Option<String>,
-    /// Role of the host that made the log, which is taken to be this host.
+    /// Role of the host that recorded the log, which is assumed to be this host.
     pub role: Option<Role>,
-    /// Buffers of the sender and the receiver.
+    /// Buffers of the sender and of the receiver.
     pub buffers: [Option<Bytes>; 2],
-    /// Kernel releases of the sender and the receiver.
+    /// Kernel releases of the sender and of the receiver.
     pub kernels: [Option<KernelVersion>; 2],
     /// The sender's congestion control.
     pub congestion_control: Option<String>,
 }
 
-/// Limits that no setting of a host lifts.
+/// Limits that no host setting lifts.
 const OUT_OF_REACH: [Limit; 4] = [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Policer];
 
 impl FromReport {
@@ -45,7 +45,7 @@ impl FromReport {
         let has_rtt = path.rtt_source != RttSource::Unknown && path.rtt_ms > 0.0;
         let first = findings.first().filter(|first| OUT_OF_REACH.contains(&first.limit));
         let ends = [&hosts.sender, &hosts.receiver];
-        // The buffers in a diagnosis of UDP are those that TCP is assumed to have.
+        // The buffers in the diagnosis of a UDP test are assumptions about TCP.
         let buffer =
             |end: &HostSummary| Some(Bytes::new(end.buffer_bytes)).filter(|size| !udp && !size.is_zero());
         Self {
@@ -65,11 +65,11 @@ impl FromReport {
         }
     }
 
-    /// Parses the output of `fullpipe diagnose --json`, or the diagnosis in that of `fullpipe iperf3 -J` or
-    /// `--json-stream`. Of a test in both directions it takes the direction from the client.
+    /// Parses the output of `fullpipe diagnose --json`, or the diagnosis in the output of `fullpipe iperf3
+    /// -J` or `--json-stream`. For a bidirectional test, the client-to-server direction is used.
     ///
     /// # Errors
-    /// The text is not such a document, or has no diagnosis.
+    /// Returns an error if the text is not such a document, or contains no diagnosis.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let refuse = |message: String| {
             let hint = "give the output of fullpipe diagnose ... --json, or of fullpipe iperf3 -c ... -J";
@@ -77,14 +77,14 @@ impl FromReport {
         };
         let Envelope { schema, end, .. } = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
-            // JSON that is not an object cannot be one of our documents.
+            // JSON that is not an object cannot be a fullpipe document.
             Err(error) if error.is_data() && !text.trim_start().starts_with('{') => Envelope::default(),
             Err(error) if error.is_data() => {
                 return Err(refuse(format!("this is not a report of diagnose: {error}")));
             }
             Err(error) => {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
-                // A stream of events; the last one is the end of the test.
+                // This is a stream of events; the last one marks the end of the test.
                 let end = events.rfind(|event| event.event == "end");
                 let end = end.ok_or_else(|| refuse(format!("this is not JSON: {error}")))?.data;
                 Envelope { end: Some(end), ..Envelope::default() }
@@ -116,7 +116,7 @@ impl FromReport {
     }
 }
 
-/// Keys that distinguish the documents with a diagnosis: the schema of a diagnosis, or the end of a test.
+/// Keys that identify documents with a diagnosis: the schema of a diagnosis, or the end of a test.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Envelope {
@@ -131,7 +131,7 @@ struct Event {
     data: TestEnd,
 }
 
-/// End of a document of `fullpipe iperf3`. All keys but this one are iperf3's own.
+/// The object `end` in a document of `fullpipe iperf3`. All other keys are iperf3's own.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TestEnd {

@@ -1,4 +1,4 @@
-//! Inputs of a plan: the path, this host's part in the transfer, and facts about the other host.
+//! Inputs of a plan: the path, the role of this host in the transfer, and facts about the other host.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns whether this host is the given end.
+    /// Returns whether this host has the role `host`.
     pub const fn is(self, host: Host) -> bool {
         matches!(
             (self, host),
@@ -43,30 +43,30 @@ impl fmt::Display for Role {
     }
 }
 
-/// Inputs of a plan, besides the facts of this host.
+/// Inputs of a plan besides the facts about this host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanInputs {
-    /// The path to fill. The rate of its link and its RTT are required. The host's memory is divided among
-    /// its flows.
+    /// The path to fill. Its link rate and RTT are required. The memory of the host is divided among its
+    /// flows.
     pub path: PathFacts,
     /// Role of this host.
     pub role: Role,
-    /// Address of the peer, if the plan is only for connections to it.
+    /// Address of the peer, if the plan applies only to connections to it.
     pub to: Option<IpAddr>,
     /// Optional items to apply.
     pub with: Vec<What>,
     /// Facts about the other host.
     pub peer: Peer,
-    /// Further facts from a report.
+    /// Other facts from a report.
     pub report: FromReport,
 }
 
-/// Facts about the other host; `None` is unknown.
+/// Facts about the other host; `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Peer {
-    /// Largest buffer at its end of the transfer.
+    /// Maximum buffer at the other endpoint of the transfer.
     pub buffer: Option<Bytes>,
-    /// Congestion control of the other host, if it is the sender.
+    /// The other host's congestion control, if it is the sender.
     pub congestion_control: Option<String>,
     /// Kernel release of the other host.
     pub kernel: Option<KernelVersion>,

@@ -1,4 +1,4 @@
-//! Items of a plan: one change each, with its reason, gain, cost and the ways to make it.
+//! Items of a plan: one change each, with its reason, gain and cost, and the ways to apply it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,11 +11,11 @@ pub use crate::remedy::{Gain, Way, What};
 pub struct Item {
     /// Name of the setting that changes.
     pub what: What,
-    /// End of the transfer at which the change is made.
+    /// Endpoint of the transfer at which the change is made.
     pub host: Host,
-    /// Whether the change is made on the host of the plan.
+    /// Whether the change is made on the host that is planned for.
     pub here: bool,
-    /// Whether the item helps some applications only and is applied only on request.
+    /// Whether the item helps only some applications and is applied only on request.
     pub optional: bool,
     /// Present value, if known.
     pub present: Option<String>,
@@ -32,7 +32,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Returns the way that `--apply` takes, if there is one.
+    /// Returns the way that `--apply` uses, if there is one.
     pub fn applied(&self) -> Option<&Way> {
         self.ways.iter().find(|way| way.applied)
     }

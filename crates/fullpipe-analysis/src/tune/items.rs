@@ -1,4 +1,4 @@
-//! Items of a plan, as the catalogue's remedies propose them for the host.
+//! Items of a plan, proposed by the remedies in the catalogue for the host.
 
 use fullpipe_lab::campaign::RunPanicked;
 
@@ -11,16 +11,16 @@ use crate::remedy::{Cost, Decision, HostCase, Mechanism, Part, Proposal, Remedy,
 /// Items, omissions and notes of a plan.
 pub(super) struct Items {
     pub(super) items: Vec<Item>,
-    /// Settings that stay as they are.
+    /// Settings that are left unchanged.
     pub(super) left: Vec<SkippedItem>,
     /// Notes for the reader.
     pub(super) notes: Vec<String>,
 }
 
-/// Collects the decisions of all parts of all remedies about this host.
+/// Collects the decisions of all parts of all remedies for this host.
 ///
 /// # Errors
-/// A defect of the simulator.
+/// Returns an error for a defect of the simulator.
 pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, RunPanicked> {
     let (mut proposals, mut left) = (Vec::new(), Vec::new());
     for (remedy, part) in catalogue::parts() {
@@ -35,7 +35,7 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
         let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
         left.extend(proposals.drain(..).map(|one| SkippedItem { what: one.item.what, why: why.clone() }));
     }
-    // This host's items come first, required before optional ones, and each group is sorted by scope,
+    // The items of this host come first, required before optional items; each group is sorted by scope,
     // narrowest first.
     let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
     proposals.sort_by_key(|PlannedItem { item, .. }| (!item.here, item.optional, scope(item)));
@@ -44,7 +44,7 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
     Ok(Items { items, left, notes })
 }
 
-/// An item with the facts that the notes need.
+/// An item with the facts needed for the notes.
 struct PlannedItem {
     item: Item,
     cost: Cost,

@@ -7,8 +7,8 @@
 //!                           ladder (simulated): the gain of each item
 //! ```
 //!
-//! A plan is a pure function of values; fullpipe-linux reads the host and changes it. A change without effect
-//! is not planned but listed with the reason ([`SkippedItem`]). No value is ever lowered.
+//! A plan is a pure function of values; fullpipe-linux reads and changes the host. A change without effect is
+//! not planned, but listed with a reason ([`SkippedItem`]). Values are never lowered.
 
 mod apps;
 mod drift;

@@ -1,4 +1,4 @@
-//! Construction of the plan: the remedies of the ladder as items for this host and the other one.
+//! Builds the plan: the remedies of the ladder as items for this host and the other host.
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::host::Change;
@@ -18,7 +18,7 @@ use crate::ladder::{
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
 
-/// Version of the JSON document. Within a version keys are added, never changed or removed.
+/// Version of the JSON document. Within a version, keys are only added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.tune/1";
 
 /// Tuning plan for one host and its path.
@@ -27,26 +27,27 @@ pub struct Plan {
     /// Name and version of the document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
-    /// Rate of the link: key `link_bps`.
+    /// Link rate: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Share of the packets that are lost, 0 to 1.
+    /// Packet loss probability, 0 to 1.
     pub loss: f64,
     /// Number of concurrent flows.
     pub flows: u64,
-    /// Bandwidth-delay product: the bytes in flight that fill the link.
+    /// Bandwidth-delay product: the number of bytes in flight that fills the link.
     pub bdp_bytes: u64,
     /// Role of this host, in words.
     pub role: String,
-    /// Address of the peer, if the plan is only for connections to it.
+    /// Address of the peer, if the plan applies only to connections to it.
     pub to: Option<String>,
     /// Kernel release of this host.
     pub kernel: Option<String>,
     /// Total memory of this host, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Steady-state rate with the hosts as they are; null where it was not simulated: key `present_bps`.
+    /// Steady-state rate with the hosts in their present state; null if it was not simulated: key
+    /// `present_bps`.
     #[serde(rename = "present_bps", with = "crate::json::OptionalBps")]
     pub present: Option<Rate>,
     /// Steady-state rate with the whole plan applied on both hosts: key `planned_bps`.
@@ -55,11 +56,11 @@ pub struct Plan {
     /// Mean rate in the report that the plan is based on: key `measured_bps`.
     #[serde(rename = "measured_bps", with = "crate::json::OptionalBps")]
     pub measured: Option<Rate>,
-    /// Changes to make.
+    /// Planned changes.
     pub items: Vec<Item>,
-    /// Settings that stay as they are.
+    /// Settings that are left unchanged.
     pub left: Vec<SkippedItem>,
-    /// Rungs from the present state of the hosts to the link.
+    /// Rungs of the ladder, from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
     /// Assumptions behind the plan.
     pub assumptions: Vec<String>,
@@ -67,12 +68,12 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// A setting that stays as it is, with the reason.
+/// A setting that is left unchanged, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SkippedItem {
     /// Name of the setting.
     pub what: What,
-    /// Reason to leave it.
+    /// Reason for leaving the setting unchanged.
     pub why: String,
 }
 
@@ -88,14 +89,14 @@ impl Plan {
     }
 }
 
-/// Divisor of a host's memory that gives the share for the buffers of the planned flows. The rest is for its
-/// applications.
+/// Divisor of the host's memory: the quotient is available to the buffers of the planned flows, and the rest
+/// to applications.
 const MEMORY_SHARE: u64 = 4;
 
-/// Makes the plan. `progress` is called as simulated runs finish, from any thread.
+/// Builds the plan. `progress` is called from any thread as simulated runs finish.
 ///
 /// # Errors
-/// An implausible or incomplete path, or a defect of the simulator.
+/// Returns an error for an implausible or incomplete path, or for a defect of the simulator.
 pub fn plan(
     host: &LocalHost,
     inputs: &PlanInputs,
@@ -179,8 +180,8 @@ pub fn plan(
     })
 }
 
-/// Returns the sender's congestion control. CUBIC, the default of all kernels, replaces one that is unknown
-/// or not in the simulator, and an assumption records that.
+/// Returns the sender's congestion control. If it is unknown or not in the simulator, CUBIC, the kernel
+/// default, replaces it, and an assumption records that.
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
@@ -193,8 +194,8 @@ fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String
     })
 }
 
-/// Returns the largest size that one buffer of one flow may take on this host. The bounds are a share of its
-/// memory and the size at which TCP as a whole stops growing buffers (`tcp_mem[1]`).
+/// Returns the maximum size of one buffer of one flow on this host. It is bounded by a share of the host's
+/// memory, and by the size at which TCP as a whole stops growing buffers (`tcp_mem[1]`).
 fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
     let share = host.facts.memory.map(|memory| memory.get() / MEMORY_SHARE);
     let pressure = host.settings.tcp_mem_pages.map(|[_, pressure, _]| pressure.saturating_mul(PAGE));
@@ -203,11 +204,11 @@ fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
     most.map_or(Bytes::MAX, |most| Bytes::new(most / buffers / PAGE * PAGE))
 }
 
-/// Simulated rates and the ladder of a plan; without rates where the path is too fast to simulate.
+/// Simulated rates and the ladder of a plan; there are no rates if the path is too fast to simulate.
 struct Forecast {
     ladder: Vec<Rung>,
     simulated: Vec<SimulatedState>,
-    /// State that the plan is to reach.
+    /// Target state of the plan.
     reached: State,
     assumptions: Vec<String>,
     notes: Vec<String>,
@@ -235,19 +236,19 @@ impl Forecast {
         let Climb { ladder, simulated, reached } = climbed;
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
-        // The rungs of a plan have no commands, because its items have them.
+        // The rungs of a plan have no commands, because its items contain them.
         let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
         let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
     }
 
-    /// Returns the steady-state rate in a state, if it was simulated.
+    /// Returns the steady-state rate in `state`, if it was simulated.
     fn rate(&self, state: State) -> Option<Rate> {
         self.simulated.iter().find(|one| one.state == state).map(|one| one.steady)
     }
 }
 
-/// Simulated trials for the remedies, on the path of the plan.
+/// Trials for the remedies, simulated on the planned path.
 struct SimulatedTrials<'a> {
     model: &'a Model<'a>,
     forecast: &'a Forecast,

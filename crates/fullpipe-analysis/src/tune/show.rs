@@ -11,7 +11,7 @@ use crate::segment::DEFAULT_MSS;
 use crate::throughput_models::loss_based_rate;
 use crate::whatif::ASSUMED_KERNEL;
 
-/// Version of the JSON document. Within a version keys are added, never changed or removed.
+/// Version of the JSON document. Within a version, keys are only added, never changed or removed.
 pub const SHOW_SCHEMA: &str = "fullpipe.tune.show/1";
 
 /// Settings and devices of a host, with the rates that they allow.
@@ -24,29 +24,29 @@ pub struct Show {
     pub kernel: Option<String>,
     /// Total memory of the host, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Congestion control of new connections.
+    /// Congestion control for new connections.
     pub congestion_control: Option<String>,
-    /// Congestion controls that are loaded.
+    /// Available congestion controls: built in, or loaded as modules.
     pub available: Vec<String>,
-    /// Congestion controls that an unprivileged process may choose.
+    /// Congestion controls that unprivileged processes may select.
     pub allowed: Vec<String>,
-    /// Congestion controls that are built as modules, loaded or not.
+    /// Congestion controls built as modules, loaded or not.
     pub loadable: Vec<String>,
-    /// Queueing discipline of devices that come up later; null in a container.
+    /// Default queueing discipline of new devices; null in a container.
     pub default_qdisc: Option<String>,
     /// Network devices of the host.
     pub devices: Vec<Device>,
     /// Route to the peer, if a peer was given.
     pub route: Option<Route>,
-    /// Rule that converts receive memory to window, in words.
+    /// Rule that converts receive memory to a window, in words.
     pub window_rule: String,
-    /// All TCP-related settings, as read.
+    /// All settings related to TCP, as read.
     pub settings: std::collections::BTreeMap<String, String>,
-    /// Rates that the settings allow, one entry per requested RTT.
+    /// Rates that the settings allow, with one entry per requested RTT.
     pub limits: Vec<Limits>,
 }
 
-/// Rate that each setting of this host alone allows at one RTT.
+/// Rate that each setting of this host allows by itself at one RTT.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Limits {
     /// Round-trip time in milliseconds.
@@ -57,23 +57,23 @@ pub struct Limits {
     /// Send rate that `tcp_wmem[2]` allows: key `send_bps`.
     #[serde(rename = "send_bps", with = "crate::json::OptionalBps")]
     pub send: Option<Rate>,
-    /// Receive rate that `net.core.rmem_max` allows a socket that sets `SO_RCVBUF`: key `set_receive_bps`.
+    /// Receive rate that `net.core.rmem_max` allows for a socket with `SO_RCVBUF`: key `set_receive_bps`.
     #[serde(rename = "set_receive_bps", with = "crate::json::OptionalBps")]
     pub set_receive: Option<Rate>,
-    /// Send rate that `net.core.wmem_max` allows a socket that sets `SO_SNDBUF`: key `set_send_bps`.
+    /// Send rate that `net.core.wmem_max` allows for a socket with `SO_SNDBUF`: key `set_send_bps`.
     #[serde(rename = "set_send_bps", with = "crate::json::OptionalBps")]
     pub set_send: Option<Rate>,
-    /// Rate that a loss-based sender reaches at the given loss; null without loss or for a rate-based sender:
-    /// key `loss_bps`.
+    /// Rate of a loss-based sender at the given loss; null without loss or for a rate-based sender: key
+    /// `loss_bps`.
     #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
 }
 
-/// Factor by which the kernel enlarges a requested socket buffer, to cover its own overhead (socket(7)).
+/// Factor by which the kernel enlarges a requested socket buffer to cover its own overhead (socket(7)).
 const DOUBLED: u64 = 2;
 
-/// Returns the settings of `host` and the rates that they allow at each of `rtts`, with `loss` unless it is
-/// zero.
+/// Returns the settings of `host` and the rates that they allow at each RTT in `rtts`, taking `loss` into
+/// account unless it is zero.
 pub fn show(host: &LocalHost, rtts: &[Duration], loss: Probability) -> Show {
     let settings = &host.settings;
     let kernel = settings.kernel.unwrap_or(ASSUMED_KERNEL);

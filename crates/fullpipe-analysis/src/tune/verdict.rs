@@ -1,4 +1,4 @@
-//! Verdict on a change, from rates measured alternately before and after it.
+//! Verdict on a change, from alternating measurements of the rate before and after it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Result of alternating measurements.
+/// Verdict from alternating measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     /// The mean gain is too small to matter.
     NoGain,
     /// The mean gain is large enough, but the runs before and after overlap: the path varies by more than the
-    /// change brings.
+    /// change gains.
     Unclear,
 }
 
@@ -31,8 +31,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Compares the rates by rank, because so few runs do not show a distribution. If the change had no effect, n
-/// runs would all be faster than n others with a probability of 1 in 20 for n = 3, and 1 in 70 for n = 4.
+/// Compares the rates by rank, because a few runs do not show a distribution. If the change had no effect,
+/// the probability that all n runs after it are faster than the n runs before it would be 1 in 20 for n = 3,
+/// and 1 in 70 for n = 4.
 pub fn judge(before: &[Rate], after: &[Rate]) -> Verdict {
     let mean =
         |rates: &[Rate]| rates.iter().map(|rate| rate.as_bps()).sum::<u64>() / rates.len().max(1) as u64;
@@ -55,7 +56,7 @@ mod tests {
         mbit.map(|mbit| Rate::from_bps(mbit * 1_000_000))
     }
 
-    /// A single good run among bad ones is due to the path and not to the change.
+    /// A single good run among bad ones is due to the path, not to the change.
     #[test]
     fn a_gain_is_one_in_every_run() {
         assert_eq!(judge(&rates([70, 90, 80]), &rates([700, 650, 810])), Verdict::Gain);
