@@ -1,4 +1,4 @@
-//! Reports as self-contained HTML pages: no network, no server, no other file.
+//! Reports as self-contained HTML pages that need no network, server or other file.
 //!
 //! ```text
 //!   Diagnosis ───────────────────► diagnosis ──► page ─┐
@@ -6,9 +6,9 @@
 //!   Experiment, Report ──────────► experiment ─► page ─┘   (style, script and plotly within)
 //! ```
 //!
-//! Facts are in the page itself, so that they can be read, searched and printed without scripts; scripts draw
-//! the charts and copy commands. Templates escape the text of logs and files, and the chart data is JSON
-//! without a `<`. A content security policy forbids every request.
+//! Facts are part of the HTML itself, so that they can be read, searched and printed without scripts; scripts
+//! draw the charts and copy commands. Templates escape text from logs and files, and the chart data is JSON
+//! without `<` characters. A content security policy forbids all requests.
 
 mod curve;
 mod diagnosis;
@@ -22,7 +22,7 @@ pub use diagnosis::render_diagnosis;
 pub use experiment::render_experiment;
 pub use scene::{LimitSpan, Scene};
 
-/// Origin of a page, shown in its last lines.
+/// Origin of a page, shown at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provenance<'a> {
     /// Command line that created the page.
@@ -31,7 +31,7 @@ pub struct Provenance<'a> {
     pub version: &'a str,
 }
 
-/// Input of every page besides its facts.
+/// Data that every page needs besides its facts.
 struct Frame<'a> {
     made: Provenance<'a>,
     scenes: Vec<Scene>,
@@ -49,22 +49,22 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the data of the charts as JSON.
+    /// Returns the chart data as JSON.
     fn data(&self) -> String {
         embedded(&self.scenes)
     }
 
-    /// Returns the script of plotly, the chart library.
+    /// Returns the script of the chart library, Plotly.
     fn plotly(&self) -> String {
-        // The crate also embeds MathJax, two megabytes that no chart here needs.
+        // The crate also embeds MathJax: two megabytes that no chart here needs.
         let scripts = Plot::offline_js_sources();
         let first = scripts.split("</script>").next().unwrap_or_default();
         first.split_once('>').map_or(String::new(), |(_, code)| code.to_owned())
     }
 }
 
-/// Returns `value` as JSON that no browser takes for markup, whatever its texts contain.
+/// Returns `value` as JSON that no browser interprets as markup, whatever text it contains.
 fn embedded(value: &impl Serialize) -> String {
-    // Scenes contain only numbers and texts, which always serialise.
+    // Scenes contain only numbers and text, which can always be serialised.
     serde_json::to_string(value).unwrap_or_else(|_| "[]".into()).replace('<', "\\u003c")
 }

@@ -1,22 +1,22 @@
-//! Look of text: its width, and whether it is coloured. Colour only repeats what the words say.
+//! Layout of text: its width, and whether it is coloured. Colour only repeats what the words say.
 
-/// Look of a text.
+/// Layout of a text report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Largest number of columns, at least 40.
+    /// Maximum number of columns, at least 40.
     pub width: usize,
-    /// Whether to use the terminal's colours.
+    /// Whether to use terminal colours.
     pub colour: bool,
 }
 
 impl From<usize> for Look {
-    /// Returns a look of that width, without colour.
+    /// Returns a layout with that width, without colour.
     fn from(width: usize) -> Self {
         Self { width, colour: false }
     }
 }
 
-/// Kind of text that has its own colour.
+/// Kind of text with a colour of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Headline and headings.
@@ -30,12 +30,13 @@ pub(super) enum Ink {
 }
 
 impl Look {
-    /// Returns `text` between the terminal's codes for `ink`, which occupy no columns.
+    /// Returns `text` between the terminal escape codes for `ink`, which take up no columns.
     pub(super) fn paint(self, ink: Ink, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.into();
         }
-        // The eight basic colours are readable on the terminal's background, because its theme defines them.
+        // The eight basic colours are readable on any terminal background, because the terminal theme defines
+        // them.
         let code = match ink {
             Ink::Heading => "1",
             Ink::Measured => "33",

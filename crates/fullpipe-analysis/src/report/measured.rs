@@ -1,18 +1,18 @@
-//! Results of fullpipe's own test in addition to its diagnosis, as text.
+//! Results of a fullpipe test, besides its diagnosis, as text.
 
 use super::Look;
 use super::page::Page;
 use crate::latency::Latency;
 use crate::tcp_vs_udp::TcpVsUdp;
 
-/// Renders RTTs before and during a test, in whole words within the width of `look`.
+/// Renders RTTs before and during a test, wrapped between words at the width of `look`.
 pub fn render_latency(latency: &Latency, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.hanging("Latency: ", &latency.to_string());
     page.into_text()
 }
 
-/// Renders TCP and UDP over the same path as a table and a verdict.
+/// Renders the TCP and UDP results for the same path as a table and a verdict.
 pub fn render_tcp_vs_udp(both: &TcpVsUdp, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     both.table().lines().for_each(|line| page.line(line));

@@ -1,4 +1,4 @@
-//! Diagnoses, ladders, plans and experiments as text for a terminal and as pages.
+//! Diagnoses, ladders, plans and experiments as text for a terminal and as HTML pages.
 
 #[cfg(feature = "html")]
 pub mod html;

@@ -1,4 +1,4 @@
-//! Offered load on the ladder, as text.
+//! Offered load on each rung of the ladder, as text.
 
 use fullpipe_units::{Bytes, Duration};
 
@@ -7,7 +7,7 @@ use crate::demand::{Backlog, Carries, MemorySource};
 use crate::offered_load::OfferedLoad;
 
 impl Page {
-    /// Adds the application's queue on each rung, and the remedies for it.
+    /// Adds the growth of the application's queue on each rung, and the remedies for it.
     pub(super) fn offered(&mut self, offered: Option<&OfferedLoad>) {
         let Some(offered) = offered else { return };
         self.heading(&format!("Offered {}: what becomes of the application's queue", offered.rate));
@@ -22,8 +22,8 @@ impl Page {
     }
 }
 
-/// Returns the rate of each rung and how the queue develops there. The origin of the memory appears only
-/// once.
+/// Returns the rate of each rung and the growth of the queue there. The source of the memory size appears
+/// only once.
 pub(super) fn on_each_rung(offered: &OfferedLoad) -> Vec<(String, String)> {
     let mut whose = whose(offered.memory_source);
     let rung = |backlog: &Backlog| {
@@ -36,7 +36,7 @@ pub(super) fn on_each_rung(offered: &OfferedLoad) -> Vec<(String, String)> {
     offered.rungs.iter().map(rung).collect()
 }
 
-/// Returns how an application's queue develops; `whose` names the origin of its memory.
+/// Describes the growth of an application's queue; `whose` names the source of its memory size.
 pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),
@@ -61,7 +61,7 @@ fn whose(source: MemorySource) -> &'static str {
     }
 }
 
-/// Formats a time as `96.3s`, `5.8 min`, `3.2 h` or `2.1 days`.
+/// Formats a duration as `96.3s`, `5.8 min`, `3.2 h` or `2.1 days`.
 fn span(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => Duration::from_secs_f64(s).to_string(),

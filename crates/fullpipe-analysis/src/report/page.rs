@@ -1,4 +1,4 @@
-//! Text in lines: wrapping, lists, ladders and commands, for all text documents.
+//! Text layout for all text reports: wrapping, lists, ladders and commands.
 
 use std::fmt::Write;
 
@@ -9,9 +9,9 @@ use crate::advice::{Command, Host};
 use crate::classify::Limit;
 use crate::ladder::{Rung, Source};
 
-/// Width of a rate's column: `69.3 Mbit/s`, right-aligned.
+/// Width of a rate column: `69.3 Mbit/s`, right-aligned.
 pub(super) const RATE_WIDTH: usize = 12;
-/// Length of a full bar.
+/// Length of a full bar, in columns.
 const BAR: usize = 20;
 
 /// Formats a share as `7 %` or `0.4 %`.
@@ -20,7 +20,7 @@ pub(super) fn percent(share: f64) -> String {
     if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Returns a horizontal bar whose length is the share of `rate` in `full`.
+/// Returns a horizontal bar whose length is `rate` as a share of `full`.
 fn bar(rate: Rate, full: Rate) -> String {
     if full.is_zero() {
         return String::new();
@@ -29,7 +29,7 @@ fn bar(rate: Rate, full: Rate) -> String {
     "#".repeat(length.clamp(1, BAR))
 }
 
-/// Lines within a width.
+/// Lines of text with a maximum width.
 pub(super) struct Page {
     text: String,
     look: Look,
@@ -48,7 +48,7 @@ impl Page {
         self.look.width
     }
 
-    /// Adds the headline, which summarises the document.
+    /// Adds the headline, which summarises the report.
     pub(super) fn headline(&mut self, headline: &str) {
         self.line(&self.look.paint(Ink::Heading, headline));
     }
@@ -63,18 +63,18 @@ impl Page {
         self.headline(heading);
     }
 
-    /// Adds `text` in whole words, indented.
+    /// Adds `text` with an indent, wrapped between words.
     pub(super) fn paragraph(&mut self, indent: usize, text: &str) {
         self.hanging(&" ".repeat(indent), text);
     }
 
     /// Adds `text` after `lead`; continuation lines align with its first word. A word wider than the page is
-    /// split instead of exceeding the width.
+    /// split.
     pub(super) fn hanging(&mut self, lead: &str, text: &str) {
         self.hanging_after(lead, lead.chars().count(), text);
     }
 
-    /// Like `hanging`, for a lead that occupies `indent` columns without its colour codes.
+    /// Like `hanging`, for a lead that takes up `indent` columns without its colour codes.
     fn hanging_after(&mut self, lead: &str, indent: usize, text: &str) {
         let room = self.look.width.saturating_sub(indent).max(8);
         let mut lead = lead.to_owned();
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// Adds the rungs as bars; a full bar is the link's rate where it is known and no rung exceeds it.
+    /// Adds the rungs as bars; a full bar is the link rate if it is known and no rung exceeds it.
     pub(super) fn ladder(&mut self, ladder: &[Rung], link: Option<Rate>) {
         if ladder.is_empty() {
             return;
@@ -155,7 +155,7 @@ impl Page {
         }
     }
 
-    /// Adds commands by host, each on its own line for copying.
+    /// Adds commands grouped by host, each on a line of its own to make copying easy.
     pub(super) fn commands(&mut self, commands: &[Command]) {
         for host in [Host::Sender, Host::Receiver] {
             let of_host: Vec<&Command> = commands.iter().filter(|c| c.host == host).collect();

@@ -10,16 +10,16 @@ use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};
 
-/// A queue grows when its measured growth exceeds this share of the data sent; less is the sawtooth of a
-/// queue.
+/// A queue is growing if its measured growth exceeds this share of the data sent; less is the normal sawtooth
+/// of a queue.
 const NOTABLE_GROWTH: f64 = 0.1;
 /// Maximum number of rows in a table of sockets.
 const MOST_LINES: usize = 10;
 
-/// Usual length of a line, for the allocation.
+/// Typical length of a line, used to allocate memory.
 const USUAL_LINE: usize = 128;
 
-/// Returns the names of the columns of [`lines()`].
+/// Returns the column names for [`lines()`].
 pub fn heading() -> String {
     format!(
         "{:>8}  {:>3}  {:<44}  {:>11}  {:>8}  {:<12}  unsent\n",
@@ -27,7 +27,7 @@ pub fn heading() -> String {
     )
 }
 
-/// Returns one line per socket for an interval. `memory` is the memory that the application's queue may take.
+/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue.
 pub fn lines(reports: &[SocketReport], memory: Memory) -> String {
     let mut text = String::with_capacity(USUAL_LINE * reports.len());
     // Sockets that were sampled together have the same time.
@@ -68,7 +68,7 @@ fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory) -
     Ok(())
 }
 
-/// Returns whether the queue grows by more than its sawtooth.
+/// Returns whether the queue grows by more than its normal sawtooth.
 fn grows(report: &SocketReport) -> bool {
     let growth = report.backlog.growth_bytes_per_s as f64 * 8.0;
     report.offered_source == OfferedSource::Given || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
@@ -87,7 +87,7 @@ fn limit(report: &SocketReport) -> Cow<'static, str> {
     }
 }
 
-/// Returns the largest sockets as lines, for a report that explains one of them.
+/// Returns lines for the largest sockets, for a report that explains one of them.
 pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
     let widest = reports.iter().take(MOST_LINES).map(|report| report.remote.to_string().len()).max();
     let width = widest.unwrap_or(0).max(4);
@@ -126,7 +126,7 @@ mod tests {
     use crate::sockets::Sockets;
     use crate::sockets::made::{MEMORY, run, sample};
 
-    /// A growing queue is reported with the time until memory is full; a steady queue is not reported.
+    /// A growing queue is reported with the time until the memory is full; a steady queue is not reported.
     #[test]
     fn a_growing_queue_is_told_with_its_end() {
         let mut growing = Sockets::new(SocketFacts::default());
@@ -155,7 +155,7 @@ mod tests {
         assert!(table[11].contains("2 more"), "{table:#?}");
     }
 
-    /// Lines do not contain the evidence, so reports without words produce the same lines.
+    /// Lines do not contain evidence, so reports without words result in the same lines.
     #[test]
     fn reports_without_words_make_the_same_lines() {
         let (mut whole, mut brief) =
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(whole.lines().count(), 2);
     }
 
-    /// Number, ends, rate, RTT, limit and unsent data align with their column names, and each socket has its
-    /// own time.
+    /// Number, endpoints, rate, RTT, limit and unsent data align with their column names, and each socket has
+    /// its own time.
     #[test]
     fn a_line_has_its_columns() {
         let mut sockets = Sockets::new(SocketFacts::default());

@@ -1,4 +1,4 @@
-//! Diagnosis as text: whole words within the width, and no control characters except the colours asked for.
+//! Diagnosis as text: wrapped between words, without control characters except for the requested colours.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,10 +12,11 @@ use crate::classify::Finding;
 use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 
-/// Renders the whole diagnosis as text of at most `width` columns (at least 40), except for commands to copy.
-/// The first line is the summary: the share of the link, the limit of the transfer, and the next limit.
+/// Renders the whole diagnosis as text with at most `width` columns (at least 40), except for commands to
+/// copy. The first line is the summary: the share of the link rate, the limit of the transfer, and the next
+/// limit.
 ///
-/// `look` is a [`Look`], or a width for text without colour.
+/// `look` is a [`Look`], or the width of text without colour.
 pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(diagnosis, page.width()));
@@ -33,7 +34,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Returns the headline in the longest of three wordings that fits, or else the shortest.
+/// Returns the longest of three versions of the headline that fits, or else the shortest.
 pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
     if let Some(headline) = headline_of_udp(diagnosis, width) {
@@ -46,8 +47,8 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let Some(first) = diagnosis.findings.first() else {
         return share;
     };
-    // The first rung is the present state; its limit is not the next one, and a rate cap that limits now ends
-    // the ladder.
+    // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
+    // limit ends the ladder.
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
     let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
     let what = &first.what;
@@ -70,7 +71,7 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
 }
 
-/// Returns the headline of a UDP test with the rate that TCP would reach; `None` where that is not known.
+/// Returns the headline of a UDP test with the predicted rate of TCP; `None` if that is unknown.
 fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     let (udp, link) = (diagnosis.udp.as_ref()?, diagnosis.path.link?);
     let tcp = udp.tcp.as_ref()?;
@@ -81,7 +82,7 @@ fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     Some(if form.chars().count() <= width { form } else { reached })
 }
 
-/// Describes a UDP test in a sentence.
+/// Returns a sentence that describes a UDP test.
 fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
     let (input, path) = (&diagnosis.input, &diagnosis.path);
     let mut text = format!("UDP: sent {}", udp.sent);
@@ -112,7 +113,7 @@ fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
     text + "."
 }
 
-/// Describes the measurement in a sentence.
+/// Returns a sentence that describes the measurement.
 pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
     if let Some(udp) = &diagnosis.udp {
         return measurement_of_udp(diagnosis, udp);
@@ -140,7 +141,7 @@ pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
 
 fn findings(page: &mut Page, diagnosis: &Diagnosis) {
     page.heading("Findings, the likeliest first");
-    // Evidence and open questions that alternatives share appear only once.
+    // Evidence and open questions that several alternatives share appear only once.
     let mut said = BTreeSet::new();
     for (number, finding) in diagnosis.findings.iter().enumerate() {
         finding_lines(page, number + 1, finding, &mut said);

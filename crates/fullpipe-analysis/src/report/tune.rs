@@ -1,4 +1,4 @@
-//! Tuning plan for a host, and the host's state, as text.
+//! Tuning plan for a host, and the state of the host, as text.
 
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -6,7 +6,7 @@ use super::Look;
 use super::page::{Page, RATE_WIDTH};
 use crate::tune::{Item, Plan, Show};
 
-/// Renders the whole plan as text within the width of `look`, except for commands to copy. The first line
+/// Renders the whole plan as text with the width of `look`, except for commands to copy. The first line
 /// states the gain.
 pub fn render_plan(plan: &Plan, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
@@ -88,7 +88,7 @@ fn items(page: &mut Page, heading: &str, items: &[&Item]) {
     }
 }
 
-/// Renders what a host supports and uses, as text within the width of `look`.
+/// Renders what a host supports and uses, as text with the width of `look`.
 pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     let cc = show.congestion_control.as_deref().unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! Result of the what-if calculator as text.
+//! Result of the what-if calculator, as text.
 
 use fullpipe_units::{Bytes, Duration, Probability};
 
@@ -6,9 +6,9 @@ use super::Look;
 use super::page::{Page, RATE_WIDTH, percent};
 use crate::whatif::WhatIf;
 
-/// Renders the whole answer as text within the width of `look`, except for commands to copy. The first line
-/// states what the hosts would reach as they are, and the limit. `look` is a [`Look`], or a width for text
-/// without colour.
+/// Renders the whole answer as text with the width of `look`, except for commands to copy. The first line
+/// states the rate that the hosts would reach as they are, and the limit. `look` is a [`Look`], or the width
+/// of text without colour.
 pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(answer, page.width()));
@@ -23,7 +23,7 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Returns the headline in the longest of three wordings that fits.
+/// Returns the longest of three versions of the headline that fits.
 fn headline(answer: &WhatIf, width: usize) -> String {
     let Some(present) = answer.ladder.first() else {
         return format!("{} in flight fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
@@ -86,7 +86,7 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     );
 }
 
-/// Adds the buffers, unless a rung has them already.
+/// Adds the buffer sizes, unless a rung already contains them.
 fn plan(page: &mut Page, answer: &WhatIf) {
     let shown = answer.ladder.iter().any(|rung| rung.commands.first() == answer.plan.commands.first());
     if shown || answer.plan.commands.is_empty() {

@@ -1,11 +1,11 @@
-//! Curve of a chart, with few enough points for a small file and with all of its peaks.
+//! Curve of a chart, with few enough points for a small file, but with all of its peaks.
 
 use serde::Serialize;
 
-/// Slices of the time axis. A chart is about a thousand pixels wide, so a slice is a few of them.
+/// Number of slices of the time axis. A chart is about a thousand pixels wide, so a slice is a few pixels.
 const SLICES: usize = 240;
 
-/// Values over time, in base units.
+/// Values over time, in SI base units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Curve {
     /// Times in seconds.
@@ -15,8 +15,8 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// Thins `points`, which are in order of time: each slice with more than two points keeps its smallest
-    /// and its largest value, the extent that a dense line would paint there.
+    /// Thins `points`, which must be in chronological order: each slice with more than two points keeps only
+    /// its minimum and its maximum, which cover the same pixels as all of its points.
     pub(super) fn thinned(points: &[(f64, f64)]) -> Option<Self> {
         let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
         let mut curve = Self::default();
@@ -42,7 +42,8 @@ impl Curve {
         Some(curve)
     }
 
-    /// Appends a point. Of a level stretch it keeps only both ends: the line between them is the same.
+    /// Appends a point. Only both ends of a constant stretch are kept, because the line between them is the
+    /// same.
     fn push(&mut self, (t, v): (f64, f64)) {
         let (t, v) = (short(t, 6), short(v, 5));
         if let [.., before, last] = self.v[..]
@@ -58,7 +59,7 @@ impl Curve {
     }
 }
 
-/// Rounds `value` to `digits` significant digits: no screen shows more, and the file is half as long.
+/// Rounds `value` to `digits` significant digits: no screen shows more, and the file becomes half as long.
 pub(super) fn short(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
 }

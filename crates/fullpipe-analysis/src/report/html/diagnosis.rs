@@ -1,4 +1,4 @@
-//! Page of a diagnosis.
+//! HTML page of a diagnosis.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
-/// seeds that its mean figure was computed from.
+/// seeds behind its mean rate.
 ///
 /// # Errors
 /// Returns an error if a simulated run panicked, which is a defect of this library.
@@ -66,28 +66,28 @@ struct DiagnosisPage<'a> {
     steps: Vec<StepView<'a>>,
     findings: Vec<FindingView<'a>>,
     excluded: Vec<&'a str>,
-    /// Rate of each rung, and how the application's queue develops there.
+    /// Each rung's rate, and the growth of the application's queue at that rate.
     backlogs: Vec<(String, String)>,
     figures: Vec<(&'static str, String)>,
     diagnosis: &'a Diagnosis,
 }
 
-/// Rung as a bar.
+/// View of a rung as a bar.
 struct RungView<'a> {
     rate: String,
     limit: Option<&'static str>,
     what: &'a str,
-    /// `measured`, `simulated`, `given`.
+    /// Source of the rate: `measured`, `simulated` or `given`.
     source: &'static str,
     range: Option<String>,
     remedy: Option<&'a str>,
-    /// Length of the bar as a percentage of the longest one; `low` has start and length of its range.
+    /// Length of the bar as a percentage of the longest one; `low` is the start and the length of its range.
     bar: String,
     low: Option<(String, String)>,
     share: Option<String>,
 }
 
-/// Remedy with its commands.
+/// View of a remedy with its commands.
 struct StepView<'a> {
     remedy: &'a str,
     /// Limit that the remedy lifts.
@@ -174,7 +174,7 @@ fn steps(ladder: &[Rung]) -> Vec<StepView<'_>> {
         .collect()
 }
 
-/// Returns the findings; evidence and open questions that alternatives share appear only once.
+/// Returns the findings; evidence and open questions that several alternatives share appear only once.
 fn findings(diagnosis: &Diagnosis) -> Vec<FindingView<'_>> {
     let mut said = BTreeSet::new();
     let mut views = Vec::new();
@@ -196,7 +196,7 @@ fn unsaid<'a>(texts: &'a [String], said: &mut BTreeSet<&'a str>) -> Vec<&'a str>
     texts.iter().map(String::as_str).filter(|text| said.insert(text)).collect()
 }
 
-/// Returns path and transfer in numbers.
+/// Returns the figures of the path and the transfer.
 fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     let path = &diagnosis.path;
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3).to_string();

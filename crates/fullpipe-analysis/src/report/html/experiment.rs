@@ -1,4 +1,4 @@
-//! Page of an experiment.
+//! HTML page of an experiment.
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, RunPanicked};
@@ -11,10 +11,11 @@ use super::scene::replay;
 use super::{Frame, Provenance, Scene};
 use crate::report::page::percent;
 
-/// Maximum number of points with charts; tables have all of them. More charts would make the file too large
-/// to open at once.
+/// Maximum number of points with charts; the tables contain all points. More charts would make the file too
+/// large to open quickly.
 const MOST_POINTS: usize = 24;
-/// Maximum number of flows of a point that get their own charts in addition to the one of all flows together.
+/// Maximum number of flows of a point with a chart of their own, in addition to the chart of all flows
+/// together.
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
@@ -78,12 +79,12 @@ struct ExperimentPage<'a> {
     report: &'a Report,
 }
 
-/// Point as a row of the table.
+/// View of a point as a table row.
 struct PointView<'a> {
     label: &'a str,
     goodput: String,
     second_half: String,
-    /// Percentage of the highest goodput.
+    /// Share of the highest goodput, in percent.
     bar: String,
     retransmits: String,
     rtt: String,
@@ -92,7 +93,7 @@ struct PointView<'a> {
 
 struct LimitView {
     name: &'static str,
-    /// Share as text for people; `width` is the same share for the bar.
+    /// Share as readable text; `width` is the same share for the bar.
     share: String,
     width: String,
 }

@@ -1,4 +1,4 @@
-//! Run as the charts show it, from a log, a capture or the simulator.
+//! Data of a run for the charts, from a log, a capture or the simulator.
 
 use std::num::NonZeroUsize;
 
@@ -17,27 +17,27 @@ use crate::measurement::packets::Sample;
 use crate::measurement::{Interval, Transfer};
 use crate::segment::HEADERS;
 
-/// Rows of a run that is repeated for the charts, before they are thinned.
+/// Number of rows of a run that is repeated for the charts, before thinning.
 const ROWS: u64 = 1_500;
-/// Smallest distance between rows: packets of a slow path are further apart.
+/// Minimum spacing of rows: on a slow path, packets are further apart.
 const FINEST: Duration = Duration::from_millis(1);
-/// Slices of a run, each with the limit that held for most of it.
+/// Number of slices of a run; each shows the limit that held for most of it.
 const BAND_SLICES: usize = 150;
-/// Number of mean rates over a run: one per second of a minute.
+/// Number of mean rates over a run: one per second for a run of one minute.
 const MEANS: usize = 60;
-/// Dots of the phase plot: more than some hundred hide each other.
+/// Number of dots in the phase plot: more than a few hundred would cover each other.
 const DOTS: usize = 350;
 
-/// One run, or one flow of it, in base units that the keys name.
+/// One run, or one flow of a run, in the base units named in the keys.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scene {
-    /// Label that distinguishes it from the other scenes.
+    /// Label that distinguishes this scene from the others.
     pub(super) label: String,
-    /// Origin of the data, in a sentence.
+    /// Origin of the data, as a sentence.
     pub(super) note: String,
-    /// Payload per second, over the last round trip or the log's interval.
+    /// Payload rate, over the last round trip or the interval of the log.
     rate_bps: Option<Curve>,
-    /// Payload per second, over intervals as long as those of a log, to compare runs.
+    /// Payload rate over intervals as long as those of a log, to compare runs.
     mean_bps: Option<Curve>,
     /// Rate that the sender's pacing allows.
     pacing_bps: Option<Curve>,
@@ -46,7 +46,7 @@ pub struct Scene {
     rwnd_bytes: Option<Curve>,
     rtt_ms: Option<Curve>,
     queue_bytes: Option<Curve>,
-    /// Retransmitted segments, where there were any.
+    /// Retransmitted segments, if there are any.
     retransmits: Option<Curve>,
     band: Vec<LimitSpan>,
     phase: Option<Phase>,
@@ -64,7 +64,7 @@ pub struct LimitSpan {
     pub limit: &'static str,
 }
 
-/// Points of a run in the plane of bytes in flight against RTT and rate.
+/// Points of a run: RTT and rate against data in flight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Phase {
     t: Vec<f64>,
@@ -73,21 +73,21 @@ struct Phase {
     rate_bps: Vec<f64>,
 }
 
-/// Straight lines of the charts: what the path allows.
+/// Straight lines in the charts: what the path allows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Lines {
-    /// Highest payload per second.
+    /// Maximum payload rate.
     line_bps: Option<f64>,
     /// RTT without a queue.
     rtt_ms: Option<f64>,
     bdp_bytes: Option<f64>,
-    /// Capacity of the bottleneck's queue.
+    /// Capacity of the bottleneck queue.
     buffer_bytes: Option<f64>,
 }
 
 impl Scene {
-    /// Creates the scene of a log. A log has the RTT in JSON only. Without it, the data in flight is the rate
-    /// times one RTT, and a phase plot would show nothing but this product.
+    /// Creates the scene of a log. Only a JSON log contains RTTs. Without them, data in flight is the rate
+    /// times a constant RTT, and a phase plot would show nothing but this product.
     pub(super) fn of_log(log: &Transfer, path: &PathSummary) -> Self {
         let known = path.rtt_source != RttSource::Unknown;
         let mut moments = Vec::new();
@@ -211,7 +211,7 @@ impl Scene {
         }
     }
 
-    /// Replaces the band of limits, for callers that determine limits in another way.
+    /// Replaces the band of limits, for callers that classify limits in another way.
     #[must_use]
     pub fn with_band(self, band: Vec<LimitSpan>) -> Self {
         Self { band, ..self }
@@ -228,7 +228,7 @@ impl Phase {
 }
 
 impl Lines {
-    /// Returns the known lines of a measured path.
+    /// Returns the lines that are known for a measured path.
     fn measured(path: &PathSummary) -> Self {
         let known = path.rtt_source != RttSource::Unknown;
         Self {
@@ -255,7 +255,7 @@ impl Lines {
     }
 }
 
-/// Sum of all watched flows at one time.
+/// Sum of all plotted flows at one instant.
 #[derive(Clone, Debug, Default)]
 struct Moment {
     t: f64,
@@ -266,9 +266,9 @@ struct Moment {
     queue: Option<f64>,
     delivered: f64,
     retransmits: u64,
-    /// Sum of the flows' RTTs in milliseconds, and the number of flows that have one.
+    /// Sum of the flows' RTTs in milliseconds, and the number of flows with an RTT.
     rtts: (f64, u32),
-    /// Seconds by limit, in the order of [`SendLimit::ALL`].
+    /// Seconds per limit, in the order of [`SendLimit::ALL`].
     limit_times: Option<[f64; SendLimit::ALL.len()]>,
 }
 
@@ -279,7 +279,7 @@ impl Moment {
 
     fn add(&mut self, row: &Row) {
         let sender = &row.sender;
-        // A flow that has not sent yet counts in no sum.
+        // A flow that has not sent data yet is excluded from all sums.
         if sender.srtt.is_none() && sender.delivered.is_zero() && sender.inflight.is_zero() {
             return;
         }
@@ -302,7 +302,7 @@ impl Moment {
     }
 }
 
-/// Data that the charts need of one flow, or of all flows together.
+/// Data for the charts of one flow, or of all flows together.
 struct Watch {
     flow: Option<u32>,
     moments: Vec<Moment>,
@@ -327,11 +327,11 @@ impl Sink for Watches {
     }
 }
 
-/// Repeats runs on all cores, with rows fine enough for a chart. The first scene of a run is that of all its
-/// flows together; if a run has two to `each` flows, every flow gets another scene.
+/// Repeats runs on all cores, with rows that are dense enough for a chart. The first scene of a run shows all
+/// of its flows together; if a run has two to `each` flows, every flow gets a scene of its own.
 ///
 /// # Errors
-/// Returns an error if a run panicked.
+/// Returns an error if a simulated run panicked.
 pub(super) fn replay(jobs: &[Job], note: &str, each: usize) -> Result<Vec<Scene>, RunPanicked> {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let runs = campaign::run_jobs(threads, jobs, |scenario| watched(scenario, each), |_| ())?;
@@ -361,7 +361,7 @@ fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
     watches.0
 }
 
-/// Returns times and numbers of retransmitted segments.
+/// Returns the times and numbers of retransmitted segments.
 fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
     let more = |pair: &[Moment]| {
         let more = pair[1].retransmits - pair[0].retransmits;
@@ -370,11 +370,11 @@ fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
     moments.windows(2).filter_map(more).collect()
 }
 
-/// Returns data in flight against RTT and rate.
+/// Returns RTT and rate against data in flight.
 fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     let mut phase = Phase::default();
     let step = moments.len().div_ceil(DOTS).max(1);
-    // Data that is in flight now arrives within the next round trip, and meets that RTT.
+    // Data in flight now arrives within the next round trip, and has that RTT.
     let since = round_trips(moments, rtt);
     for (i, moment) in moments.iter().enumerate().step_by(step) {
         if let Some(rtt) = moment.rtt_ms() {
@@ -384,7 +384,7 @@ fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     (!phase.t.is_empty()).then_some(phase)
 }
 
-/// Returns for each moment the index of the one a round trip before, or of the first.
+/// Returns for each moment the index of the moment one round trip earlier, or of the first moment.
 fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
     let mut since = 0;
     let before = |(i, moment): (usize, &Moment)| {
@@ -396,7 +396,8 @@ fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
     moments.iter().enumerate().map(before).collect()
 }
 
-/// Returns the delivered rate at each moment, over the last round trip: within one, data comes in trains.
+/// Returns the delivered rate at each moment, over the last round trip: within a round trip, data arrives in
+/// bursts.
 fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
     let rate = |(moment, since): (&Moment, usize)| {
         let before = &moments[since];
@@ -406,7 +407,7 @@ fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
     moments.iter().zip(round_trips(moments, rtt)).map(rate).collect()
 }
 
-/// Returns the delivered rate in each of [`MEANS`] equal parts, at its middle.
+/// Returns the mean delivered rate of each of [`MEANS`] equal parts, at its middle.
 fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
     let step = moments.len().div_ceil(MEANS).max(1);
     let marks: Vec<&Moment> = moments.iter().step_by(step).collect();
@@ -418,7 +419,7 @@ fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
     marks.windows(2).map(mean).collect()
 }
 
-/// Returns the limit that stopped the sender for most of each slice.
+/// Returns for each slice the limit that stopped the sender for most of it.
 fn band(moments: &[Moment]) -> Vec<LimitSpan> {
     let mut band: Vec<LimitSpan> = Vec::new();
     let step = moments.len().div_ceil(BAND_SLICES).max(1);
