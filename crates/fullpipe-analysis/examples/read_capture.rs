@@ -1,4 +1,5 @@
-//! Reads a capture and prints its contents; the time it takes is the speed of the reader (BENCHMARKS.md).
+//! Reads a capture and prints a summary of it. BENCHMARKS.md uses the run time as the speed of the capture
+//! reader.
 
 use std::env;
 use std::fs::File;

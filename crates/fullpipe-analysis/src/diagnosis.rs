@@ -1,7 +1,7 @@
-//! The diagnosis as a document: the JSON that `diagnose` prints and `tune` reads back.
+//! The diagnosis as a document: the JSON that `diagnose` writes and `tune` reads.
 //!
-//! Within a version of the schema keys are added, never changed or removed, so that a document of an older
-//! version still parses: a missing key has the default of its type.
+//! Within a schema version, keys are only added, never changed or removed, so documents of older builds still
+//! parse: a missing key takes the default value of its type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 use crate::tcp_vs_udp::TcpVsUdp;
 
-/// Version of the JSON document. Within a version keys are added, never changed or removed.
+/// Version of the JSON document. Within a version, keys are only added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.diagnose/1";
 
 /// Diagnosis of one measurement, in the form of its JSON document.
@@ -37,13 +37,13 @@ pub struct Diagnosis {
     pub schema: String,
     /// Summary of the input.
     pub input: InputSummary,
-    /// Figures of the path and of the transfer on it.
+    /// Figures of the path and the transfer.
     pub path: PathSummary,
     /// Results of a UDP test; null for TCP.
     pub udp: Option<UdpSummary>,
     /// Connections of a capture; null for other inputs.
     pub capture: Option<CaptureSummary>,
-    /// Sampled sockets, the largest sender first; null where none were sampled.
+    /// Sampled sockets, largest sender first; null if no sockets were sampled.
     pub sockets: Option<Vec<SocketReport>>,
     /// Both hosts, as far as they are known.
     pub hosts: HostsSummary,
@@ -53,18 +53,18 @@ pub struct Diagnosis {
     pub excluded: Vec<Exclusion>,
     /// Limits over time, from a trace; empty for a log, which does not resolve them.
     pub limits: Vec<LimitPeriod>,
-    /// Rungs from the measured run to the link.
+    /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
-    /// Queue of an application that offers a given rate, for each rung; null unless requested.
+    /// Growth of the application's queue on each rung, for a given offered rate; null unless requested.
     pub offered: Option<OfferedLoad>,
     /// Assumptions behind the diagnosis.
     pub assumptions: Vec<String>,
-    /// Notes on the input for the reader.
+    /// Notes about the input for the reader.
     pub notes: Vec<String>,
 }
 
-/// Keys that fullpipe adds to an iperf3 document, as the object `fullpipe` of its `end`. `Document` is the
-/// type of the document of the UDP test, if there is one.
+/// Keys that fullpipe adds to an iperf3 document: the object `fullpipe` in `end`. `Document` is the type of
+/// the UDP test's document, if there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Iperf3Additions<Document = IgnoredAny> {
     /// Round-trip times before and during the test.
@@ -73,18 +73,18 @@ pub struct Iperf3Additions<Document = IgnoredAny> {
     /// Time for which each limit held, in seconds.
     #[serde(default)]
     pub limit_seconds: BTreeMap<String, f64>,
-    /// Diagnosis of the test, or of its direction from the client; null where there is none.
+    /// Diagnosis of the test, or of the client-to-server direction; null if there is none.
     pub diagnosis: Option<Box<Diagnosis>>,
-    /// Reason why there is no diagnosis; absent where there is one.
+    /// Reason for the missing diagnosis; absent if there is a diagnosis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_diagnosis: Option<String>,
-    /// Diagnosis of the direction from the server, in a test of both directions.
+    /// Diagnosis of the server-to-client direction in a bidirectional test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diagnosis_reverse: Option<Box<Diagnosis>>,
-    /// Reason why there is no diagnosis of that direction.
+    /// Reason for the missing diagnosis of the server-to-client direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_diagnosis_reverse: Option<String>,
-    /// Comparison of the TCP test with the UDP test.
+    /// Comparison of the TCP test and the UDP test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_and_udp: Option<TcpVsUdp>,
     /// Document of the UDP test.
@@ -98,7 +98,7 @@ pub struct Iperf3Additions<Document = IgnoredAny> {
 pub struct InputSummary {
     /// Format of the input.
     pub kind: Format,
-    /// Transport protocol. Over UDP `window_bytes` and `sndbuf_bytes` of the path are zero.
+    /// Transport protocol. For UDP, `window_bytes` and `sndbuf_bytes` of the path are zero.
     pub protocol: Protocol,
     /// Version of the tool, if the input contains it.
     pub version: Option<String>,
@@ -108,9 +108,9 @@ pub struct InputSummary {
     pub intervals: u64,
     /// Length of the test in seconds.
     pub duration_s: f64,
-    /// Whether the log breaks off before its summary.
+    /// Whether the log ends before its summary.
     pub truncated: bool,
-    /// Mean rate of the other direction, in a test of both directions: key `opposite_bps`.
+    /// Mean rate of the opposite direction in a bidirectional test: key `opposite_bps`.
     #[serde(rename = "opposite_bps", with = "crate::json::OptionalBps")]
     pub opposite: Option<Rate>,
 }
@@ -118,13 +118,13 @@ pub struct InputSummary {
 /// Connections of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSummary {
-    /// Number of the connection that is explained.
+    /// Number of the explained connection.
     pub chosen: usize,
-    /// Connections that carried data, the largest first.
+    /// Connections that carried data, largest first.
     pub connections: Vec<Connection>,
 }
 
-/// Figures of the path and of the transfer on it.
+/// Figures of the path and the transfer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PathSummary {
@@ -141,52 +141,51 @@ pub struct PathSummary {
     pub rtt_ms: f64,
     /// Source of the RTT.
     pub rtt_source: RttSource,
-    /// Mean of the RTTs in the log after the ramp, in milliseconds.
+    /// Mean of the log's own RTT samples after the ramp, in milliseconds.
     pub mean_rtt_ms: Option<f64>,
     /// Bandwidth-delay product: link rate times RTT; null unless both are known.
     pub bdp_bytes: Option<u64>,
     /// Payload of a full segment.
     pub mss_bytes: u64,
-    /// Median of rate times RTT after the ramp.
+    /// Median amount of data in flight after the ramp, estimated as rate times RTT.
     pub inflight_bytes: u64,
     /// Median congestion window after the ramp.
     pub cwnd_bytes: Option<u64>,
     /// Median ratio of `inflight_bytes` to the congestion window.
     pub inflight_per_cwnd: Option<f64>,
-    /// Median of the receiver's window after the ramp, as the log reports it.
+    /// Median receive window after the ramp, as reported in the log.
     pub snd_wnd_bytes: Option<u64>,
-    /// Median ratio of the bytes in flight to that window.
+    /// Median ratio of `inflight_bytes` to the receive window.
     pub inflight_per_snd_wnd: Option<f64>,
-    /// The congestion control, named or inferred or assumed; `none` over UDP.
+    /// The sender's congestion control, whether named, inferred or assumed; `none` for UDP.
     pub congestion_control: String,
-    /// Basis on which the congestion control is known.
+    /// How the congestion control is known.
     pub congestion_control_source: CongestionControlSource,
-    /// Window that the receiver is assumed to offer.
+    /// Receive window that the receiver is assumed to advertise.
     pub window_bytes: u64,
-    /// Send buffer that the sender is assumed to have.
+    /// Assumed send buffer of the sender.
     pub sndbuf_bytes: u64,
-    /// Rate that no single flow of this host exceeds, by the control measurement or by a trace: key
-    /// `cap_bps`.
+    /// Rate cap for a single flow of this host, from the control measurement or from a trace: key `cap_bps`.
     #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
-    /// Loss events, if the log reports them; over UDP, lost datagrams.
+    /// Loss events, if the log reports them; for UDP, lost datagrams.
     pub loss: Option<LossSummary>,
     /// Jitter of UDP datagrams on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
 }
 
-/// Basis on which the sender's congestion control is known.
+/// How the sender's congestion control is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CongestionControlSource {
-    /// The input names it.
+    /// Named in the input.
     Named,
-    /// The behaviour of the congestion window shows it.
+    /// Inferred from the behaviour of the congestion window.
     Inferred,
-    /// Nothing shows it, so the kernel's default is assumed.
+    /// The kernel's default, assumed because nothing in the input shows the congestion control.
     #[default]
     Assumed,
-    /// UDP has no congestion control.
+    /// None: UDP has no congestion control.
     Udp,
 }
 
@@ -201,26 +200,26 @@ impl fmt::Display for CongestionControlSource {
     }
 }
 
-/// Results of a UDP test, with the rate of TCP on the same path.
+/// Results of a UDP test, with the predicted rate of TCP on the same path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdpSummary {
-    /// Rate that was sent: key `sent_bps`.
+    /// Rate sent: key `sent_bps`.
     #[serde(rename = "sent_bps", with = "crate::json::Bps")]
     pub sent: Rate,
-    /// Rate that arrived; null where only the sender reported: key `arrived_bps`.
+    /// Rate received; null if only the sender reported: key `arrived_bps`.
     #[serde(rename = "arrived_bps", with = "crate::json::OptionalBps")]
     pub arrived: Option<Rate>,
     /// Payload of a datagram.
     pub datagram_bytes: u64,
     /// Number of datagrams sent.
     pub datagrams: u64,
-    /// Number of datagrams that did not arrive; null where only the sender reported.
+    /// Number of lost datagrams; null if only the sender reported.
     pub lost: Option<u64>,
-    /// Number of datagrams that arrived after a later one.
+    /// Number of datagrams received out of order.
     pub out_of_order: Option<u64>,
-    /// Jitter: smoothed variation of the spacing on arrival, in milliseconds.
+    /// Jitter: smoothed variation of the datagram spacing on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
-    /// Predicted result of TCP at this loss, from the first rung of the ladder; null without a ladder.
+    /// Predicted result of TCP at this loss rate, from the first rung of the ladder; null without a ladder.
     pub tcp: Option<TcpAfterUdp>,
 }
 
@@ -229,7 +228,7 @@ pub struct UdpSummary {
 pub struct TcpAfterUdp {
     /// Congestion control of the predicted transfer.
     pub congestion_control: String,
-    /// Share of the packets that TCP would lose, with its interval.
+    /// Share of the packets that TCP would lose, with its confidence interval.
     pub loss: LossSummary,
     /// Steady-state rate: key `steady_bps`.
     #[serde(rename = "steady_bps", with = "crate::json::Bps")]
@@ -261,9 +260,9 @@ impl UdpSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostsSummary {
-    /// Sending host. Its buffer is `tcp_wmem[2]`, or the size that the socket set.
+    /// Sending host. Its buffer is `tcp_wmem[2]`, or the size set on the socket.
     pub sender: HostSummary,
-    /// Receiving host. Its buffer is `tcp_rmem[2]`, or the size that the socket set.
+    /// Receiving host. Its buffer is `tcp_rmem[2]`, or the size set on the socket.
     pub receiver: HostSummary,
 }
 
@@ -271,21 +270,21 @@ pub struct HostsSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostSummary {
-    /// Whether the log was made on this host.
+    /// Whether this host recorded the log.
     pub made_the_log: bool,
-    /// Origin of its settings; null without a sysctl dump.
+    /// Source of the host's settings; null without a sysctl dump.
     pub settings: Option<SettingsSource>,
-    /// Kernel release, as given or from that dump.
+    /// Kernel release, as given by the user or found in the sysctl dump.
     pub kernel: Option<String>,
     /// Socket buffer of the host; for a UDP test, the buffer that TCP would have.
     pub buffer_bytes: u64,
     /// Source of the buffer size.
     pub buffer_source: BufferSource,
-    /// Rule that converts receive memory to window, in words; null for the sender.
+    /// Rule that converts receive memory to a window, in words; null for the sender.
     pub window_rule: Option<String>,
 }
 
-/// Estimated rate of loss events, with its interval.
+/// Estimated loss rate, with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
@@ -293,11 +292,11 @@ pub struct LossSummary {
     pub events: u64,
     /// Number of data segments sent.
     pub segments: u64,
-    /// Loss events per segment.
+    /// Loss events per data segment.
     pub rate: f64,
-    /// Lower end of the 95 % interval.
+    /// Lower bound of the 95 % confidence interval.
     pub low: f64,
-    /// Upper end of the 95 % interval.
+    /// Upper bound of the 95 % confidence interval.
     pub high: f64,
 }
 
@@ -314,7 +313,7 @@ impl From<LossEstimate> for LossSummary {
 }
 
 impl Diagnosis {
-    /// Combines findings and ladder into one document.
+    /// Combines the findings and the ladder into one document.
     pub(crate) fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
         let measured = findings.measured;
         let (algorithm, how) = match findings.sender {
@@ -402,13 +401,13 @@ impl Diagnosis {
         }
     }
 
-    /// Adds the sampled sockets that the explained one was chosen from.
+    /// Adds the sampled sockets, one of which is explained.
     #[must_use]
     pub fn among(self, sockets: Vec<SocketReport>) -> Self {
         Self { sockets: Some(sockets), ..self }
     }
 
-    /// Adds the queue of an application that offers `demand`, for each rung.
+    /// Adds the growth of the queue on each rung, for an application that offers `demand`.
     pub fn against(mut self, demand: Demand) -> Self {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         self.offered = Some(OfferedLoad::of(demand, &self.ladder, known));

@@ -1,11 +1,11 @@
-//! JSON form of quantities: a number whose unit is the end of its key.
+//! JSON form of quantities: a number with its unit at the end of the key.
 //!
 //! ```text
 //!   #[serde(rename = "mean_bps", with = "Bps")]
 //!   mean: Rate
 //! ```
 //!
-//! One type here serves a field for writing, for reading and for the schema.
+//! Each type here defines how a field is written, read and described in the schema.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ macro_rules! quantities {
     )+};
 }
 
-/// Gives a field that is written and read by `$name` the schema of `$number`.
+/// Gives a field that `$name` serialises the schema of `$number`.
 macro_rules! as_in_documents {
     ($name:ident, $number:ty) => {
         impl JsonSchema for $name {

@@ -8,12 +8,12 @@
 //!
 //! Everything is a pure function of text and values: no I/O, no clock.
 //!
-//! - [`diagnose`] runs the whole chain.
-//! - [`whatif()`] climbs the ladder of a path that is given instead of measured.
-//! - [`ladder::climb_known`] climbs the ladder of one point of an experiment.
-//! - [`offered_load`] compares a ladder with the rate that an application wants to send.
-//! - [`live`] classifies one flow while it runs, and [`sockets`] all flows of a host.
-//! - [`tune`] plans the changes to a host for a given path.
+//! - [`diagnose`] runs the complete analysis of a measurement.
+//! - [`whatif()`] builds the ladder of a path that is given instead of measured.
+//! - [`ladder::climb_known`] builds the ladder for one point of an experiment.
+//! - [`offered_load`] compares a ladder with the rate that an application offers.
+//! - [`live`] classifies one flow while it is running, and [`sockets`] all flows of a host.
+//! - [`tune`] plans changes to a host for a given path.
 //!
 //! The modules form layers: `input < classify < explain < remedy < ladder < tune < report`. No module uses a
 //! layer above its own.
@@ -78,10 +78,10 @@ pub struct Explanation<'m> {
     findings: Findings,
 }
 
-/// Identifies what limits the transfer of `measurement`. Only the link and the RTT of `path` are used.
+/// Finds the limits of the transfer in `measurement`. Only the link rate and the RTT in `path` are used.
 ///
 /// # Errors
-/// Facts that contradict each other or the measurement.
+/// Returns an error if the given facts contradict each other or the measurement.
 pub fn explain<'m>(
     measurement: &'m Measurement,
     path: &PathFacts,
@@ -92,11 +92,12 @@ pub fn explain<'m>(
     Ok(Explanation { measurement, transfer, path: *path, hosts, findings })
 }
 
-/// Explains a measurement and climbs its ladder. `progress` is called as simulated runs finish, from any
-/// thread.
+/// Explains a measurement and builds its ladder. `progress` is called from any thread as simulated runs
+/// finish.
 ///
 /// # Errors
-/// Facts that contradict each other or the measurement, or a defect of the simulator.
+/// Returns an error if the given facts contradict each other or the measurement, or for a defect of the
+/// simulator.
 pub fn diagnose(
     measurement: &Measurement,
     path: &PathFacts,
@@ -108,22 +109,22 @@ pub fn diagnose(
 }
 
 impl Explanation<'_> {
-    /// Returns the limits with their evidence, and the questions that stay open.
+    /// Returns the limits with their evidence and the open questions.
     pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
-    /// Returns a document with the findings and without a ladder.
+    /// Returns a document with the findings but without a ladder.
     pub fn without_ladder(self) -> Diagnosis {
         let Self { measurement, transfer, path, hosts, findings } = self;
         Diagnosis::new(&Facts { measurement, transfer: &transfer, path, hosts }, findings, Vec::new())
     }
 
-    /// Climbs the ladder: lifts the present limit, simulates, lifts the next limit, and so on up to the link.
-    /// `progress` is called as simulated runs finish, from any thread.
+    /// Builds the ladder: lifts the present limit, simulates, lifts the next limit, and so on up to the link.
+    /// `progress` is called from any thread as simulated runs finish.
     ///
     /// # Errors
-    /// A defect of the simulator.
+    /// Returns an error for a defect of the simulator.
     pub fn climb(self, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, RunPanicked> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };

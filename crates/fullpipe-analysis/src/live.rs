@@ -1,4 +1,4 @@
-//! Names the limit of a flow while it runs.
+//! Classifies the limit of a flow while it is running.
 //!
 //! ```text
 //!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit of the last round trips, and the evidence
@@ -7,14 +7,14 @@
 //!                 counted times, and the history that the rules need
 //! ```
 //!
-//! The rules are those of [`crate::classify`], applied to the kept rows: 512 of them, which at ten a second
-//! cover the last half to whole minute and take less than half a mebibyte. Adding a row costs one copy. The
-//! rules run only on request and when the store is full, because a flow may run for weeks.
+//! The rules are those of [`crate::classify`], applied to the last 256 to 512 rows, which at ten rows per
+//! second cover 25 to 51 seconds and take less than half a mebibyte. Adding a row costs one copy. The rules
+//! run only on request and when the store is full, because a flow may run for weeks.
 //!
-//! The rules need three things from dropped rows: how large the receiver's window was (a buffer never
-//! shrinks, so a smaller window is the effect of a slow reader), that the start is over, and the windows at
-//! which losses occurred. A limit that only several losses reveal, such as a policer, is not assigned to time
-//! that was counted before.
+//! The rules need three facts from dropped rows: the maximum receive window (a buffer never shrinks, so a
+//! smaller window is the effect of a slow reader), whether the start is over, and the windows at which losses
+//! occurred. A limit that only several losses reveal, such as a policer, is not assigned to time that has
+//! already been counted.
 
 use std::collections::BTreeMap;
 
@@ -26,28 +26,29 @@ use crate::classify::{
     limit_since, longest_since,
 };
 
-/// Maximum number of rows kept. The cause of losses shows only after a dozen of them, and on a long path they
-/// are seconds apart.
+/// Maximum number of rows kept. The cause of losses shows only after about a dozen of them, and on a long
+/// path they are seconds apart.
 const ROWS: usize = 512;
-/// Rows dropped from a full store. `COUNTED` also covers half of the rows that stay: their time is counted
-/// already, and they only serve the rules as history.
+/// Number of rows dropped from a full store. `COUNTED` also covers half of the remaining rows: their time has
+/// been counted already, and they only serve as history.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
-/// Number of rows at which a flow gets its full room. Such a flow is likely to fill the store, and one
-/// reservation avoids repeated copies. Pages that are never written take no memory.
+/// Number of rows at which a flow gets its full capacity. Such a flow will probably fill the store, and one
+/// allocation avoids repeated copies. Pages that are never written use no memory.
 const LONG: usize = 64;
-/// Minimum distance between two rows that are both kept; the rules need ten rows a second.
+/// Minimum spacing of rows that are kept; the rules need ten rows per second.
 const SPACING: Duration = Duration::from_millis(50);
-/// Number of first rows that are kept whatever their distance: the start of a flow lasts only some round
-/// trips.
+/// Number of initial rows that are kept regardless of their spacing: the start of a flow lasts only a few
+/// round trips.
 const START: usize = 64;
-/// Rows kept of an idle period. The rules take a run of up to two rows for noise, so more have to stay.
+/// Number of rows kept of an idle period. The rules treat a span of up to two rows as noise, so more have to
+/// be kept.
 const REST: usize = 4;
-/// Span in round trips over which the current limit is determined; it lasts at least `NOW`.
+/// Span over which the current limit is determined, in round trips; it lasts at least `NOW`.
 const NOW_ROUND_TRIPS: u64 = 4;
 const NOW: Duration = Duration::from_secs(1);
 
-/// Running flow with a bounded number of recent rows.
+/// Running flow with a bounded history of rows.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     host: SocketFacts,
@@ -56,7 +57,7 @@ pub struct Live {
     counted: BTreeMap<Limit, Duration>,
     /// Time up to which `counted` is complete.
     counted_to: Instant,
-    /// Number of rows received, including dropped ones.
+    /// Total number of rows received, including dropped ones.
     seen: u64,
 }
 
@@ -67,9 +68,9 @@ pub struct CurrentLimit {
     pub limit: Limit,
     /// Confidence in the limit.
     pub confidence: Confidence,
-    /// Share of the requested time that it held, 0 to 1.
+    /// Share of the requested time for which the limit held, 0 to 1.
     pub share: f64,
-    /// Description in plain words.
+    /// Description of the limit in plain words.
     pub what: String,
     /// Main evidence, one line.
     pub evidence: String,
@@ -81,21 +82,21 @@ impl Live {
         Self { host, ..Self::default() }
     }
 
-    /// Adds the next row, and reads only what [`Row::observed`] keeps. Rows arrive in order of time, at least
-    /// ten a second; a row that is not newer than the last is ignored.
+    /// Adds the next row; only the columns that [`Row::observed`] keeps are read. Rows must be in
+    /// chronological order, at least ten per second; a row that is not newer than the last one is ignored.
     pub fn push(&mut self, row: &Row) {
         self.push_observed(row.observed());
     }
 
-    /// Adds a row that [`Row::observed`] would not change, without a copy.
+    /// Adds a row without a copy, if [`Row::observed`] would not change it.
     pub(crate) fn push_observed(&mut self, row: Row) {
         self.seen = self.seen.saturating_add(1);
         if let Some(last) = self.rows.last() {
             if row.at <= last.at {
                 return;
             }
-            // SACKed data counts as delivered by estimate, and a timeout takes that back; it is part of the
-            // data in flight. A counter that falls by more belongs to another flow.
+            // SACKed data counts as delivered by estimate. A timeout reverses the estimate by at most the
+            // data in flight; a counter that falls further belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
@@ -122,15 +123,15 @@ impl Live {
     /// Returns whether `row` makes the last row redundant.
     fn replaces_the_last(&self, row: &Row) -> bool {
         let [.., before, last] = self.rows.as_slice() else { return false };
-        // The last row is checked first: with many sockets, older rows have long left the processor's caches.
+        // The last row is checked first: with many sockets, older rows are no longer in the processor cache.
         let within = |other: &Row| row.at.saturating_since(other.at) < SPACING;
         let near = self.seen > START as u64 && within(last) && within(before);
         let rest = self.rows.len() > REST && {
             let rests = |other: &Row| rests(other) && other.sender.delivered == row.sender.delivered;
             rests(row) && self.rows[self.rows.len() - REST..].iter().all(rests)
         };
-        // Unsent data during a pause means that the flow does not rest. Rows that differ in their recovery
-        // state are both kept.
+        // A flow with unsent data is not idle during a pause. Rows with different recovery states are both
+        // kept.
         rest || near && last.sender.recovering == row.sender.recovering
     }
 
@@ -144,7 +145,7 @@ impl Live {
         &self.host
     }
 
-    /// Returns the rows that are kept.
+    /// Returns the kept rows.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -156,7 +157,7 @@ impl Live {
         self.held_since(last.at.saturating_sub(span))
     }
 
-    /// Returns the limit that held for most of the time since `from`, as far as rows are kept.
+    /// Returns the limit that held for most of the time since `from`, as far as rows have been kept.
     pub fn held_since(&self, from: Instant) -> Option<CurrentLimit> {
         let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
         Some(CurrentLimit {
@@ -168,7 +169,7 @@ impl Live {
         })
     }
 
-    /// Returns limit and confidence of [`Self::held_since`], without building the finding.
+    /// Returns the limit and the confidence of [`Self::held_since`], without building the finding.
     pub fn limit_since(&self, from: Instant) -> Option<(Limit, Confidence)> {
         limit_since(&self.rows, &self.host, &self.past, from)
     }
@@ -179,14 +180,14 @@ impl Live {
     }
 
     /// Returns the time of each limit since the first row. Later rows may still change the limit of the most
-    /// recent time.
+    /// recent span.
     pub fn times(&self) -> BTreeMap<Limit, Duration> {
         let mut times = self.counted.clone();
         add(&mut times, &self.intervals(Instant::FAR_FUTURE), self.counted_to, None);
         times
     }
 
-    /// Returns the intervals that are not counted yet, up to `to` and a few rows beyond.
+    /// Returns the intervals that have not been counted yet, up to `to` and a few rows beyond.
     fn intervals(&self, to: Instant) -> Vec<LimitPeriod> {
         intervals_between(&self.rows, &self.host, &self.past, self.counted_to, to)
     }
@@ -200,7 +201,7 @@ impl Live {
     }
 }
 
-/// Returns whether a connection is idle: nothing is in flight and nothing waits to be sent.
+/// Returns whether a connection is idle: no data is in flight or waiting to be sent.
 fn rests(row: &Row) -> bool {
     row.sender.flight_size.is_zero() && row.sender.notsent.is_zero()
 }

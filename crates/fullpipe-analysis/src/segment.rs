@@ -1,8 +1,8 @@
-//! Sizes of a full segment, for logs and paths that do not give them.
+//! Default segment sizes, for logs and paths without one.
 
 use fullpipe_units::Bytes;
 
-/// Size of a full IP packet in bytes; `HEADERS` are the header bytes in it, with TCP timestamps.
+/// Size of a full IP packet in bytes; `HEADERS` is the length of its headers, including TCP timestamps.
 pub(crate) const MTU: u64 = 1500;
 pub(crate) const HEADERS: u64 = 52;
 /// TCP payload of a full segment with timestamps, on a path with an MTU of 1500 bytes.

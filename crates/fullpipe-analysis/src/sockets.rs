@@ -1,4 +1,5 @@
-//! Samples of the sockets of running applications: achieved rate, offered rate and limit of each.
+//! Samples of the sockets of running applications, with the achieved rate, the offered rate and the limit of
+//! each socket.
 //!
 //! ```text
 //!   samples of all sockets ──► one Live per socket ──► interval(): sockets that moved or have queued data
@@ -6,10 +7,9 @@
 //! ```
 //!
 //! The offered rate is the rate of the application's writes: payload acknowledged plus growth of the send
-//! queue. A writer that blocks on a full send buffer offers only what the buffer accepts, and the kernel
-//! cannot know how much more it would write; the user can state that demand. An application that must not
-//! block queues data itself, and its queue grows by the offered rate less the achieved rate
-//! ([`crate::demand`]).
+//! queue. A writer that blocks on a full send buffer offers only what the buffer accepts. The kernel cannot
+//! know how much more it would write, but the user can specify that demand. An application that must not
+//! block queues data itself; its queue grows by the offered rate minus the achieved rate ([`crate::demand`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,15 +24,15 @@ use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live};
 
-/// Maximum number of rows kept for a diagnosis, over all sockets: some hundred megabytes.
+/// Maximum number of rows kept for a diagnosis, over all sockets: a few hundred megabytes.
 const MOST_ROWS: usize = 200_000;
-/// Number of largest sockets whose rows are kept when there are more than `MOST_ROWS`.
+/// Number of largest sockets whose rows are kept if there are more than `MOST_ROWS` rows.
 const LARGEST: usize = 16;
 
 /// Sample of one socket at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// Identifier that no other socket has.
+    /// Unique identifier of the socket.
     pub id: u64,
     /// Local address and port.
     pub local: SocketAddr,
@@ -40,28 +40,28 @@ pub struct Sample<'a> {
     pub remote: SocketAddr,
     /// Kernel name of the congestion control.
     pub cc: &'a str,
-    /// State as a sender.
+    /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State as a receiver.
+    /// State of the socket as a receiver.
     pub receiver: ReceiverInfo,
-    /// Payload that the peer has acknowledged so far.
+    /// Total payload acknowledged by the peer.
     pub acked: Bytes,
-    /// Payload written and not acknowledged (`Send-Q`).
+    /// Payload written but not acknowledged (`Send-Q`).
     pub queued: Bytes,
 }
 
-/// Report of one socket over an interval, in the form of its JSON object.
+/// Report on one socket over an interval, in the form of its JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SocketReport {
     /// End of the interval, in seconds since the first sample.
     pub t_s: f64,
-    /// Number of the socket, in the order of first samples.
+    /// Number of the socket, in the order in which the sockets were first sampled.
     pub flow: u32,
     /// Local address and port.
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// Both ends, as `local > remote`.
+    /// Both endpoints, as `local > remote`.
     #[serde(skip)]
     pub connection: Arc<str>,
     /// Kernel name of the congestion control.
@@ -70,7 +70,7 @@ pub struct SocketReport {
     /// Rate at which payload was acknowledged: key `achieved_bps`.
     #[serde(rename = "achieved_bps", with = "crate::json::Bps")]
     pub achieved: Rate,
-    /// Rate at which payload was written, or the given demand: key `offered_bps`.
+    /// Rate at which payload was written, or the demand specified by the user: key `offered_bps`.
     #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
     /// Source of the offered rate.
@@ -80,47 +80,47 @@ pub struct SocketReport {
     pub received: Rate,
     /// Smoothed RTT in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Smallest RTT in milliseconds.
+    /// Minimum RTT in milliseconds.
     pub min_rtt_ms: Option<f64>,
     /// Congestion window in bytes.
     pub cwnd_bytes: u64,
-    /// Bytes in flight: sent and not acknowledged.
+    /// Bytes in flight: sent but not acknowledged.
     pub inflight_bytes: u64,
-    /// Window that the peer offers, in bytes.
+    /// Window advertised by the peer, in bytes.
     pub rwnd_bytes: u64,
-    /// Bytes written and not sent.
+    /// Bytes written but not sent.
     pub notsent_bytes: u64,
-    /// Bytes received and not read.
+    /// Bytes received but not read.
     pub unread_bytes: u64,
     /// Segments retransmitted in the interval.
     pub retransmits: u64,
-    /// Pacing rate, where pacing is active: key `pacing_bps`.
+    /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that held for most of the interval; null where the socket was idle, and for a socket that only
+    /// Limit that held for most of the interval; null for an idle socket, and for a socket that only
     /// receives.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,
     /// Description of the limit in plain words; null if the sockets are [`Sockets::without_words`].
     pub what: Option<String>,
-    /// Main evidence for the limit, with the same exception.
+    /// Main evidence for the limit; null if the sockets are [`Sockets::without_words`].
     pub evidence: Option<String>,
     /// Growth of the application's queue, inside and outside the kernel.
     pub backlog: Backlog,
 }
 
-/// Source of the rate that an application offers.
+/// Source of an application's offered rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferedSource {
-    /// The rate at which the socket accepted data.
+    /// Measured as the rate at which the socket accepted data.
     Measured,
-    /// The rate that the user gave.
+    /// Given by the user.
     Given,
 }
 
-/// Socket with its counters and rows.
+/// Sampled socket with its counters and rows.
 #[derive(Clone, Debug)]
 struct WatchedSocket {
     number: u32,
@@ -129,7 +129,7 @@ struct WatchedSocket {
     connection: Arc<str>,
     cc: Arc<str>,
     live: Live,
-    /// Every row, if rows are kept for a diagnosis.
+    /// All rows, if rows are kept for a diagnosis.
     rows: Vec<Row>,
     first: Mark,
     /// Counters at the start of the interval.
@@ -148,7 +148,7 @@ struct Mark {
     retransmits: u64,
 }
 
-/// All sockets that were sampled.
+/// All sampled sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     host: SocketFacts,
@@ -156,14 +156,14 @@ pub struct Sockets {
     without_words: bool,
     sockets: BTreeMap<u64, WatchedSocket>,
     met: u32,
-    /// Sums over the sockets that are gone.
+    /// Sums over the closed sockets.
     gone: Totals,
-    /// Longest time reported so far for each limit. A reported counter must not fall, although later samples
-    /// may change the limit of the most recent time.
+    /// Maximum time reported so far for each limit. A reported counter must not decrease, although later
+    /// samples may change the limit of the most recent span.
     told: BTreeMap<Limit, Duration>,
 }
 
-/// Sums over all sockets since their first samples, including sockets that are gone.
+/// Sums over all sockets since their first samples, including closed sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Payload acknowledged.
@@ -176,18 +176,18 @@ pub struct Totals {
     pub limits: BTreeMap<Limit, Duration>,
 }
 
-/// Sums and means over the sockets that exist now.
+/// Sums and means over the existing sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Present {
     /// Number of connections.
     pub connections: u64,
-    /// Payload written and not sent, over all sockets.
+    /// Payload written but not sent, over all sockets.
     pub unsent: Bytes,
-    /// Payload received and not read, over all sockets.
+    /// Payload received but not read, over all sockets.
     pub unread: Bytes,
     /// Mean of the smoothed RTTs.
     pub rtt: Option<Duration>,
-    /// Smallest RTT of all.
+    /// Minimum RTT over all sockets.
     pub min_rtt: Option<Duration>,
 }
 
@@ -204,19 +204,18 @@ impl Totals {
 }
 
 impl Sockets {
-    /// Creates an empty set of sockets on a host with the given facts.
+    /// Creates an empty set of sockets on a host described by `host`.
     pub fn new(host: SocketFacts) -> Self {
         Self { host, ..Self::default() }
     }
 
-    /// Keeps every row for [`Sockets::rows`], or only those of the largest sockets when there are too many.
+    /// Keeps every row for [`Sockets::rows`], or only the rows of the largest sockets if there are too many.
     #[must_use]
     pub fn keeping_rows(self) -> Self {
         Self { keeps_rows: true, ..self }
     }
 
-    /// Makes reports name limits without description and evidence, for lines of text, which have no room for
-    /// these.
+    /// Makes reports name limits without description and evidence, for text lines without room for them.
     #[must_use]
     pub fn without_words(self) -> Self {
         Self { without_words: true, ..self }
@@ -258,8 +257,8 @@ impl Sockets {
             }
         });
         (watched.last, watched.unread) = (mark, sample.receiver.unread);
-        // The receive side of this end says nothing about the path of its own data, and the other end is not
-        // sampled.
+        // The receive state of this endpoint says nothing about the path of the data that it sends, and the
+        // other endpoint is not sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {
@@ -268,7 +267,7 @@ impl Sockets {
         watched.live.push_observed(row);
     }
 
-    /// Removes the sockets without a sample at or after `since`, and keeps their sums.
+    /// Removes sockets without a sample at or after `since`, and keeps their sums.
     pub fn keep(&mut self, since: Instant) {
         let gone = &mut self.gone;
         self.sockets.retain(|_, watched| {
@@ -280,9 +279,9 @@ impl Sockets {
         });
     }
 
-    /// Ends the interval and returns a report of each socket that moved or has queued data, largest first.
-    /// `demand` is the rate that the application offers, if known; `memory` is the memory that its queue may
-    /// take.
+    /// Ends the interval and returns a report on each socket that moved or has queued data, largest first.
+    /// `demand` is the rate that the application offers, if known; `memory` is the memory available to its
+    /// queue.
     pub fn interval(&mut self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {
@@ -296,7 +295,7 @@ impl Sockets {
         reports
     }
 
-    /// Returns a report of each socket since its first sample, largest first.
+    /// Returns a report on each socket since its first sample, largest first.
     pub fn whole(&self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let report =
             |watched: &WatchedSocket| watched.report(watched.first, demand, memory, !self.without_words);
@@ -305,7 +304,7 @@ impl Sockets {
         reports
     }
 
-    /// Returns sums since the beginning. They never fall.
+    /// Returns the sums since the first sample, which never decrease.
     pub fn totals(&mut self) -> Totals {
         let mut totals = self.gone.clone();
         self.sockets.values().for_each(|watched| totals.add(watched));
@@ -320,7 +319,7 @@ impl Sockets {
         totals
     }
 
-    /// Returns the totals of the sockets that exist now.
+    /// Returns sums and means over the existing sockets.
     pub fn present(&self) -> Present {
         let rows: Vec<&Row> = self.sockets.values().filter_map(|watched| watched.live.last()).collect();
         let smooth: Vec<f64> =
@@ -336,7 +335,7 @@ impl Sockets {
         }
     }
 
-    /// Returns number, ends and last row of each socket that is sending or has sent.
+    /// Returns the number, the endpoints and the last row of each socket that is sending or has sent data.
     pub fn senders(&self) -> impl Iterator<Item = (u32, &str, &Row)> {
         self.sockets.values().filter_map(|watched| {
             let row = watched.live.last().filter(|row| {
@@ -348,18 +347,18 @@ impl Sockets {
         })
     }
 
-    /// Returns the flow of a socket, or `None` if the socket is not known.
+    /// Returns the flow of a socket, or `None` if the socket is unknown.
     pub fn live(&self, id: u64) -> Option<&Live> {
         self.sockets.get(&id).map(|watched| &watched.live)
     }
 
-    /// Returns the rows of the socket with that number.
+    /// Returns the rows of socket number `number`.
     pub fn rows(&self, number: u32) -> Option<&[Row]> {
         let watched = self.sockets.values().find(|watched| watched.number == number)?;
         Some(&watched.rows)
     }
 
-    /// Drops the rows of all but the largest sockets when there are too many.
+    /// Drops the rows of all but the largest sockets if there are too many.
     fn thin(&mut self) {
         let all: usize = self.sockets.values().map(|watched| watched.rows.len()).sum();
         if all <= MOST_ROWS {
@@ -373,7 +372,7 @@ impl Sockets {
                 watched.rows = Vec::new();
             }
         }
-        // A few sockets reach the limit only over a long time; their oldest rows matter least.
+        // A few sockets reach the maximum only over a long time; their oldest rows matter least.
         for watched in self.sockets.values_mut() {
             let too_many = watched.rows.len().saturating_sub(MOST_ROWS / LARGEST);
             watched.rows.drain(..too_many);
@@ -390,7 +389,7 @@ impl WatchedSocket {
         self.last.acked.saturating_sub(self.first.acked)
     }
 
-    /// Returns whether this end sends: data was acknowledged, or waits for that.
+    /// Returns whether this endpoint sends: data was acknowledged, or is waiting for an ACK.
     fn sends(&self) -> bool {
         !self.sent().is_zero() || !self.last.queued.is_zero()
     }

@@ -3,7 +3,7 @@ use fullpipe_units::Bytes;
 use super::*;
 use crate::classify::samples::{MSS, row};
 
-/// Row of a sender that fills the receiver's window.
+/// Returns a row of a sender that fills the receive window.
 fn at_the_window(millis: u64) -> Row {
     let mut row = row(millis);
     row.sender.rwnd = row.sender.flight_size;
@@ -14,7 +14,7 @@ fn seconds(times: &BTreeMap<Limit, Duration>, limit: Limit) -> f64 {
     times.get(&limit).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Over an hour at ten rows a second, every second is counted, while the number of kept rows stays bounded.
+/// Over an hour at ten rows per second, every second is counted, while the number of kept rows is bounded.
 #[test]
 fn an_hour_is_counted_and_not_kept() {
     let mut live = Live::new(SocketFacts::default());
@@ -49,13 +49,14 @@ fn what_holds_now_is_told() {
     assert_eq!((held.limit, held.share), (Limit::App, 1.0), "{held:?}");
     let longer = live.held_since(Instant::ZERO).expect("a limit");
     assert_eq!(longer.limit, Limit::Cwnd);
-    // It equals the first finding of a full classification of the same time.
+    // It equals the first finding of a full classification of the same time span.
     let first = live.classified(Instant::ZERO).findings.swap_remove(0);
     assert_eq!((longer.share, &longer.what), (first.share, &first.what));
     assert_eq!((longer.confidence, Some(&longer.evidence)), (first.confidence, first.evidence.first()));
 }
 
-/// An idle socket has no limit and takes no room, and its pause between data is counted as the application's.
+/// An idle socket has no limit and takes no memory, and a pause between data is attributed to the
+/// application.
 #[test]
 fn a_rest_costs_nothing() {
     let mut live = Live::new(SocketFacts::default());
@@ -82,7 +83,7 @@ fn a_rest_costs_nothing() {
     assert!(seconds(&times, Limit::App) > 590.0 && seconds(&times, Limit::Cwnd) > 2.0, "{times:?}");
 }
 
-/// A kernel reuses addresses and ports: counters that fall back belong to another connection.
+/// A kernel reuses addresses and ports: counters that decrease belong to another connection.
 #[test]
 fn another_connection_begins_anew() {
     let mut live = Live::new(SocketFacts::default());
@@ -102,7 +103,7 @@ fn another_connection_begins_anew() {
     assert_eq!(live.times(), same, "a row from the past is left out");
 }
 
-/// SACKed segments count as delivered by estimate; a timeout that takes the estimate back does not start
+/// SACKed segments count as delivered by estimate; a timeout that reverses the estimate does not start
 /// another flow.
 #[test]
 fn a_timeout_is_no_other_flow() {
@@ -124,8 +125,8 @@ fn a_flow_takes_less_than_half_a_mebibyte() {
 }
 
 /// `cargo test --release -p fullpipe-analysis --lib live -- --ignored --nocapture` prints the share of a core
-/// that pushing takes: 10 rows a second for each of 1000 flows, every row kept. No limit is queried, so this
-/// is the cost of watching alone.
+/// that adding rows takes: 10 rows per second for each of 1000 flows, with every row kept. No limit is
+/// queried, so this is the cost of sampling alone.
 #[test]
 #[ignore = "a figure, not a fact"]
 fn a_thousand_flows_at_ten_rows_a_second() {
@@ -143,16 +144,15 @@ fn a_thousand_flows_at_ten_rows_a_second() {
     }
 }
 
-/// `limit_since` and `held_since` return limit and confidence of the first finding of the full
-/// classification. This holds from any instant on, for every limit that a flow meets, and also where limits
-/// alternate.
+/// `limit_since` and `held_since` return the limit and the confidence of the first finding of a full
+/// classification, from any instant on and for every limit, even if limits alternate.
 #[test]
 fn the_limit_alone_is_the_first_of_all_findings() {
     let mut told = BTreeMap::new();
     for seed in 0..40 {
         let mut live = Live::new(SocketFacts::default());
         let draws = |n: u64| fullpipe_units::draw(seed, 1, n);
-        // A limit lasts for some rows, often too few to be more than noise.
+        // A limit lasts for a few rows, often too few to be more than noise.
         let (mut kind, mut left) = (0, 0);
         for tenth in 1..=200 {
             if left == 0 {

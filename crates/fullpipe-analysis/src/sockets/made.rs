@@ -9,13 +9,12 @@ use super::{Sample, Sockets};
 use crate::classify::samples::{MSS, row};
 use crate::demand::Memory;
 
-/// Sender limited by its congestion window: 100 segments per round trip of 50 ms, and `unsent` segments
-/// waiting.
+/// Sender limited by its congestion window: 100 segments per 50 ms round trip, and `unsent` segments waiting.
 fn sender(delivered: u64, unsent: u64) -> TcpInfo {
     TcpInfo { delivered: Bytes::new(delivered), notsent: Bytes::new(unsent * MSS), ..row(0).sender }
 }
 
-/// Sample with `acked` bytes acknowledged.
+/// Returns a sample with `acked` bytes acknowledged.
 pub(crate) fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {
     let end = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
     Sample {
@@ -30,11 +29,11 @@ pub(crate) fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {
     }
 }
 
-/// Memory that the queue may take.
+/// Memory available to the queue.
 pub(crate) const MEMORY: Memory = Memory::Given(Bytes::new(1_000_000_000));
 
-/// Adds ten samples a second from tenth `from` on: 1 MB a second is acknowledged, and the queue grows by
-/// `growth` segments per sample.
+/// Adds ten samples per second, starting at tenth `from`: 1 MB per second is acknowledged, and the queue
+/// grows by `growth` segments per sample.
 pub(crate) fn run(sockets: &mut Sockets, id: u64, from: u64, samples: u64, growth: u64) {
     for tenth in from..from + samples {
         let at = Instant::ZERO + Duration::from_millis(100 * tenth);

@@ -2,8 +2,8 @@ use super::made::{MEMORY, run, sample};
 use super::*;
 use crate::classify::samples::MSS;
 
-/// Data that is written faster than the path carries it waits in the kernel, and the time until memory is
-/// full can be computed.
+/// Data that is written faster than the path carries it waits in the kernel, and the report contains the time
+/// until the memory is full.
 #[test]
 fn a_growing_queue_is_told_with_its_end() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -11,19 +11,19 @@ fn a_growing_queue_is_told_with_its_end() {
     let reports = sockets.interval(None, MEMORY);
     let [report] = reports.as_slice() else { panic!("{reports:#?}") };
     assert_eq!((report.achieved.as_bps(), report.offered_source), (8_000_000, OfferedSource::Measured));
-    // 69 segments of 1448 bytes, ten times a second: just under a megabyte.
+    // 69 segments of 1448 bytes, ten times per second: just under a megabyte.
     let growth = 69 * MSS * 10;
     assert_eq!(report.offered.as_bps(), 8_000_000 + 8 * growth);
     assert_eq!(report.backlog.growth_bytes_per_s, growth);
     let full = report.backlog.memory_full_after_s.expect("an end");
     assert!((full - 1e9 / growth as f64).abs() < 1.0, "{full}");
     assert_eq!(report.limit, Some(Limit::Cwnd));
-    // With a steady queue, the backlog does not grow.
+    // If the queue is steady, the backlog does not grow.
     let mut steady = Sockets::new(SocketFacts::default());
     run(&mut steady, 1, 1, 11, 0);
     let report = &steady.interval(None, MEMORY)[0];
     assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
-    // The demand that the user gives takes precedence over the measured rate: the rest queues outside the
+    // The demand given by the user takes precedence over the measured rate: the rest queues outside the
     // kernel.
     run(&mut steady, 1, 12, 11, 0);
     let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
@@ -33,7 +33,7 @@ fn a_growing_queue_is_told_with_its_end() {
     );
 }
 
-/// An interval starts at the end of the previous one, also for sockets that were idle.
+/// An interval starts at the end of the previous one, also for sockets that were idle meanwhile.
 #[test]
 fn an_interval_has_its_own_figures() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -59,7 +59,7 @@ fn an_interval_has_its_own_figures() {
     assert_eq!(sockets.whole(None, MEMORY).len(), 1);
 }
 
-/// The largest sockets come first, in reports and in the choice of sockets whose rows are kept.
+/// The largest sockets come first in reports, and their rows are the ones that are kept.
 #[test]
 fn the_largest_come_first() {
     let mut sockets = Sockets::new(SocketFacts::default()).keeping_rows();
@@ -74,7 +74,7 @@ fn the_largest_come_first() {
     assert_eq!(sockets.rows(reports[0].flow).map(<[Row]>::len), Some(20));
 }
 
-/// Sums include connections that have ended, and never fall.
+/// Sums include closed connections, and never decrease.
 #[test]
 fn sums_never_fall() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -96,7 +96,7 @@ fn sums_never_fall() {
     assert_eq!((sockets.totals().sent, sockets.present()), (Bytes::new(4_800_000), Present::default()));
 }
 
-/// Reports without words equal the full reports except for description and evidence.
+/// Reports without words equal the full reports except for the description and the evidence.
 #[test]
 fn reports_without_words_say_the_same() {
     let (mut whole, mut brief) =
