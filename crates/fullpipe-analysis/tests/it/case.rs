@@ -1,4 +1,4 @@
-//! Case of a test: a measurement with known facts, as a user would give it.
+//! Test case: a measurement with known facts, as a user would supply them.
 
 use fullpipe_analysis::{
     DiagnoseError, Diagnosis, Findings, HostFacts, InputError, Measurement, PathFacts, explain,
@@ -6,7 +6,7 @@ use fullpipe_analysis::{
 use fullpipe_lab::campaign::Progress;
 use fullpipe_units::{Duration, Rate};
 
-/// Input of an explanation.
+/// Input of the explainer.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) measurement: Measurement,
@@ -15,7 +15,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Creates a case of a measurement without other facts.
+    /// Creates a case with a measurement but no other facts.
     pub(crate) fn of(measurement: &Measurement) -> Self {
         let (path, hosts) = (PathFacts::default(), HostFacts::default());
         Self { measurement: measurement.clone(), path, hosts }

@@ -139,7 +139,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&rwnd.evidence, "not cwnd, certain");
     assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
-    // Six retransmissions are evidence against a policer, and leave a rate cap that drops nothing.
+    // Six retransmissions are evidence against a policer; a rate cap without drops remains possible.
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),
@@ -150,7 +150,8 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
-    // The window of BBR's Startup, kept for 20 s, contradicts a receive window; the finding must mention it.
+    // BBR's Startup window, which was kept for 20 s, contradicts a receive window limit; the finding must
+    // mention it.
     assert_says(&found.findings[1].evidence, "BBR's start");
     assert_says(&rwnd.could_not_tell, "speaks for the send buffer");
 }
@@ -174,7 +175,7 @@ fn the_control_measurement_decides_about_a_cap() {
     assert!(!limits(&faster).contains(&Limit::Policer));
     assert_eq!(faster.excluded[1].limit, Limit::Policer);
     assert_eq!(faster.cap, None);
-    // The rate cap is a rung above a flow that loss limits to a lower rate.
+    // If loss limits a flow to a lower rate, the rate cap is a higher rung.
     assert_eq!(Case::new("cubic", "before").control("110mbit").explain().cap, "110mbit".parse().ok());
 }
 

@@ -1,5 +1,5 @@
-//! Tests with several streams, or with data towards this host: they name the same limit as one stream from
-//! here, or what one end cannot observe.
+//! Tests with several streams, or with data received by this host: they must find the same limit as a test
+//! with one sending stream, or report what one endpoint cannot observe.
 
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
@@ -12,10 +12,10 @@ use fullpipe_lab::trace::{self, Row};
 use fullpipe_units::{Duration, Rate};
 
 const LINE: Rate = Rate::from_bps(100_000_000);
-/// Rate of a link that no buffer in these tests fills.
+/// Link rate that no buffer in these tests can fill.
 const FAST: Rate = Rate::from_bps(1_000_000_000);
 
-/// Returns the rows of each flow of a simulated test of six seconds over 100 Mbit/s and 40 ms.
+/// Returns the rows of each flow of a simulated six-second test at 100 Mbit/s and 40 ms.
 fn streams(count: usize, what: &str) -> Vec<Vec<Row>> {
     streams_over(LINE, count, what)
 }
@@ -35,13 +35,13 @@ fn streams_over(line: Rate, count: usize, what: &str) -> Vec<Vec<Row>> {
 }
 
 fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
-    // One end does not know the state of the other.
+    // An endpoint does not know the state of the other endpoint.
     let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
     let trace = rows::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
     Case::of(&trace.expect("a measurement")).link(link).explain().expect("explained")
 }
 
-/// Explains the samples of the receiving sockets; each retransmitted segment left a gap.
+/// Explains the samples of the receiving sockets; each retransmitted segment leaves a gap.
 fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");
@@ -72,7 +72,7 @@ const SLOW_READER: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT\napp = { read =
 const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT";
 const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = COUNT";
 
-/// Several streams have the same limit as one stream, if each stream has that limit.
+/// Several streams have the same limit as one stream if each of them has that limit.
 #[test]
 fn streams_are_held_by_what_each_has() {
     for (what, limit) in [(RWND, Limit::Rwnd), (SNDBUF, Limit::Sndbuf), (APP, Limit::App)] {
@@ -91,8 +91,8 @@ fn streams_are_held_by_what_each_has() {
     }
 }
 
-/// To one of four streams the link looks like a fixed rate; together they fill it, whether the link's rate is
-/// known or not.
+/// One of four streams sees the link as a fixed rate; together they fill it, whether or not the link rate is
+/// known.
 #[test]
 fn streams_share_a_line() {
     for what in [CUBIC, BBR] {
@@ -105,8 +105,8 @@ fn streams_share_a_line() {
     }
 }
 
-/// The receiving end names the same limits as the sending end where it can, and knows better whether its
-/// reader keeps up.
+/// The receiver finds the same limits as the sender where it can, and is better at judging whether its
+/// application keeps up.
 #[test]
 fn a_receiving_end_names_the_same_limit() {
     for count in [1, 3] {
@@ -123,7 +123,7 @@ fn a_receiving_end_names_the_same_limit() {
     assert_eq!(first(&sending(lossy, Some(LINE))).0, Limit::Cwnd);
 }
 
-/// The receiving end cannot observe the sender's buffer and application, and says so.
+/// The receiver cannot observe the sender's buffer and application, and the report says so.
 #[test]
 fn what_a_receiving_end_cannot_know_is_said() {
     for what in [SNDBUF, APP] {
@@ -135,13 +135,13 @@ fn what_a_receiving_end_cannot_know_is_said() {
     }
 }
 
-/// Input that cannot be explained is refused in one line: streams without data, and too few samples.
+/// Input that cannot be explained is rejected with one line: streams without data, and too few samples.
 #[test]
 fn too_little_is_no_measurement() {
     let nothing = rows::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
     assert!(nothing.message.contains("for a measurement"), "{nothing}");
     assert!(received::of_streams(&[], None).is_err());
-    // One of two streams delivered nothing: the other is explained, and a note says so.
+    // One of two streams delivers nothing: the other one is explained, and a note says so.
     let mut two = streams(2, RWND);
     two[1].truncate(2);
     let trace = rows::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
@@ -153,8 +153,8 @@ fn rows_of(samples: Vec<Row>) -> Measurement {
     rows::of_rows(samples, Format::Trace, Vec::new(), "").expect("a measurement")
 }
 
-/// The ladder of a link of many gigabits is simulated in acceptable time, over fewer round trips, and an
-/// assumption says so. Between two ends on one host there is no ladder.
+/// The ladder for a link of many gigabits per second is simulated in acceptable time, over fewer round trips,
+/// and an assumption says so. Between two endpoints on one host there is no ladder.
 #[test]
 fn a_fast_path_has_its_ladder_in_time() {
     let rows = streams(1, RWND);
@@ -173,13 +173,13 @@ fn a_fast_path_has_its_ladder_in_time() {
     let diagnosis = Case::of(&trace).link(link).diagnose().expect("diagnosed");
     assert!(diagnosis.ladder.len() > 2, "{:#?}", diagnosis.ladder);
     let said = diagnosis.assumptions.iter().find(|line| line.starts_with("simulated over "));
-    // Ten seconds, the usual minimum, would be hundreds of millions of packets over all runs.
+    // Ten seconds, the usual minimum, would require hundreds of millions of packets over all runs.
     assert!(said.is_some_and(|line| line.contains("ms instead of the log's")), "{said:?}");
     let one = HostFacts { same_host: true, ..HostFacts::default() };
     let here = Case::of(&trace).hosts(one).diagnose().expect("diagnosed");
     assert!(here.ladder.is_empty() && here.notes.iter().any(|note| note.starts_with("no ladder: both ends")));
     assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
-    // The ladder of a link that is too fast to simulate has only its first and its last rung.
+    // The ladder for a link that is too fast to simulate has only its first and its last rung.
     let link = Some(Rate::from_bps(400_000_000_000));
     let slow = rows_of(streams(1, RWND).remove(0));
     let rtt = Some(Duration::from_millis(40));

@@ -1,10 +1,10 @@
-//! Layers ("floors") of the modules of this crate and of the lab: a module may use its own floor and lower
-//! ones only.
+//! Layers ("floors") of the modules in this crate and in the lab: a module may only use its own floor and
+//! lower ones.
 //!
 //! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types,
-//! macros, and attributes such as `serialize_with = "crate::json::bps"`. It skips comments and other strings.
-//! It refuses `crate::Name` where `lib.rs` re-exports `Name`, because such a path hides the floor. There are
-//! no exceptions: an item that two floors use belongs on the lower one.
+//! macros, and attributes such as `serialize_with = "crate::json::bps"`. Comments and other strings are
+//! skipped. `crate::Name` is rejected if `lib.rs` re-exports `Name`, because such a path hides the floor.
+//! There are no exceptions: an item used by two floors belongs on the lower one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -18,11 +18,11 @@ type Floors = [(&'static str, &'static [&'static str])];
 
 /// Crate whose floors are tested.
 struct Tested {
-    /// Folder of the crate, relative to this crate's.
+    /// Directory of the crate, relative to this crate.
     folder: &'static str,
     floors: &'static Floors,
-    /// Whether the rule also applies to unit tests. Those of the lab take their scenarios from the text of an
-    /// experiment, which is on a higher floor than the tested modules.
+    /// Whether the rule also applies to unit tests. The lab's unit tests build their scenarios from the text
+    /// of an experiment, which is on a higher floor than the tested modules.
     unit_tests: bool,
 }
 
@@ -46,17 +46,17 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
             "thresholds",
         ],
     ),
-    // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
+    // Limits over time, of a recorded flow, of a running flow, and of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
-    // Findings: the limits of a run, with evidence.
+    // Findings: the limits of a run, with their evidence.
     ("explain", &["explain", "tcp_vs_udp"]),
-    // Possible changes: their place, cost and undo.
+    // Possible changes, with their scope, cost and undo.
     ("remedy", &["remedy"]),
     // The simulated rate after each remedy.
     ("ladder", &["advice", "diagnosis", "ladder", "offered_load", "whatif"]),
     // Tuning plan for a host.
     ("tune", &["tune"]),
-    // Text and pages.
+    // Text reports and HTML pages.
     ("report", &["report"]),
 ];
 
@@ -65,7 +65,7 @@ const LAB: [(&str, &[&str]); 4] = [
     ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
     // One run with all of its values, and its event loop.
     ("sim", &["history", "scenario", "sim"]),
-    // Experiment files, and the metrics that they can set expectations on.
+    // Experiment files, and the metrics for which they can state expectations.
     ("experiment", &["experiment", "metric"]),
     // Many runs, and their results.
     ("results", &["campaign", "check", "results"]),
@@ -78,18 +78,19 @@ struct Mention {
     line: usize,
     /// Top-level module that contains the path; empty in `lib.rs`.
     by: String,
-    /// Segment after the crate's root: a top-level module if the rule is met, empty for the root itself.
+    /// Segment after the crate root: a top-level module if the path obeys the rule, empty for the root
+    /// itself.
     of: String,
     path: String,
 }
 
-/// Returns the number and the name of a module's floor.
+/// Returns the index and the name of a module's floor.
 fn floor(floors: &Floors, module: &str) -> Option<(usize, &'static str)> {
     let number = floors.iter().position(|(_, modules)| modules.contains(&module))?;
     Some((number, floors[number].0))
 }
 
-/// Returns why a path breaks the rule, or `None` if it does not.
+/// Returns the reason why a path breaks the rule, or `None` if it obeys the rule.
 fn objection(floors: &Floors, mention: &Mention) -> Option<String> {
     let Mention { file, line, by, of, path } = mention;
     let begin = format!("{file}:{line}: {path}:");
@@ -112,8 +113,8 @@ fn objection(floors: &Floors, mention: &Mention) -> Option<String> {
     }
 }
 
-/// Returns the first cycle of modules that use each other: one line per module, with the place where it uses
-/// the next.
+/// Returns the first dependency cycle between modules: one line per module, with the place where it uses the
+/// next one.
 fn circle(mentions: &[Mention]) -> Option<String> {
     let mut uses: BTreeMap<&str, BTreeMap<&str, &Mention>> = BTreeMap::new();
     for mention in mentions.iter().filter(|mention| !mention.by.is_empty() && mention.by != mention.of) {
@@ -147,17 +148,17 @@ fn circle(mentions: &[Mention]) -> Option<String> {
     uses.keys().find_map(|module| follow(module, &uses, &mut Vec::new(), &mut done))
 }
 
-/// Reader of the paths of one file.
+/// Reads the paths in one file.
 struct Reader<'a> {
     file: &'a str,
     unit_tests: bool,
-    /// Module at the current position of the file, from the root down.
+    /// Module at the current position in the file, from the root downwards.
     module: Vec<String>,
     mentions: Vec<Mention>,
 }
 
 impl Reader<'_> {
-    /// Returns the paths of `source`, which is the content of `module`.
+    /// Returns the paths in `source`, which is the content of `module`.
     fn mentions(file: &str, module: &[&str], source: &str) -> Vec<Mention> {
         Self::mentions_of(file, module, source, true)
     }
@@ -171,7 +172,7 @@ impl Reader<'_> {
         reader.mentions
     }
 
-    /// Reads tokens; `line` is the line of the string that contains them, if they come from a string.
+    /// Reads tokens; `line` is the line of the string that contains them, if they are from a string.
     fn read(&mut self, tokens: TokenStream, line: Option<usize>) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -218,7 +219,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads an attribute with its strings, because serde takes paths in strings.
+    /// Reads an attribute including its strings, because serde uses paths in strings.
     fn attribute(&mut self, tokens: TokenStream) {
         let Some(first) = tokens.clone().into_iter().next() else { return };
         match first.to_string().as_str() {
@@ -238,7 +239,7 @@ impl Reader<'_> {
                 TokenTree::Literal(literal) => {
                     let (line, text) = (literal.span().start().line, literal.to_string());
                     let inside = text.find('"').zip(text.rfind('"')).and_then(|(a, z)| text.get(a + 1..z));
-                    // Prose contains no paths.
+                    // Strings with prose contain no paths.
                     if let Some(Ok(tokens)) = inside.filter(|text| text.contains("::")).map(str::parse) {
                         self.read(tokens, Some(line));
                     }
@@ -248,9 +249,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a path, or the group in braces that continues it. `written` contains the segments so far, `base`
-    /// the module they lead to; it is `None` after a segment that is not a keyword. Returns the number of
-    /// tokens read.
+    /// Reads a path, or the group in braces that continues it. `written` contains the segments so far, and
+    /// `base` the module they lead to; `base` is `None` after a segment that is not a keyword. Returns the
+    /// number of tokens read.
     fn path(
         &mut self,
         written: Vec<String>,
@@ -282,14 +283,14 @@ impl Reader<'_> {
                     _ => None,
                 };
                 let written: Vec<String> = written.into_iter().chain(iter::once(name)).collect();
-                // The first name after the root decides; the rest is read for the message.
+                // The first name after the root decides; the rest is only read for the message.
                 if base.is_none() && known.is_some_and(Vec::is_empty) {
                     self.mention(place, word.to_string(), &written, &tokens[1..]);
                 }
                 if rest().is_some() {
                     return 3 + self.path(written, base, &tokens[3..], line);
                 }
-                // A lone `self` is a value; a root without a following segment imports the whole crate.
+                // `self` alone is a value; a root without a further segment imports the whole crate.
                 if base.is_some_and(|base| base.is_empty()) && written != ["self"] {
                     self.mention(place, String::new(), &written, &[]);
                 }
@@ -316,7 +317,7 @@ impl Reader<'_> {
         self.mentions.push(Mention { file: self.file.into(), line, by, of, path });
     }
 
-    /// Records a construct that includes a source which this test does not read.
+    /// Records a construct that includes a source file not read by this test.
     fn refuse(&mut self, token: &TokenTree, line: Option<usize>, what: &str) {
         let line = line.unwrap_or_else(|| token.span().start().line);
         self.mention(line, what.into(), &[what.into()], &[]);
@@ -327,7 +328,8 @@ fn is_punct(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// Returns whether the group belongs to `pub(crate)`, `pub(super)` or `pub(in ...)`, which use no module.
+/// Returns whether the group belongs to `pub(crate)`, `pub(super)` or `pub(in ...)`, which do not use a
+/// module.
 fn is_scope(group: &Group) -> bool {
     let words: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
     let one = |word: &str| words.len() == 1 && words[0] == word;
@@ -335,7 +337,7 @@ fn is_scope(group: &Group) -> bool {
         && (one("crate") || one("super") || one("self") || words.first().is_some_and(|word| word == "in"))
 }
 
-/// Returns every file in a folder and its subfolders.
+/// Returns every file in a directory and its subdirectories.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -359,7 +361,7 @@ impl Tested {
         root().join(self.folder).join("src")
     }
 
-    /// Returns all paths in the crate's sources.
+    /// Returns all paths in the sources of the crate.
     fn mentions(&self) -> Vec<Mention> {
         let source = self.source();
         let mut mentions = Vec::new();
@@ -380,7 +382,7 @@ impl Tested {
     }
 }
 
-/// Prints one text per line.
+/// Prints each text on a line of its own.
 struct Lines(Vec<String>);
 
 impl fmt::Debug for Lines {
@@ -435,7 +437,7 @@ fn modules_of_one_floor_make_no_circle() {
     }
 }
 
-/// Expressions in a template are Rust too, but this test does not read them.
+/// Expressions in a template are also Rust, but this test does not read them.
 #[test]
 fn templates_name_no_module() {
     for file in files(&root().join("templates")) {
@@ -444,7 +446,7 @@ fn templates_name_no_module() {
     }
 }
 
-/// Returns the paths of a text in `module`, one per line.
+/// Returns the paths in a text within `module`, one per line.
 fn paths(module: &[&str], text: &str) -> String {
     let mut found = String::new();
     for Mention { line, of, path, .. } in Reader::mentions("x.rs", module, text) {
@@ -502,7 +504,7 @@ mod tests { use super::*; }
     assert_eq!(paths(&["classify", "rules"], text), "");
 }
 
-/// A new name for the root, a glob import of the root, and a source from elsewhere would hide a floor.
+/// A new name for the root, a glob import of the root, and a source file from elsewhere would hide a floor.
 #[test]
 fn what_hides_a_floor_is_found() {
     let text = "use crate as all;\nuse crate::*;\nuse super::{self as root};\nextern crate self as me;\n\

@@ -1,4 +1,4 @@
-//! Report as a page: required content, escaped markup, and no network requests.
+//! Report as an HTML page: required content, escaped markup, and no network requests.
 
 use std::sync::OnceLock;
 
@@ -15,11 +15,13 @@ use fullpipe_units::{Bytes, Duration, Rate};
 const MADE: Provenance<'static> =
     Provenance { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
 
-/// Largest size of the chart library, which a page contains once; `OWN` is that of the rest of a page.
+/// Maximum size of the chart library, which a page contains once; `OWN` is the maximum size of the rest of a
+/// page.
 const PLOTLY: usize = 4_800_000;
 const OWN: usize = 400_000;
 
-/// Returns the log of a transfer of 12 s that loss limits, by a tool with `version`, which may be an attack.
+/// Returns the log of a 12 s transfer limited by loss, from a tool with version `version`, which may contain
+/// an attack.
 fn log(version: &str) -> String {
     let mut intervals = Vec::new();
     for second in 0..12u32 {
@@ -45,14 +47,14 @@ fn log(version: &str) -> String {
     )
 }
 
-/// Returns a page without the library, which is long and not our own text.
+/// Returns a page without the chart library, which is long and not part of this project.
 fn without_library(page: &str) -> String {
     let begin = page.find(r#"<script type="text/plain" id="plotly">"#).expect("the library");
     let end = begin + page[begin..].find("</script>").expect("its end");
     format!("{}{}", &page[..begin], &page[end..])
 }
 
-/// Returns the visible text: the page without scripts, style and markup.
+/// Returns the visible text: the page without scripts, styles and markup.
 fn visible(page: &str) -> String {
     let body = &page[page.find("<body>").expect("a body")
         ..page.find(r#"<script type="application/json""#).expect("data")];
@@ -73,7 +75,7 @@ fn visible(page: &str) -> String {
     text.replace("&#38;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the page of a log without an attack, made once for all tests.
+/// Returns the page of a log without an attack, rendered once for all tests.
 fn plain() -> &'static (Diagnosis, String) {
     static PLAIN: OnceLock<(Diagnosis, String)> = OnceLock::new();
     PLAIN.get_or_init(|| page("iperf 3.17"))
@@ -103,7 +105,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     );
     assert!(visible(&page).contains(attack), "the reader sees it as it was");
     assert!(visible(&page).contains(MADE.command));
-    // Besides the library there are the data and the page's own script.
+    // Besides the chart library, the page contains the data and a script of its own.
     assert_eq!(own.matches("<script").count(), 2);
     let begin = own.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
     let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];
@@ -111,7 +113,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     serde_json::from_str::<serde_json::Value>(data).expect("JSON");
 }
 
-/// The page compares the offered load with each rung, as the text does.
+/// Like the text report, the page compares the offered load with each rung.
 #[test]
 fn the_page_says_what_becomes_of_the_queue() {
     let (diagnosis, before) = plain();
@@ -149,7 +151,7 @@ fn the_page_needs_no_network() {
     assert!(!page.contains("MathJax.loader"), "what no chart needs is left out");
 }
 
-/// The page contains everything of a diagnosis, readable without scripts.
+/// The page contains all parts of a diagnosis, readable without scripts.
 #[test]
 fn the_facts_are_there_without_scripts() {
     let (diagnosis, page) = plain();
@@ -183,7 +185,7 @@ fn the_facts_are_there_without_scripts() {
     has("Made by fullpipe 9.8.7");
 }
 
-/// The charts contain the log and each simulated rung, with every curve of a simulated run.
+/// The charts contain the log and each simulated rung, with all curves of a simulated run.
 #[test]
 fn the_charts_have_the_log_and_every_simulated_rung() {
     let (diagnosis, page) = plain();
@@ -213,7 +215,8 @@ fn the_charts_have_the_log_and_every_simulated_rung() {
         assert!(!ends.is_empty() && ends.iter().all(|(from, to)| from < to), "{ends:?}");
         assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "limits do not overlap: {ends:?}");
     }
-    // The log has RTT and Cwnd but no queue; data in flight is rate times RTT, such as 100 ms x 4.9 Mbit/s.
+    // The log contains RTT and Cwnd but no queue; data in flight is rate times RTT, such as 100 ms x 4.9
+    // Mbit/s.
     let log = &scenes[0];
     assert!(log["cwnd_bytes"].is_object() && log["queue_bytes"].is_null() && log["phase"].is_object());
     let inflight = log["inflight_bytes"]["v"][2].as_f64().expect("bytes");
@@ -302,14 +305,14 @@ fn an_experiment_shows_every_point_and_expectation() {
         assert!(text.contains(&goodput), "{goodput}");
         assert!(summary.limits.iter().all(|(limit, _)| text.contains(limit.name())));
     }
-    // Each point has a scene for all flows together, and then one per flow.
+    // Each point has a scene for all flows together, followed by one for each flow.
     let scenes = scenes(&page);
     assert_eq!(scenes.len(), 2 * 3);
     let inflight = |scene: &serde_json::Value| {
         let values = scene["inflight_bytes"]["v"].as_array().expect("values");
         values.iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max)
     };
-    // Each of the two flows can have a window of 20 KiB in flight.
+    // Each of the two flows can have one window of 20 KiB in flight.
     assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&scenes[0])), "{}", inflight(&scenes[0]));
     assert!((17_000.0..=20_480.0).contains(&inflight(&scenes[1])), "{}", inflight(&scenes[1]));
 }

@@ -1,7 +1,7 @@
-//! Incomplete captures: the report says what they do not show, and does not guess it.
+//! Incomplete captures: the report says what they do not show, instead of guessing it.
 //!
-//! Packets are removed from the simulator's captures: the beginning, one direction, a second in the middle,
-//! or one in fifty.
+//! Packets are removed from captures of the simulator: at the beginning, in one direction, for a second in
+//! the middle, or one in fifty.
 
 use crate::tapped::{BothEnds, File, packets};
 use fullpipe_analysis::classify::{Confidence, Finding, classify_capture};
@@ -13,7 +13,7 @@ use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_units::draw;
 
-/// Returns the captures of a flow of eight seconds over 50 Mbit/s and 60 ms, from both hosts.
+/// Returns the captures of an eight-second flow at 50 Mbit/s and 60 ms, from both hosts.
 fn flow(more: &str) -> BothEnds {
     let text =
         format!("name = 'x'\nduration = '8s'\n[path]\nrate = '50mbit'\nrtt = '60ms'\nqueue = '1bdp'\n{more}");
@@ -23,22 +23,23 @@ fn flow(more: &str) -> BothEnds {
     ends
 }
 
-/// Flow that the receiver's window limits: 160 KiB per round trip.
+/// Flow limited by the receive window: 160 KiB per round trip.
 const WINDOW: &str = "[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cubic'\n";
-/// Flow that loss limits.
+/// Flow limited by loss.
 const LOSS: &str = "loss = '0.5%'\n[[flow]]\ncc = 'cubic'\n";
 
 fn said(capture: &Measurement, words: &str) -> bool {
     capture.origin.notes.iter().any(|note| note.contains(words))
 }
 
-/// Returns the findings without a known link rate, the longest first.
+/// Returns the findings with an unknown link rate, longest first.
 fn findings(capture: &Measurement) -> Vec<Finding> {
     classify_capture(packets(capture), None).findings
 }
 
-/// Without the handshake the scale of the window is not known. A flow that its window limits is not reported
-/// to have room in it, data in flight when the capture began is not a gap, and the flow does not start again.
+/// Without the handshake the window scale is unknown. A flow limited by the receive window is not reported to
+/// have room in it, data in flight at the start of the capture is not a gap, and the flow is not treated as
+/// starting.
 #[test]
 fn a_capture_that_begins_in_the_middle() {
     for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {
@@ -50,7 +51,7 @@ fn a_capture_that_begins_in_the_middle() {
             assert_eq!((connection.side, connection.handshake), (side, false));
             assert!(said(&capture, "the handshake is missing"), "{:?}", capture.origin.notes);
             assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
-            // Timestamps give the RTT at any place of the path.
+            // Timestamps give the RTT at any point on the path.
             let rtt = |capture: &Measurement| {
                 packets(capture).connection.least_rtt.expect("timestamps tell it").as_millis_f64()
             };
@@ -78,7 +79,7 @@ fn a_capture_that_begins_in_the_middle() {
     }
 }
 
-/// A segment that is smaller than usual is not a short one: the largest segment seen is the full size.
+/// A segment below the usual size does not count as short: the largest segment seen is the full size.
 #[test]
 fn the_size_of_a_segment_without_the_handshake() {
     let BothEnds { sender, .. } =
@@ -90,8 +91,8 @@ fn the_size_of_a_segment_without_the_handshake() {
     assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
 }
 
-/// Data without ACKs has a rate and a count of retransmissions; everything else is unknown. ACKs without data
-/// are not a transfer that could be explained, and the error says so.
+/// Data without ACKs has a rate and a retransmission count; everything else is unknown. ACKs without data are
+/// not a transfer that can be explained, and the error says so.
 #[test]
 fn a_capture_of_one_direction() {
     let BothEnds { sender, receiver } = flow(LOSS);
@@ -116,8 +117,8 @@ fn a_capture_of_one_direction() {
     }
 }
 
-/// One packet in fifty was not captured. None of these counts as lost on the path, a note says how much is
-/// missing, and the limit is that of the whole capture.
+/// One packet in fifty was not captured. None of them counts as lost on the path, a note says how much is
+/// missing, and the limit is that of the complete capture.
 #[test]
 fn packets_that_were_not_captured() {
     for more in [WINDOW, LOSS] {
@@ -146,8 +147,8 @@ fn packets_that_were_not_captured() {
     }
 }
 
-/// For a second nothing was captured. The classifier infers neither that the sender was idle, nor that all of
-/// that data was in flight at once.
+/// Nothing was captured for one second. The classifier concludes neither that the sender was idle, nor that
+/// all data of that second was in flight at once.
 #[test]
 fn a_second_without_captured_packets() {
     for more in [WINDOW, LOSS] {
@@ -175,8 +176,8 @@ fn a_second_without_captured_packets() {
     }
 }
 
-/// In a file that was truncated while it was written, the data before the cut counts as usual, and the result
-/// is marked truncated.
+/// In a file that is truncated because it was copied during the capture, the data before the end counts as
+/// usual, and the result is marked as truncated.
 #[test]
 fn a_file_that_breaks_off() {
     let BothEnds { sender, .. } = flow(LOSS);

@@ -1,5 +1,4 @@
-//! Every kind of log that iperf3 writes: the values read from it, and one line with a hint for any other
-//! input.
+//! All kinds of iperf3 logs: the values read from them, and one line with a hint for any other input.
 
 use std::fs;
 use std::path::Path;
@@ -20,12 +19,12 @@ fn example(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// Returns the parts of a log in which two logs of one test agree.
+/// Returns the parts in which two logs of one test agree.
 fn said(log: &Measurement) -> (Transfer, Option<Transfer>, Origin, Hosts) {
     (log.transfer(), log.opposite(), log.origin.clone(), log.hosts)
 }
 
-/// Returns a log in one line.
+/// Returns a log on one line.
 fn line(log: &Measurement) -> String {
     let other = log.opposite().map_or_else(String::new, |other| format!(" | {}", one_way(log, &other, 0)));
     one_way(log, &log.transfer(), log.origin.omitted) + &other
@@ -62,9 +61,9 @@ fn one_way(measurement: &Measurement, log: &Transfer, omitted: usize) -> String 
     )
 }
 
-/// Values of each example: format, protocol, role, streams, mean and requested rate, intervals less warm-up,
-/// known values of the first interval, smallest/mean/largest RTT, congestion control, datagrams | other
-/// direction.
+/// Values of each example: format, protocol, role, streams, mean and target rate, number of intervals without
+/// warm-up, known values of the first interval, minimum/mean/maximum RTT, congestion control, datagrams |
+/// opposite direction.
 const READ: [(&str, &str); 28] = [
     (
         "bidir-parallel.txt",
@@ -191,10 +190,10 @@ fn the_summaries_are_those_of_iperf3() {
     assert_eq!((rtt.min.as_micros(), rtt.mean.as_micros(), rtt.max.as_micros()), (119, 416, 1770));
     let set = iperf3::parse(&example("window.json")).unwrap().hosts.set_buffers.unwrap();
     assert_eq!((set.sndbuf, set.rcvbuf), (Bytes::from_kib(128), Bytes::from_kib(128)));
-    // A server does not know what the client sent.
+    // A server does not know how much the client sent.
     let server = iperf3::parse(&example("server.json")).unwrap().transfer();
     assert_eq!((server.role, server.sent), (Role::Receiver, None));
-    // Versions differ in additional fields, not in the values of common ones.
+    // Versions differ in additional fields, not in the values of the common ones.
     let newer = iperf3::parse(&example("made-3.20.json")).unwrap();
     assert_eq!((newer.transfer(), newer.hosts), (log, read.hosts));
     let stream = iperf3::parse(&example("made-stream.jsonl")).unwrap();
@@ -209,7 +208,7 @@ fn unknown_numbers_are_unknown_in_either_spelling() {
     assert_eq!(log.sent.and_then(|sent| sent.retransmits), None);
 }
 
-/// The rate of a UDP test is that of the data that arrived, not of the data sent.
+/// The rate of a UDP test is the received rate, not the sent rate.
 #[test]
 fn loss_over_udp_is_counted_once() {
     for (name, lost, total, mbps) in [
@@ -243,7 +242,7 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
                 assert_eq!(found.measured.rtt_source, RttSource::Unknown, "{name}");
                 assert!(first.could_not_tell.iter().any(|open| open.contains("UDP has none")), "{name}");
             }
-            // A sender's JSON needs no option, and these runs reached the rate given with -b.
+            // A sender's JSON needs no further option, and these runs reached their target rate (-b).
             Protocol::Tcp if log.rtt.is_some() => {
                 assert_eq!(found.measured.rtt_source, RttSource::Log, "{name}");
                 if log.offered.is_some() {
@@ -282,12 +281,12 @@ fn a_stream_of_events_that_breaks_off_serves() {
     let until_end: String = text.lines().take(7).map(|line| format!("{line}\n")).collect();
     let log = iperf3::parse(&(until_end.clone() + "{\"event\":\"end\",\"da")).unwrap();
     assert!(log.origin.truncated && log.transfer().intervals.len() == 6);
-    // Without a summary at the end, the RTT is that of the reports.
+    // Without a summary at the end, the RTT is taken from the reports.
     assert_eq!(log.transfer().rtt.map(|rtt| rtt.min.as_micros()), Some(119));
     let failed = until_end + "{\"event\":\"error\",\"data\":\"control socket has closed unexpectedly\"}\n";
     let log = iperf3::parse(&failed).unwrap();
     assert_eq!(log.origin.error.as_deref(), Some("control socket has closed unexpectedly"));
-    // Output with --json-stream-full-output.
+    // Output written with --json-stream-full-output.
     assert_eq!(
         said(&iperf3::parse(&(text.clone() + &example("made-3.20.json"))).unwrap()),
         said(&iperf3::parse(&text).unwrap())
@@ -390,7 +389,7 @@ fn malformed_text_is_one_line_and_a_hint() {
     }
 }
 
-/// Reads, explains and renders a text, which must not panic.
+/// Reads, explains and renders a text, none of which may panic.
 fn take(text: &str) {
     match iperf3::parse(text) {
         Ok(log) => {
@@ -406,7 +405,8 @@ fn take(text: &str) {
     }
 }
 
-/// Tests every seventh prefix, with an offset that depends on the example: all prefixes would take a minute.
+/// Tests every seventh prefix, with an offset that depends on the example: testing all prefixes would take a
+/// minute.
 #[test]
 fn beginnings_of_every_example_are_taken() {
     for (first, (name, _)) in (0..7).cycle().zip(READ) {
@@ -428,8 +428,7 @@ fn random_changes_of_a_byte_are_taken() {
     }
 }
 
-/// Reads a real series of `ss` dumps, its prefixes, and copies with changed bytes, which must not stop the
-/// reader.
+/// Reads a real series of `ss` dumps, its prefixes, and copies with changed bytes; none of them may panic.
 #[test]
 fn ss_is_read_whole_and_broken() {
     let text = fs::read_to_string(folder().join("../ss/cubic-loss.txt")).unwrap();

@@ -1,5 +1,5 @@
-//! Golden case, complete: both published runs of the cross-border link, diagnosed with their ladders. These
-//! tests are slow on purpose: they simulate the same runs as for a user.
+//! Complete golden case: both published runs on the cross-border link, diagnosed with their ladders. These
+//! tests are deliberately slow, because they simulate the same runs as for a user.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,8 @@ fn commands(rungs: &[&Rung]) -> Vec<Command> {
     rungs.iter().flat_map(|rung| rung.commands.clone()).collect()
 }
 
-/// Loss limits the published CUBIC run; BBR alone is limited by a window; only both remedies reach the link.
+/// The published CUBIC run is limited by loss; BBR alone is limited by a window; only both remedies together
+/// reach the link rate.
 #[test]
 fn cubic_climbs_past_loss_and_window_to_the_line() {
     let given = Given::new("cubic.iperf3.txt");
@@ -84,8 +85,8 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert_eq!((last.limit, last.source), (Limit::Link, Source::Given));
     assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
 
-    // The mistakes of the published advice are avoided: both hosts are changed, buffers are 2 x BDP, and
-    // core.*mem_max stays.
+    // The mistakes in the published advice are avoided: both hosts are changed, buffers are 2 x BDP, and
+    // core.*mem_max is left alone.
     let all = commands(&rungs);
     assert!(all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 52502528\"")));
     assert!(
@@ -98,13 +99,13 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     for part in ["7 % of the link", "cwnd", "3 MiB receive window"] {
         assert!(headline.contains(part), "{headline}");
     }
-    // Larger buffers alone, which the published advice tried, change nothing, and a note says so.
+    // Larger buffers alone, which the published advice recommends, change nothing, and a note says so.
     assert!(
         diagnosis.notes.iter().any(|note| note.starts_with("buffers for 2 x BDP on both hosts would leave"))
     );
 }
 
-/// The published BBR run stops at a tenth of the link, and not because of its congestion window.
+/// The published BBR run stops at a tenth of the link rate, and its congestion window is not the reason.
 #[test]
 fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     let given = Given::new("bbr.iperf3.txt");
@@ -121,7 +122,7 @@ fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.contains("predates the log")));
 }
 
-/// The ladder of a host that has a rate cap on its own network ends at that cap.
+/// The ladder of a host with a rate cap in its own network ends at that cap.
 #[test]
 fn a_cap_ends_the_ladder() {
     let given = Given::new("bbr.iperf3.txt");
@@ -136,7 +137,7 @@ fn a_cap_ends_the_ladder() {
     assert!(!render_text(&diagnosis, 80).lines().next().unwrap().contains("then"));
 }
 
-/// Without a link rate the ladder says so instead of guessing one; the same facts give the same result.
+/// If the link rate is unknown, the ladder says so instead of guessing; the same facts give the same result.
 #[test]
 fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     let given = Given::new("cubic.iperf3.txt");

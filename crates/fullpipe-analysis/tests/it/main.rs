@@ -1,4 +1,4 @@
-//! Tests through the public interface, on real inputs and simulated situations.
+//! Tests of the public interface, with real inputs and simulated situations.
 
 mod case;
 mod cross_border;

@@ -1,8 +1,8 @@
-//! The eleven situations as captures: from packets alone, seen at either end, the classifier finds the limits
-//! that the simulator records, and says what packets do not show.
+//! The eleven situations as captures: from packets alone, captured at either endpoint, the classifier finds
+//! the limits that the simulator records, and says what packets do not show.
 //!
-//! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a
-//! file of tcpdump.
+//! Each experiment in `experiments/situations` is run with a tap at both hosts, and the tapped packets are
+//! read as a tcpdump file.
 
 use crate::situation::{Run, captured, shares};
 use crate::tapped::{BothEnds, File, packets};
@@ -12,12 +12,12 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 
-/// Places where a capture was made.
+/// Points at which a capture is made.
 const ENDS: [&str; 2] = ["sender", "receiver"];
 
-/// Asserts that the classifier agrees with the simulator for at least the share `least` of the time, as the
-/// mean over the runs of the situation whose label `picks`: at the sender, and at the receiver where packets
-/// show it there.
+/// Asserts that the classifier agrees with the simulator for at least the shares `least` of the time, at the
+/// sender and, if the limit is observable there, at the receiver. The share is the mean over the runs of the
+/// situation whose label satisfies `picks`.
 #[track_caller]
 fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2]) {
     let mut sums = [0.0; 2];
@@ -57,7 +57,7 @@ fn the_send_buffer() {
     is_told("sndbuf", |label| !label.contains("reno"), AT_THE_SENDER);
 }
 
-/// For some time after a loss, data in flight stays constant, as it also would for a loss-based sender.
+/// For some time after a loss, data in flight stays constant, as it would for a loss-based sender too.
 #[test]
 fn the_send_buffer_after_a_loss() {
     is_told("sndbuf", |label| label.contains("reno"), [Some(0.7), None]);
@@ -73,7 +73,7 @@ fn the_receiving_application() {
     is_told("receiver-app", any, BOTH);
 }
 
-/// The sender's packets are short now and then on the long path; on the short path they never are.
+/// On the long path the sender's packets are occasionally short; on the short path they never are.
 #[test]
 fn the_sending_application() {
     is_told("app", |label| label.contains("long path"), BOTH);
@@ -104,13 +104,13 @@ fn slow_start_of_a_short_flow() {
     is_told("slow-start", any, BOTH);
 }
 
-/// Reno loses six times in this run on the long path, which may be random.
+/// On the long path Reno has six losses in this run, which may be random.
 #[test]
 fn a_policer_of_the_flow() {
     is_told("policer", |label| !label.contains("long path cc=reno"), BOTH);
 }
 
-/// Only the receiver's capture shows the policer in this run.
+/// Only the capture at the receiver shows the policer in this run.
 #[test]
 fn a_policer_of_reno_on_the_long_path() {
     is_told("policer", |label| label.contains("long path cc=reno"), [None, Some(0.95)]);
@@ -121,7 +121,7 @@ fn a_shaper_of_the_flow() {
     is_told("shaper", any, BOTH);
 }
 
-/// Limits that packets do not show have low confidence, an open question, and a test that would settle it.
+/// Limits that packets do not show have low confidence, an open question, and a test that would answer it.
 #[test]
 fn what_packets_cannot_tell_is_said() {
     for (situation, picks, ends) in
@@ -138,9 +138,9 @@ fn what_packets_cannot_tell_is_said() {
     }
 }
 
-/// Ten percent of the packets are lost, with a window of 1040 bytes at 2 ms. An analyser that splits them
-/// into retransmissions and packets out of order, and relates them to the packets of both directions, reports
-/// 1.9 % and 3.0 %; 9.8 % of the data segments were retransmitted.
+/// Ten percent of the packets are lost, with a window of 1040 bytes and an RTT of 2 ms. An analyser that
+/// divides the losses between retransmissions and out-of-order packets, and relates them to the packets in
+/// both directions, reports 1.9 % and 3.0 %; 9.8 % of the data segments were retransmitted.
 #[test]
 fn a_tenth_lost_is_a_tenth_sent_again() {
     let text = "name = 'x'\nduration = '60s'\n[path]\nrate = '1gbit'\nrtt = '2ms'\nloss = '10%'\nqueue = '1MiB'\n\
@@ -153,12 +153,12 @@ fn a_tenth_lost_is_a_tenth_sent_again() {
     let share = |of: u64, counts: &Counts| of as f64 / counts.data_segments as f64;
     let again = share(counts[0].retransmits, &counts[0]);
     assert_eq!(counts[0].retransmits, outcome.flows[0].retransmits);
-    // 95 % of such samples lie within two standard deviations.
+    // 95 % of such samples are within two standard deviations.
     let deviation = (0.1 * 0.9 / counts[0].data_segments as f64).sqrt();
     assert!((again - 0.1).abs() < 3.0 * deviation, "{again:.4} of {} segments", counts[0].data_segments);
     assert_eq!((counts[0].out_of_order, counts[1].out_of_order), (0, 0));
-    // At the receiver, the loss of the last segment in flight leaves no gap: with two in flight that is one
-    // loss in ten.
+    // At the receiver, the loss of the last segment in flight leaves no gap: with two segments in flight,
+    // that is one loss in ten.
     let late = share(counts[1].retransmits, &counts[1]);
     assert!((0.08..0.1 + 3.0 * deviation).contains(&late), "{late:.4}");
 }

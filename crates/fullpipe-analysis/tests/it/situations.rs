@@ -1,9 +1,9 @@
-//! Eleven situations, each with one limit by construction: from the state of the sockets, the classifier
-//! finds the limits that the simulator records, for at least 95 % of the time.
+//! Eleven situations, each designed to have one limit: from the socket state, the classifier finds the limits
+//! that the simulator records, for at least 95 % of the time.
 //!
-//! Each is an experiment in `experiments/situations`, on more than one path, and with several seeds where
-//! randomness matters. The exact limits follow from the sender's own record and the state of the path, which
-//! the rows given to the classifier lack.
+//! Each situation is an experiment in `experiments/situations`, with more than one path, and with several
+//! seeds where randomness matters. The exact limits are derived from the sender's own record and the state of
+//! the path, neither of which is in the rows for the classifier.
 
 use crate::situation::{Run, all, shares};
 use fullpipe_analysis::classify::{Confidence, LimitPeriod, SocketFacts, agreement, classify, exact, share};
@@ -11,31 +11,33 @@ use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
 
-/// Minimum mean agreement of the runs of a situation.
+/// Minimum mean agreement over the runs of a situation.
 const AGREEMENT: f64 = 0.95;
 /// Minimum agreement of a single run.
 const LEAST: f64 = 0.94;
-/// Minimum share of the exact time that the limit of a situation must hold: the rest is start and pauses.
+/// Minimum share of the exact time for which the limit of a situation must hold; the rest is the start and
+/// pauses.
 const DOMINANT: f64 = 0.75;
 
-/// Minimum share of the seconds, and of the counted time, in which the live classification agrees with that
-/// of the whole trace.
+/// Minimum share of the seconds, and of the counted time, for which live classification agrees with
+/// classification of the whole trace.
 const LIVE: f64 = 0.85;
 /// Interval at which a running flow is queried.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns the known facts about a run's hosts.
+/// Returns the known facts about the hosts of a run.
 fn host(run: &Run) -> SocketFacts {
     SocketFacts { link: Some(run.line()), ..SocketFacts::default() }
 }
 
-/// Returns the rows as sockets would show them.
+/// Returns the rows with only the columns that sockets report.
 fn observed(rows: &[Row]) -> Vec<Row> {
     rows.iter().map(Row::observed).collect()
 }
 
-/// Asserts that `limit` limits every run of the situation whose label `picks`, and that the classifier finds
-/// it: for `AGREEMENT` of the time in the mean, and for at least `LEAST` in each run.
+/// Asserts that `limit` is the limit in all runs of the situation whose label satisfies `picks`, and that the
+/// classifier finds it: for `AGREEMENT` of the time on average, and for at least `LEAST` of the time in each
+/// run.
 #[track_caller]
 fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
     let mut told = Vec::new();
@@ -46,7 +48,7 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
         let named = share(&truth, limit);
         assert!(named >= DOMINANT, "{label}: {limit} is no more than {named:.2} of {}", shares(&truth));
         let every = observed(run.rows());
-        // About ten rows a second, from a tool that does not query the congestion control.
+        // About ten rows per second, from a tool that does not read the congestion control.
         let nameless = |row: &Row| Row { sender: TcpInfo { cc: None, ..row.sender }, ..row.clone() };
         let fewer: Vec<Row> = every.iter().step_by(2).map(nameless).collect();
         told.push(format!("{label}, live: {}", live_agrees(label, &every, &host)));
@@ -68,16 +70,16 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
     for agreements in agreements {
         assert!(agreements.len() > 1, "one path is a point fit");
         let (least, sum) = agreements.iter().fold((1.0_f64, 0.0), |(least, sum), a| (least.min(*a), sum + a));
-        // The runs of a situation are equally long.
+        // All runs of a situation have the same duration.
         let mean = sum / agreements.len() as f64;
         assert!(mean >= AGREEMENT && least >= LEAST, "{mean:.3}, and at least {least:.3}:\n{told}");
     }
 }
 
-/// Asserts that live classification agrees with that of the whole trace: in each second while the flow runs,
-/// and in the time counted for each limit at the end, both for at least 85 %. A policer of a loss-based
-/// sender is an exception, because only several losses show it: there the last second has to agree. Returns
-/// the agreement in words.
+/// Asserts that live classification agrees with classification of the whole trace for at least 85 %: in each
+/// second while the flow is running, and in the time counted for each limit at the end. A policer with a
+/// loss-based sender is an exception, because only several losses reveal it: there, the last second must
+/// agree. Returns the agreement in words.
 #[track_caller]
 fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;
@@ -148,7 +150,7 @@ fn loss_that_bbr_bears() {
     is_recognised("loss-bbr", |label| !label.contains("loss=25%"), Limit::Link);
 }
 
-/// A quarter is too much: BBR's estimate of the path shrinks.
+/// A loss of a quarter is too much: BBR's bandwidth estimate shrinks.
 #[test]
 fn loss_that_bbr_does_not_bear() {
     is_recognised("loss-bbr", |label| label.contains("loss=25%"), Limit::Cwnd);
@@ -179,8 +181,8 @@ fn a_shaper_of_the_flow() {
     is_recognised("shaper", any, Limit::Policer);
 }
 
-/// Without the receiver's Recv-Q, a small window and a slow reader differ only in the pattern of the window:
-/// the finding has low confidence, says so, and names the test that would settle it.
+/// Without the receiver's Recv-Q, a small window and a slow reader differ only in the pattern of the window.
+/// The finding has low confidence, says so, and names the test that would settle the question.
 #[test]
 fn one_end_alone_says_what_it_cannot_tell() {
     for (situation, limit) in [("rwnd", Limit::Rwnd), ("receiver-app", Limit::ReceiverApp)] {
@@ -197,8 +199,8 @@ fn one_end_alone_says_what_it_cannot_tell() {
     }
 }
 
-/// A shaper of one flow and a slow link look the same to the flow: without the link's rate the finding leaves
-/// this open.
+/// A single flow sees no difference between a shaper and a slow link: if the link rate is unknown, the
+/// finding leaves this open.
 #[test]
 fn a_shaper_without_the_lines_rate_is_an_open_question() {
     for run in all("shaper", any) {

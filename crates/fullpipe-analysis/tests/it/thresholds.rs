@@ -1,10 +1,10 @@
-//! Generates `docs/THRESHOLDS.md` from the sources and checks it: every ratio by which a rule decides, with
-//! its meaning and measurement.
+//! Generates `docs/THRESHOLDS.md` from the sources and checks that it is current: every ratio on which a rule
+//! is based, with its meaning and measurement.
 //!
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::` writes the page.
 //!
-//! The page lists all constants in `src/thresholds.rs`, and elsewhere those of type `f64`, `(f64, f64)` and
-//! `(u64, u64)`, which are ratios unless `Unit:` in their comment says otherwise.
+//! The page lists all constants in `src/thresholds.rs`, and constants of type `f64`, `(f64, f64)` and `(u64,
+//! u64)` in other files. These are ratios, unless their comment contains `Unit:`.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,14 +14,14 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// File of the shared thresholds.
 const SHARED: &str = "thresholds.rs";
-/// Modules that draw and print, whose numbers decide nothing, and unit tests with their helpers.
+/// Modules for drawing and printing, whose numbers decide nothing, and unit tests with their helpers.
 const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
 
 /// Constant that a rule uses.
 #[derive(Debug, PartialEq)]
 struct Threshold {
     file: String,
-    /// Title of the module within the file, for a shared constant.
+    /// Title of the module in the file, for a shared constant.
     group: String,
     name: String,
     value: String,
@@ -30,7 +30,7 @@ struct Threshold {
     source: String,
 }
 
-/// Comment of an item, from the attributes before it.
+/// Comment of an item, read from the attributes before it.
 #[derive(Default)]
 struct Comment {
     lines: Vec<String>,
@@ -53,7 +53,7 @@ impl Comment {
         }
     }
 
-    /// Returns meaning, source and unit. Each part extends from its keyword to the next keyword.
+    /// Returns the meaning, the source and the unit. Each part extends from its keyword to the next keyword.
     fn parts(&self) -> [String; 3] {
         let mut parts = [const { String::new() }; 3];
         let mut part = 0;
@@ -74,7 +74,7 @@ impl Comment {
     }
 }
 
-/// Adds the thresholds among `tokens`, which are in `file` and there in module `group`.
+/// Adds the thresholds in `tokens`, which come from `file` and the module `group`.
 fn read(tokens: TokenStream, file: &str, group: &str, found: &mut Vec<Threshold>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut comment = Comment::default();
@@ -107,7 +107,7 @@ fn read(tokens: TokenStream, file: &str, group: &str, found: &mut Vec<Threshold>
                 }
                 comment = Comment::default();
             }
-            // `pub` and its scope are between a comment and its item.
+            // `pub` and its scope may come between a comment and its item.
             TokenTree::Ident(word) if word == "pub" => {}
             TokenTree::Group(scope) if scope.delimiter() == Delimiter::Parenthesis => {
                 read(scope.stream(), file, group, found);

@@ -1,4 +1,5 @@
-//! Limits that a JSON log decides without options: it contains RTT, receiver's window and the requested rate.
+//! Limits that a JSON log without command-line options determines: it contains the RTT, the receive window
+//! and the target rate.
 
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
@@ -65,7 +66,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The published BBR run as a JSON log would show it, had the window been the limit.
+/// The published BBR run, as a JSON log would show it if the window had been the limit.
 #[test]
 fn a_full_receive_window_is_certain() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: 3072, ..IDLE }), "bbr");
@@ -96,7 +97,8 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
     assert_says(&found.findings[0].could_not_tell, "reads too slowly");
 }
 
-/// Measured: a send buffer of 4 MiB at 210 ms gives 141 Mbit/s, with Cwnd at 8.7 MB and snd_wnd at 16 MB.
+/// Measured: a send buffer of 4 MiB at 210 ms results in 141 Mbit/s, with a Cwnd of 8.7 MB and a snd_wnd of
+/// 16 MB.
 #[test]
 fn room_in_both_windows_leaves_the_send_buffer() {
     let log = log_of((0..30).map(|_| Second { mbps: 141.0, ..IDLE }), "bbr");
@@ -105,7 +107,7 @@ fn room_in_both_windows_leaves_the_send_buffer() {
     assert_eq!((first.limit, first.confidence), (Limit::Sndbuf, Confidence::High));
     assert_eq!(excluded(&found), [(Limit::Cwnd, Confidence::Certain), (Limit::Rwnd, Confidence::Certain)]);
     assert!(!limits(&found).contains(&Limit::Rwnd));
-    // 16384 bytes are the initial size of autotuning, not the size of the buffer.
+    // 16384 bytes is the initial size for autotuning, not the size of the buffer during the test.
     assert_eq!(
         (found.buffers.sndbuf, found.buffers.sndbuf_source),
         (Bytes::from_mib(4), BufferSource::KernelDefault)
@@ -121,7 +123,7 @@ fn a_rate_that_varies_below_both_windows_is_an_application_perhaps() {
     assert!(excluded(&found).contains(&(Limit::Rwnd, Confidence::Certain)));
 }
 
-/// Measured: a deep queue at 100 Mbit/s, 100 ms.
+/// Measured: a deep queue at 100 Mbit/s and 100 ms.
 fn bloated() -> Measurement {
     log_of(
         (0..30).map(|i| Second {
@@ -142,11 +144,11 @@ fn a_queue_that_stands_is_a_full_line() {
     assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
     assert_says(&first.evidence, "a queue of 13");
     assert_eq!(first.ceiling, Some(found.measured.steady));
-    // With a known link rate the finding is certain, and still reports the queue.
+    // With a known link rate the finding is certain, and it still reports the queue.
     let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Certain));
     assert_says(&found.findings[0].evidence, "the smoothed RTT is 23");
-    // A queue far below the link's rate is at another place.
+    // If the rate is far below the link rate, the queue is elsewhere.
     let found = Case::of(&log).link("1gbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Policer, Confidence::High));
 }
@@ -228,7 +230,7 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
 }
 
 /// A rate cap without drops is not a policer, and one without a queue is not a shaper; a ceiling of the host
-/// has neither.
+/// has neither drops nor a queue.
 #[test]
 fn drops_and_queue_tell_caps_apart() {
     let cap = |retransmits: u64, highest_ms: f64| {

@@ -1,4 +1,4 @@
-//! Plans for hosts: planned changes, skipped settings, and the limit that a host's memory sets.
+//! Plans for hosts: planned changes, skipped settings, and the limit set by a host's memory.
 
 use fullpipe_analysis::PathFacts;
 use fullpipe_analysis::remedy::{Host, Scope};
@@ -6,7 +6,7 @@ use fullpipe_analysis::tune::{FromReport, Item, LocalHost, Peer, Plan, PlanInput
 use fullpipe_lab::host::{Change, HostDescription, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-/// Returns a host of kernel 6.1 with a small send buffer.
+/// Returns a host with kernel 6.1 and a small send buffer.
 fn host(changes: &[(&str, &str)]) -> LocalHost {
     let settings = [
         ("kernel/osrelease", "6.1.0-18-amd64\n"),
@@ -27,7 +27,7 @@ fn host(changes: &[(&str, &str)]) -> LocalHost {
     LocalHost::new(HostDescription { memory: Some(Bytes::from_mib(4096)), ..facts }).unwrap()
 }
 
-/// Returns inputs for 20 Mbit/s at 100 ms: the BDP is 250 kB, and 256 KiB of buffer keep less than that in
+/// Returns inputs for 20 Mbit/s at 100 ms: the BDP is 250 kB, and a buffer of 256 KiB keeps less than that in
 /// flight.
 fn inputs(loss: &str) -> PlanInputs {
     PlanInputs {
@@ -62,7 +62,8 @@ fn setting(item: &Item) -> &str {
     }
 }
 
-/// Loss limits this host first, and its buffers next: both are planned, each with its gain.
+/// The first limit of this host is loss, and the second one its buffers: both changes are planned, each with
+/// its gain.
 #[test]
 fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     let plan = planned(&host(&[]), &inputs("0.1%"));
@@ -75,7 +76,7 @@ fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     let (with, without) = (cc.gain.with.unwrap(), cc.gain.without.unwrap());
     assert!(with > without.mul_div(3, 2), "{with} against {without}");
     assert_eq!(plan.planned, Some(with));
-    // The kernel ignores this setting under BBR (tcp_slow_start_after_idle_check), and rmem belongs to the
+    // The kernel ignores this setting with BBR (tcp_slow_start_after_idle_check), and rmem belongs to the
     // other host.
     assert!(left(&plan, What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
     assert!(left(&plan, What::TCP_RMEM).contains("already"));
@@ -84,7 +85,8 @@ fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     assert_eq!(plan.applied().count(), 2, "what is for some applications is not applied unasked");
 }
 
-/// Without loss CUBIC fills the link once the buffers do: BBR would change nothing and is not planned.
+/// Without loss, CUBIC fills the link once the buffers are large enough: BBR would change nothing and is not
+/// planned.
 #[test]
 fn what_changes_nothing_is_not_planned() {
     let lossless = planned(&host(&[]), &inputs("0%"));
@@ -100,30 +102,30 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
 
-/// Settings for some applications are simulated with these: a burst after a pause, and a byte in a full
-/// socket.
+/// Settings that help only some applications are simulated with such applications: a burst after an idle
+/// period, and a byte in a full socket.
 #[test]
 fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A BDP takes 100 ms to send and a round trip to be acknowledged; starting with ten segments it takes
-    // five rounds.
+    // A BDP takes 100 ms to send and one round trip to be acknowledged; with an initial window of ten
+    // segments it takes five round trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
-    // 128 KiB and an skb at 20 Mbit/s.
+    // 128 KiB and one skb at 20 Mbit/s.
     let waiting = gain(What::NOTSENT_LOWAT);
     let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());
     assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");
     assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
     assert!(waiting.with.unwrap() > waiting.without.unwrap().mul_div(19, 20), "CUBIC loses nothing by it");
-    // A burst that is lost in part takes its time either way, and BBR never asks.
+    // A burst with losses takes equally long either way, and BBR ignores the setting.
     assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
-/// A quarter of the memory and `tcp_mem[1]` limit all flows together, and take precedence over the rule of 2
-/// x BDP.
+/// A quarter of the memory and `tcp_mem[1]` limit all flows together, and take precedence over the 2 x BDP
+/// rule.
 #[test]
 fn memory_bounds_the_buffers() {
     let mut small = host(&[]);
@@ -141,7 +143,7 @@ fn memory_bounds_the_buffers() {
     assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
 }
 
-/// A route to the peer alone affects no other connections.
+/// A route to the peer affects no other connections.
 #[test]
 fn with_a_peer_congestion_control_is_its_routes() {
     let route = Route {
@@ -163,7 +165,7 @@ fn with_a_peer_congestion_control_is_its_routes() {
     assert_eq!(cc.command.undo, "ip route del 203.0.113.7 via 192.0.2.1 dev eth0");
     let initcwnd = item(&plan, What::INITCWND).unwrap().applied().unwrap();
     assert!(initcwnd.command.run.ends_with("dev eth0 congctl bbr initcwnd 32"), "{}", initcwnd.command.run);
-    // The setting of the route takes precedence over the host's default.
+    // The setting of the route takes precedence over the default of the host.
     let mut bbr = host(&[("net/ipv4/tcp_congestion_control", "bbr")]);
     bbr.facts.route = Some(Route { congctl: Some("cubic".into()), exact: true, ..route });
     let plan = planned(&bbr, &inputs("0.1%"));
@@ -188,7 +190,8 @@ fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     assert!(item(&planned(&host(&[]), &inputs("0.1%")), What::QUEUEING_DISCIPLINE).is_none());
 }
 
-/// The receiver's changes are its own: a sender's plan lists them for the other host, and never applies them.
+/// Each host applies only its own changes: the sender's plan lists the receiver's changes for the other host,
+/// and never applies them.
 #[test]
 fn each_host_gets_its_own_part() {
     let small = Peer { buffer: Some(Bytes::from_kib(256)), ..Peer::default() };
@@ -201,7 +204,7 @@ fn each_host_gets_its_own_part() {
     assert!(!item(&receiver, What::TCP_WMEM).unwrap().here);
 }
 
-/// Where the application is slow no setting helps, and none is planned.
+/// If the application is slow, no setting helps and none is planned.
 #[test]
 fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
     let report = |limit: &str| {
@@ -241,7 +244,7 @@ fn what_each_setting_limits_is_per_round_trip() {
     assert!((59.0..61.0).contains(&limits.loss.unwrap().as_mbps_f64()));
 }
 
-/// The lines for an application are C that compiles, and the kernel accepts the values that they set.
+/// The code lines for an application are valid C, and the kernel accepts the values that they set.
 #[test]
 fn what_is_given_for_sockets_compiles_and_runs() {
     let has_compiler =
@@ -263,7 +266,7 @@ fn what_is_given_for_sockets_compiles_and_runs() {
             "#include <errno.h>\n#include <netinet/in.h>\n#include <netinet/tcp.h>\n#include <sys/socket.h>\n\
              int main(void) {{ int fd = socket(AF_INET, SOCK_STREAM, 0); return {line} == 0 ? 0 : errno; }}\n"
         );
-        // A comment follows the call, not the comparison.
+        // A comment follows the call, but not the comparison.
         let text = match line.split_once("  /*") {
             Some((call, comment)) => text.replace(line, call) + "/*" + comment + "\n",
             None => text,
@@ -273,7 +276,7 @@ fn what_is_given_for_sockets_compiles_and_runs() {
         let made = compiler.args(["-Wall", "-Werror", "-o"]).arg(&program).arg(&source).output().unwrap();
         assert!(made.status.success(), "{line}: {}", String::from_utf8_lossy(&made.stderr));
         let ran = std::process::Command::new(&program).status().unwrap();
-        // ENOENT: a kernel without BBR; EPERM: a process that may not choose it.
+        // ENOENT: the kernel has no BBR; EPERM: the process is not allowed to select it.
         assert!(matches!(ran.code(), Some(0..=2)), "{line}: {ran}");
     }
 }

@@ -12,8 +12,8 @@ use fullpipe_analysis::throughput_models::loss_based_rate;
 use fullpipe_analysis::{Diagnosis, HostFacts, HostSettings, Limit, Measurement, render_text};
 use fullpipe_units::{Duration, Rate};
 
-/// Returns a log of ten seconds in which `lost` of the datagrams of 1448 bytes do not arrive, and `late` of
-/// them are out of order.
+/// Returns a ten-second log in which `lost` of the 1448-byte datagrams do not arrive, and `late` of them
+/// arrive out of order.
 fn log_of(mbps: u64, lost: u64, late: u64) -> Measurement {
     let total = mbps * 10_000_000 / 8 / 1448;
     let mbytes = (mbps * 10_000_000 / 8) as f64 / f64::from(1 << 20);
@@ -42,7 +42,7 @@ fn example(name: &str) -> Measurement {
     iperf3::parse(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Returns a case with a slow link, so that its ladder is simulated quickly.
+/// Returns a case with a slow link, so that its ladder is fast to simulate.
 fn case(log: &Measurement) -> Case {
     Case::of(log).link("20mbit".parse().ok()).rtt("100ms".parse().ok())
 }
@@ -56,7 +56,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The pitfall of accepting a leased line on a UDP test: the test fills the link, and TCP starves on it.
+/// The pitfall of accepting a leased line based on a UDP test: UDP fills the link, but TCP starves on it.
 #[test]
 fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let log = log_of(18, 78, 3);
@@ -80,7 +80,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     }
     assert_says(&first.could_not_tell, "congestion control: UDP has none");
 
-    // 0.5 % at 100 ms: within a factor of 1.5 of the model, which the ladder does not use.
+    // 0.5 % at 100 ms: within a factor of 1.5 of the closed-form model, which the ladder does not use.
     let tcp = udp.tcp.as_ref().unwrap();
     let model = loss_based_rate(Duration::from_millis(100), tcp.loss.rate, DEFAULT_MSS);
     let ratio = tcp.steady.as_bps() as f64 / model.as_bps() as f64;
@@ -111,8 +111,8 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     assert_eq!(json["udp"]["tcp"]["steady_bps"], json["ladder"][0]["steady_bps"]);
 }
 
-/// A clean test of some thousand datagrams does not exclude a loss at which TCP gets only a fraction of the
-/// link.
+/// A loss-free test with a few thousand datagrams does not rule out a loss rate at which TCP gets only a
+/// fraction of the link rate.
 #[test]
 fn a_test_without_a_loss_is_no_proof() {
     let log = log_of(18, 0, 0);
@@ -125,7 +125,7 @@ fn a_test_without_a_loss_is_no_proof() {
     assert!(present.low.unwrap().mul_div(2, 1) < present.high.unwrap(), "{present:#?}");
 }
 
-/// TCP would run with the sender's own settings.
+/// TCP would use the sender's own settings.
 #[test]
 fn the_ladder_stands_on_the_hosts_as_they_are() {
     let text = "net.ipv4.tcp_congestion_control = bbr\nnet.ipv4.tcp_wmem = 1 2 65536\nnet.ipv4.tcp_rmem = 1 2 131072";
@@ -141,7 +141,7 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
     assert_says(&diagnosis.assumptions, "the sysctl dump stands for both hosts");
 }
 
-/// Without the path there is no ladder, and no RTT is invented.
+/// If the path is unknown there is no ladder, and no RTT is made up.
 #[test]
 fn without_rtt_or_line_there_is_no_ladder() {
     let log = log_of(18, 2, 0);
@@ -155,7 +155,7 @@ fn without_rtt_or_line_there_is_no_ladder() {
     }
 }
 
-/// Loss from overrunning the link or the receiver is not the path's loss.
+/// Loss caused by exceeding the link rate or overrunning the receiver is not loss of the path.
 #[test]
 fn an_overrun_is_not_taken_for_the_paths_loss() {
     let full = log_of(25, 4_000, 0);
@@ -168,7 +168,7 @@ fn an_overrun_is_not_taken_for_the_paths_loss() {
     assert_says(&diagnosis.notes, "more than half was lost");
 }
 
-/// A datagram of 32 KiB is 23 packets, and the loss of any of them loses it.
+/// A 32 KiB datagram consists of 23 packets, and the loss of any of them loses the datagram.
 #[test]
 fn loss_is_counted_in_packets() {
     let log = example("made-udp-3.1.txt");

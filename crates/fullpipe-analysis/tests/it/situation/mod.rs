@@ -1,6 +1,7 @@
-//! Runs of the eleven situations in `experiments/situations`, and a summary of their limits.
+//! Runs of the eleven situations in `experiments/situations`, and summaries of their limits.
 //!
-//! Each run is simulated once, by the first test that needs it; the other tests wait for it and share it.
+//! Each run is simulated once, by the first test that needs it; the other tests wait for the result and share
+//! it.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -26,7 +27,7 @@ const SITUATIONS: [&str; 11] = [
     "slow-start",
     "sndbuf",
 ];
-/// Seed of the runs whose packets are captured: one run of each path.
+/// Seed of the runs with captured packets: one run for each path.
 const CAPTURED_SEED: u64 = 1;
 
 static RUNS: LazyLock<Vec<(&str, Vec<Run>)>> =
@@ -41,19 +42,19 @@ pub(crate) struct Run {
 
 /// Results of a run.
 struct SimulatedState {
-    /// Trace with everything that the simulator knows.
+    /// Trace with all values that the simulator knows.
     rows: Vec<Row>,
     /// Captures at the sender and at the receiver.
     captures: Option<[Measurement; 2]>,
 }
 
 impl Run {
-    /// Returns the rate of the link.
+    /// Returns the link rate.
     pub(crate) fn line(&self) -> Rate {
         self.scenario.path.forward.rate
     }
 
-    /// Returns the trace with everything that the simulator knows.
+    /// Returns the trace with all values that the simulator knows.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.simulated().rows
     }
@@ -95,18 +96,18 @@ fn runs(situation: &str) -> Vec<Run> {
         .collect()
 }
 
-/// Returns every run of a situation whose label `picks`.
+/// Returns all runs of a situation whose label satisfies `picks`.
 pub(crate) fn all(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
     let (_, runs) = RUNS.iter().find(|(known, _)| *known == situation).expect("a situation");
     runs.iter().filter(move |run| picks(&run.label))
 }
 
-/// Returns those of these runs whose packets are captured.
+/// Returns the runs with captured packets among the runs whose label satisfies `picks`.
 pub(crate) fn captured(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
     all(situation, picks).filter(|run| run.scenario.seed == CAPTURED_SEED)
 }
 
-/// Returns the share of the time of each limit.
+/// Returns the share of time for each limit.
 pub(crate) fn shares(intervals: &[LimitPeriod]) -> String {
     let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
     limits.sort_unstable();

@@ -1,4 +1,4 @@
-//! Captures of taps at both hosts of a simulated path, as files that tcpdump would have written there.
+//! Captures from taps at both hosts of a simulated path, as files like those of tcpdump.
 
 use fullpipe_analysis::Measurement;
 use fullpipe_analysis::input::capture;
@@ -8,7 +8,7 @@ use fullpipe_tcp::wire::{Headers, Segment};
 use fullpipe_units::Instant;
 use std::net::SocketAddrV4;
 
-/// Length in bytes of a pcap file's header, and of the header of each packet.
+/// Length of the pcap file header in bytes; the next constant is the length of the header of each packet.
 const HEADER: usize = 24;
 const RECORD: usize = 16;
 
@@ -17,7 +17,7 @@ pub(crate) fn packets(capture: &Measurement) -> &Packets {
     capture.packets().expect("a capture has packets")
 }
 
-/// Capture file under construction, as tcpdump -s 96 writes it on a TUN device.
+/// Capture file under construction, in the format of tcpdump -s 96 on a TUN device.
 #[derive(Clone)]
 pub(crate) struct File(pub(crate) Vec<u8>);
 
@@ -47,13 +47,13 @@ impl File {
         self.0.extend(bytes);
     }
 
-    /// Returns the measurement that is read from the file.
+    /// Returns the measurement read from the file.
     pub(crate) fn read(&self) -> Measurement {
         capture::read(&self.0[..], None).expect("a capture")
     }
 
-    /// Returns the file without the packets that `misses` selects by number, time, and whether the sender
-    /// sent them.
+    /// Returns the file without the packets for which `misses` is true; its arguments are the packet's
+    /// number, its time, and whether the sender sent it.
     pub(crate) fn without(&self, mut misses: impl FnMut(u64, Instant, bool) -> bool) -> Self {
         let (header, mut rest) = self.0.split_at(HEADER);
         let mut kept = Self(header.to_vec());
@@ -62,7 +62,7 @@ impl File {
             let field = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four octets"));
             let at = Instant::from_nanos(u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)));
             let (record, after) = rest.split_at(RECORD + field(8) as usize);
-            // Source address of IPv4.
+            // IPv4 source address.
             let of_sender = record[RECORD + 12..RECORD + 16] == SENDER.octets();
             if !misses(number, at, of_sender) {
                 kept.0.extend(record);
@@ -73,7 +73,7 @@ impl File {
     }
 }
 
-/// Captures by tcpdump on both hosts.
+/// Captures made by tcpdump on both hosts.
 #[derive(Default)]
 pub(crate) struct BothEnds {
     pub(crate) sender: File,
