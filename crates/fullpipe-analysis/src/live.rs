@@ -1,7 +1,7 @@
 //! Classifies the limit of a flow while it is running.
 //!
 //! ```text
-//!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit of the last round trips, and the evidence
+//!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit over the last round trips, with evidence
 //!                     │ full: the older half    └─ times() ─► the time of each limit so far
 //!                     ▼ is dropped once counted
 //!                 counted times, and the history that the rules need

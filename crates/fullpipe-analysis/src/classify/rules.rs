@@ -1,17 +1,17 @@
 //! Order in which the rules are applied to find a limit.
 //!
 //! ```text
-//!   does data wait to be sent?
+//!   is data waiting to be sent?
 //!     no   the send buffer is full, and neither window is          sndbuf
 //!          else                                                    app
 //!     yes  paced and delivered at the socket's maximum rate        pacing
-//!          in flight = the receiver's window                       rwnd, receiver_app; slow_start while both
+//!          data in flight fills the receive window                 rwnd, receiver_app; slow_start while both
 //!                                                                  windows still double
-//!          cwnd below the threshold; BBR's Startup                 slow_start
-//!          else the congestion control limits, because:
-//!            the link's rate is delivered                          link
-//!            the receiver's window is small, and full by turns     receiver_app
-//!            a queue stands before a steady rate                   link; policer (a shaper) where the link
+//!          cwnd below ssthresh; BBR in Startup                     slow_start
+//!          else the congestion control is the limit, because:
+//!            the delivered rate is the link rate                   link
+//!            the receive window is small, and occasionally full    receiver_app
+//!            a queue stands, and the rate is steady                link; policer (a shaper) where the link
 //!                                                                  has room
 //!            losses at a fixed rate, no queue                      policer
 //!            else                                                  cwnd

@@ -2,9 +2,9 @@
 //! options.
 //!
 //! ```text
-//!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receiver's window limits
+//!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receive window is the limit
 //!             below 0.7 of both                          neither: send buffer, application, rate cap
-//!   srtt > 1.25 x the smallest RTT at a level rate       a queue stands: its outlet limits
+//!   srtt > 1.25 x the minimum RTT at a steady rate       a queue stands: its link is the limit
 //! ```
 //!
 //! The queue is checked first: where a queue always stands, the link behind it is always busy, and any bound

@@ -4,17 +4,17 @@
 //! sent. Packets provide the inputs of the socket rules indirectly, and with less confidence:
 //!
 //! ```text
-//!   nothing in flight                                                     app, or receiver_app where the window is closed
-//!   the data sent filled the window that the sender had received          rwnd, receiver_app
-//!   in flight still doubles                                               slow_start
-//!   the window is small, and full by turns                                receiver_app
-//!   the rules of the path: link, standing queue, losses at a fixed rate   link, policer
+//!   nothing in flight                                                     app; receiver_app if the window is closed
+//!   sent data filled the receive window known to the sender               rwnd, receiver_app
+//!   data in flight still doubles                                          slow_start
+//!   the receive window is small, and occasionally full                    receiver_app
+//!   path rules: full link, standing queue, losses at a fixed rate         link, policer
 //!   losses                                                                cwnd
 //!   neither losses nor a queue:
-//!     packets end short of a segment, because no more data was there      app; sndbuf where ACKs release them
-//!     full segments on their own clock, not that of the ACKs              pacing
-//!     full segments, and what is in flight grows                          cwnd
-//!                                          stays the same                 sndbuf
+//!     packets shorter than a segment, because the sender has no more data app; sndbuf if ACK-clocked
+//!     full segments that are not ACK-clocked                              pacing
+//!     full segments; data in flight grows                                 cwnd
+//!     full segments; data in flight stays constant                        sndbuf
 //! ```
 //!
 //! Where ACK clocking is not observable, as at the receiver, the last four verdicts are low-confidence

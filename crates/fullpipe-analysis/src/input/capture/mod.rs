@@ -5,8 +5,8 @@
 //!                                        │
 //!                                        ├ two directions: the kind of each segment, counted once
 //!                                        ├ two timelines: rate, RTT, window and flight over time ──► samples
-//!                                        ├ ACKs that either end knew when it sent (`sender_view`)
-//!                                        └ loops from the tap to either end: the side on which it was made
+//!                                        ├ ACKs that each endpoint knew when it sent (`sender_view`)
+//!                                        └ loop times from the tap to each endpoint: the capture point
 //! ```
 //!
 //! A capture contains neither `Cwnd` nor buffer sizes. Unlike a log, it contains every segment, the receive
