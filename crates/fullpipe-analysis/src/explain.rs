@@ -4,7 +4,7 @@
 //! the two main families of limits:
 //!
 //! ```text
-//!   in flight / Cwnd   > 0.8             the congestion window limits (loss, or slow growth)
+//!   in flight / Cwnd   > 0.8             the congestion window is the limit (loss, or slow growth)
 //!                      < 0.7, rate flat  another limit: a window, a buffer, a rate cap, the application
 //! ```
 //!
@@ -66,7 +66,10 @@ const FEWEST_STEADY: usize = 3;
 pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
-        InputError::new("this log shows no transfer", "repeat the measurement and read iperf3's messages")
+        InputError::new(
+            "this log contains no transferred data",
+            "repeat the measurement and check the messages from iperf3",
+        )
     })?;
     check_rates(facts)?;
     if log.protocol == Protocol::Udp {
@@ -141,7 +144,7 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
 }
 
 fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource), InputError> {
-    const HINT: &str = "give it as ping prints it: --rtt 210ms";
+    const HINT: &str = "give the RTT that ping reports, for example --rtt 210ms";
     let own = facts.transfer.rtt;
     match (facts.path.rtt, own) {
         (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("an RTT of zero is not possible", HINT)),
@@ -150,7 +153,7 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
         }
         (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
             format!("an RTT of {rtt} contradicts the log, whose samples reach at most {}", own.max),
-            "remove --rtt: the log contains it",
+            "remove --rtt: the log contains the RTT",
         )),
         (Some(rtt), _) => Ok((rtt, RttSource::Given)),
         (None, Some(own)) => Ok((own.min, RttSource::Log)),
@@ -158,7 +161,7 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
             .rtt_bound()
             .filter(|rtt| !rtt.is_zero())
             .map(|rtt| (rtt, RttSource::Bound))
-            .ok_or_else(|| InputError::new("the RTT is missing, and this log does not bound it", HINT)),
+            .ok_or_else(|| InputError::new("the RTT is missing, and this log gives no bound on it", HINT)),
     }
 }
 

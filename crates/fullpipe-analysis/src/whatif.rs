@@ -141,7 +141,7 @@ fn check(question: &Question) -> Result<PathModel, InputError> {
     if question.buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
         return Err(InputError::new(
             "socket buffers below 4 KiB do not exist on any kernel",
-            "give them as --buffers 4MiB",
+            "give the buffer size, for example --buffers 4MiB",
         ));
     }
     Ok(path)

@@ -96,8 +96,8 @@ fn damaged(error: &serde_json::Error) -> InputError {
     let (line, column) = (error.line(), error.column());
     if error.is_eof() {
         InputError::new(
-            format!("the JSON document breaks off at line {line}"),
-            "iperf3 -J prints it when the test ends: wait for that, or use --json-stream",
+            format!("the JSON document is truncated at line {line}"),
+            "wait until the test ends and iperf3 -J prints the document, or use --json-stream",
         )
     } else {
         InputError::new(

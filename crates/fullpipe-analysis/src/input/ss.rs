@@ -32,7 +32,7 @@ const LISTED: usize = 4;
 /// Number of rows that replace a single row; its state is assumed to last for that many round trips.
 const EXTRAPOLATED: u64 = FEWEST_INTERVALS as u64 + 2;
 const HINT: &str =
-    "give what ss -tmi printed, whole: once, or again and again (while sleep 0.1; do ss -tmi; done)";
+    "give the complete output of ss -tmi, from one run or many (while sleep 0.1; do ss -tmi; done)";
 
 /// Returns whether a line comes from `ss`: column names, or connection details.
 pub(super) fn is_typical_line(line: &str) -> bool {
@@ -68,7 +68,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let dumps = dumps(&super::clean(text));
     let connections = connections(&dumps);
     if connections.is_empty() {
-        return Err(InputError::new("this output of ss has no details of a connection (ss -ti)", HINT));
+        return Err(InputError::new("this ss output contains no connection details (ss -ti)", HINT));
     }
     let sent = |rows: &Vec<(Instant, &Sample)>| {
         let acked = |row: Option<&(Instant, &Sample)>| row.map_or(0, |(_, sample)| sample.acked());
@@ -80,7 +80,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     };
     let Some((name, samples)) = chosen else {
         let list: Vec<&str> = connections.iter().take(LISTED).map(|(name, _)| name.as_str()).collect();
-        let hint = format!("numbers 1 to {} are {}", connections.len(), list.join(", "));
+        let hint = format!("connections 1 to {} are {}", connections.len(), list.join(", "));
         return Err(InputError::new(format!("ss shows no connection number {}", flow.unwrap_or(0)), hint));
     };
     let mut notes = Vec::new();
@@ -124,7 +124,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
 /// Returns rows that extrapolate a single row at its delivery rate.
 fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let still = InputError::new(
-        "this single dump is of a connection that sent nothing recently",
+        "the connection in this single dump sent nothing recently",
         "take ten dumps per second during a transfer: while sleep 0.1; do ss -tmi; done",
     );
     let rate = row.sender.delivery_rate.filter(|rate| !rate.is_zero()).ok_or(still)?;

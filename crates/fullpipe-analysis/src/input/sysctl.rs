@@ -59,7 +59,7 @@ impl HostSettings {
             Ok(host)
         } else {
             Err(InputError::new(
-                "no kernel setting for TCP in the sysctl dump",
+                "the sysctl dump contains no TCP settings",
                 "give the output of: sysctl -a | grep -E 'net.core|net.ipv4.tcp|kernel.osrelease'",
             ))
         }

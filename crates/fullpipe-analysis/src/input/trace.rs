@@ -84,7 +84,7 @@ pub fn of_streams(
     streams.retain(|rows| moving(rows) >= FEWEST_INTERVALS);
     if streams.is_empty() {
         return Err(InputError::new(
-            format!("something was delivered in {most} rows of this flow, too few for a measurement"),
+            format!("only {most} rows of this flow deliver data, too few for a measurement"),
             "sample at least ten times a second, and for longer",
         ));
     }

@@ -63,11 +63,11 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let refuse = |message: &str, hint: &str| Err(InputError::new(message, hint));
     let (first, host) = (&scenario.flows[0], &scenario.host);
     if scenario.flows.iter().any(|flow| flow != first) {
-        return refuse("the ladder needs flows of one kind", "keep one [[flow]] with a count");
+        return refuse("the ladder requires identical flows", "keep one [[flow]] with a count");
     }
     if first.bytes.is_some() || first.start > Duration::ZERO || first.workload != Workload::default() {
         return refuse(
-            "the ladder needs flows that always have data to send",
+            "the ladder requires flows that always have data to send",
             "remove bytes, start and app from [[flow]]",
         );
     }
@@ -209,6 +209,6 @@ mod tests {
         for ends in ["bytes = '1MiB'", "start = '1s'", "app = { write = '1mbit' }"] {
             assert!(refused("", &format!("{cubic}\n{ends}")).contains("always have data"), "{ends}");
         }
-        assert!(refused("", "cc = 'cubic'\n[[flow]]\ncc = 'reno'").contains("one kind"));
+        assert!(refused("", "cc = 'cubic'\n[[flow]]\ncc = 'reno'").contains("identical"));
     }
 }

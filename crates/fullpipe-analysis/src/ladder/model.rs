@@ -52,22 +52,24 @@ impl PathModel {
     /// its unit is probably wrong.
     pub(crate) fn of_figures(path: &PathFacts) -> Result<Self, InputError> {
         let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
-        let (rtt_hint, link_hint) =
-            ("give it as ping prints it: --rtt 210ms", "give its rate as --link 1gbit");
+        let (rtt_hint, link_hint) = (
+            "give the RTT that ping reports, for example --rtt 210ms",
+            "give the link rate, for example --link 1gbit",
+        );
         let Some(rtt) = path.rtt else { return refuse("the RTT is missing".into(), rtt_hint) };
         let Some(link) = path.link else {
-            return refuse("the rate of the link is missing".into(), link_hint);
+            return refuse("the link rate is missing".into(), link_hint);
         };
         if !(RTTS.0..=RTTS.1).contains(&rtt) {
             return refuse(format!("an RTT of {rtt} is not plausible"), rtt_hint);
         }
         if !(RATES.0..=RATES.1).contains(&link) {
-            return refuse(format!("a link of {link} is out of range"), link_hint);
+            return refuse(format!("a link rate of {link} is out of range"), link_hint);
         }
         let loss = path.loss.unwrap_or(Probability::ZERO);
         if loss > MOST_LOSS {
-            let hint = "give it as --loss 20ppm or --loss 1.5%";
-            return refuse(format!("at a loss of {loss} no TCP gets through"), hint);
+            let hint = "give the loss rate, for example --loss 20ppm or --loss 1.5%";
+            return refuse(format!("TCP makes no progress at a loss rate of {loss}"), hint);
         }
         Ok(Self { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None })
     }

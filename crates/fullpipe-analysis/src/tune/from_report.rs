@@ -80,7 +80,7 @@ impl FromReport {
             // JSON that is not an object cannot be a fullpipe document.
             Err(error) if error.is_data() && !text.trim_start().starts_with('{') => Envelope::default(),
             Err(error) if error.is_data() => {
-                return Err(refuse(format!("this is not a report of diagnose: {error}")));
+                return Err(refuse(format!("this is not a fullpipe diagnose report: {error}")));
             }
             Err(error) => {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
@@ -93,7 +93,7 @@ impl FromReport {
         let (schema, diagnosis) = match end {
             None => (schema, None),
             Some(TestEnd { fullpipe: Some(Iperf3Additions { no_diagnosis: Some(why), .. }) }) => {
-                let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
+                let hint = "solve that problem and measure again, or give --link and --rtt to fullpipe tune";
                 return Err(InputError::new(format!("the report has no diagnosis: {why}"), hint));
             }
             Some(TestEnd { fullpipe: Some(Iperf3Additions { diagnosis: Some(diagnosis), .. }) }) => {
@@ -107,11 +107,11 @@ impl FromReport {
             }
         };
         if schema != diagnosis::SCHEMA {
-            return Err(refuse(format!("this is not a report of diagnose: its schema is '{schema}'")));
+            return Err(refuse(format!("this is not a fullpipe diagnose report: its schema is '{schema}'")));
         }
         let diagnosis = diagnosis.map_or_else(|| serde_json::from_str(text), Ok);
         let diagnosis =
-            diagnosis.map_err(|error| refuse(format!("this is not a report of diagnose: {error}")))?;
+            diagnosis.map_err(|error| refuse(format!("this is not a fullpipe diagnose report: {error}")))?;
         Ok(Self::of(&diagnosis))
     }
 }

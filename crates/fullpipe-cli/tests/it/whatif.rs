@@ -110,7 +110,11 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
         (1, &["--link", "1gbit", "--rtt", "0ms"], "an RTT of 0ns is not plausible"),
         (1, &["--link", "1gbit", "--rtt", "1min"], "an RTT of 60s is not plausible"),
         (1, &["--link", "1bit", "--rtt", "1ms"], "--link"),
-        (1, &["--link", "1gbit", "--rtt", "1ms", "--loss", "90%"], "at a loss of 90 % no TCP gets through"),
+        (
+            1,
+            &["--link", "1gbit", "--rtt", "1ms", "--loss", "90%"],
+            "TCP makes no progress at a loss rate of 90 %",
+        ),
         (
             1,
             &["--link", "1gbit", "--rtt", "1ms", "--buffers", "100B"],

@@ -142,7 +142,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let (error, _) = refusal(1, fullpipe(&["tune", "status", "--netns", "no-such-namespace"]));
     assert!(error.contains("no-such-namespace"), "{error}");
     let (error, _) = refusal(1, fullpipe_reading(b"{}", &["tune", "--from", "-"]));
-    assert!(error.contains("not a report of diagnose"), "{error}");
+    assert!(error.contains("not a fullpipe diagnose report"), "{error}");
     let without = br#"{"start": {}, "intervals": [], "end": {"sum_sent": {}}}"#;
     let (error, hint) = refusal(1, fullpipe_reading(without, &["tune", "--from", "-"]));
     assert!(error.contains("no diagnosis") && hint.contains("fullpipe diagnose FILE"), "{error} {hint}");
