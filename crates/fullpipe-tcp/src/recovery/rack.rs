@@ -90,8 +90,10 @@ impl Rack {
             self.reordering_seen = true;
         }
         self.fack = self.fack.max(end);
+        // RACK.rtt is that of the segment delivered last, even if a later one was delivered before it
+        // (section 6.2 step 2): on a path that reorders, the RTT of the newest alone is too short.
+        self.rtt = rtt;
         if (run.last.sent_at, end) > (self.xmit_ts, self.end_seq) {
-            self.rtt = rtt;
             self.xmit_ts = run.last.sent_at;
             self.end_seq = end;
         }
@@ -310,6 +312,21 @@ mod tests {
             rack.on_recovery_exit();
         }
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
+    }
+
+    /// RFC 8985 section 6.2 step 2: RACK.rtt is that of every delivered segment, not of the newest alone.
+    #[test]
+    fn the_rtt_is_that_of_the_last_delivery() {
+        let (mut board, mut rack) = (Scoreboard::default(), Rack::default());
+        for i in 0..3 {
+            board.push_new(i * 100, 100, false, ms(10 * i), RateSnapshot::default());
+        }
+        sack(&mut board, &mut rack, ms(130), 200, 300);
+        assert_eq!(rack.rtt, Duration::from_millis(110));
+        sack(&mut board, &mut rack, ms(135), 0, 100);
+        assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
+        // 10 ms + 135 ms + min_rtt / 4: with 110 ms the second would already be lost.
+        assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 
     /// RK-5: the delivery of a later transmission reveals a lost retransmission.

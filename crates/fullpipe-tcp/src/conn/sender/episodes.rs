@@ -179,8 +179,15 @@ impl Sender {
 
     /// Handles the end of RACK's wait for reordered segments.
     pub(in crate::conn) fn on_reordering_timeout(&mut self, now: Instant) {
+        let was_recovering = matches!(self.recovery.phase, Phase::Recovery { .. });
         let look_again = self.detect_losses(now, false);
         self.refresh_control(now);
+        if !was_recovering && self.reduces_by_prr() {
+            // No ACK sets the window of this recovery, so the timer does: as if it had delivered one segment
+            // (Linux: `tcp_rack_reo_timeout`). Otherwise the whole old window would be retransmitted at once.
+            let (inflight, ssthresh) = (self.recovery.board.inflight(), self.decision.control.ssthresh);
+            self.recovery.prr.on_ack(self.mss, inflight, ssthresh, self.mss, false);
+        }
         match look_again {
             Some(at) => self.timer = Some((RetransmitTimer::Reordering, at)),
             None => self.arm_timeout(now),
