@@ -124,16 +124,23 @@ impl Connection {
         self.sender.timer.get_or_insert((RetransmitTimer::Timeout, due));
         let agreed = self.sender.agreed;
         let ecn = ecn::of_syn(answer, self.sender.ecn.agreed, self.config.ecn, repeated);
+        // The window is a multiple of the segments that this host receives. The peer's MSS bounds what this
+        // host sends.
+        let mss = if answer { self.received_mss(agreed) } else { self.sender.mss };
         Segment {
             seq: self.sender.iss,
             ack: if answer { self.receiver.irs.plus(1) } else { Default::default() },
             len: 0,
-            window: self.receiver.window.offer_in_syn(self.sender.mss),
+            window: self.receiver.window.offer_in_syn(mss),
             flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN }.with(ecn),
             timestamps: self.receiver.timestamps(now),
             syn: Some(SynOptions {
                 mss: u16::try_from(self.own_mss()).unwrap_or(u16::MAX),
-                window_scale: Some(self.receiver.window.scale()),
+                window_scale: if answer {
+                    self.receiver.window.scale_in_answer()
+                } else {
+                    Some(self.receiver.window.scale())
+                },
                 sack_permitted: agreed.sack,
             }),
             sack: SackBlocks::default(),
@@ -145,6 +152,11 @@ impl Connection {
     /// 3.7.1).
     fn own_mss(&self) -> u64 {
         self.config.mtu.saturating_sub(self.config.ip.headers())
+    }
+
+    /// Returns the payload of the largest segment that this host receives with the `agreed` options.
+    fn received_mss(&self, agreed: Agreed) -> u64 {
+        self.own_mss().saturating_sub(agreed.option_bytes()).max(48)
     }
 
     /// Handles a SYN or SYN-ACK that was not answered in time.
@@ -176,6 +188,7 @@ impl Connection {
             self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
             self.agree(now, segment);
+            self.receiver.window.start_with(self.received_mss(self.sender.agreed));
             self.lifecycle.state = State::SynReceived;
             self.handshake.pending = true;
         }

@@ -141,7 +141,9 @@ impl Connection {
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
         self.receiver.note_mark(segment);
-        let progress = self.receiver.on_data(now, segment, start, end, self.sender.mss, &self.sender.rtt);
+        let open = self.lifecycle.state == State::Established;
+        let progress =
+            self.receiver.on_data(now, segment, start, end, self.sender.mss, open, &self.sender.rtt);
         if progress.readable {
             self.events.add(Event::Readable);
         }

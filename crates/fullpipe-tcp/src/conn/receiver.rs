@@ -64,15 +64,24 @@ pub(super) struct Progress {
     pub(super) closed: bool,
 }
 
+/// FIN of an arriving segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fin {
+    /// The segment has none.
+    Absent,
+    /// Its ACK is delayed.
+    Delayed,
+    /// It is acknowledged at once.
+    Urgent,
+}
+
 impl Receiver {
     /// Creates the receiving half of a connection that `listens`, or that connects.
     pub(super) fn new(config: &Config, listens: bool, mss: u64) -> Self {
-        let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
-        let window = if listens {
-            window
-        } else {
-            window.before_timestamps(config.mtu.saturating_sub(config.ip.headers()).max(48))
-        };
+        let mut window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
+        if !listens {
+            window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
+        }
         // In Linux each out-of-order segment occupies an skb, so memory bounds their number; here it bounds
         // the ranges.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
@@ -208,12 +217,12 @@ impl Receiver {
             self.acks.demand();
         } else {
             let arrival = self.reassembly.insert(old.start, old.end);
-            self.owe_ack(now, u64::from(segment.len), arrival, false, rtt);
+            self.owe_ack(now, u64::from(segment.len), arrival, Fin::Absent, rtt);
         }
     }
 
     /// Accepts the data and the FIN of a segment from `start` to `end`; `mss` is the payload of a full
-    /// segment.
+    /// segment. `open` says whether this side has not sent its own FIN.
     pub(super) fn on_data(
         &mut self,
         now: Instant,
@@ -221,6 +230,7 @@ impl Receiver {
         start: u64,
         end: u64,
         mss: u64,
+        open: bool,
         rtt: &RttEstimator,
     ) -> Progress {
         let len = u64::from(segment.len);
@@ -240,7 +250,13 @@ impl Receiver {
         if arrival.out_of_order {
             self.window.on_out_of_order(self.reassembly.highest() - self.rcv_nxt());
         }
-        self.owe_ack(now, len, arrival, segment.flags.has(Flags::FIN), rtt);
+        let fin = match segment.flags.has(Flags::FIN) {
+            // Its ACK may wait for this side's FIN, if the stream has no holes.
+            true if open && self.is_peer_closed() && arrival.advanced => Fin::Delayed,
+            true => Fin::Urgent,
+            false => Fin::Absent,
+        };
+        self.owe_ack(now, len, arrival, fin, rtt);
         let after = self.rcv_nxt();
         let closed = self.fin_at.is_some_and(|fin| after > fin && before <= fin);
         Progress { readable: after > before, closed }
@@ -271,12 +287,12 @@ impl Receiver {
         self.note_rtt(now, timestamps);
         let arrival = self.reassembly.insert(start, end);
         self.accepted = Accepted { start, range: start..end };
-        self.owe_ack(now, end - start, arrival, false, rtt);
+        self.owe_ack(now, end - start, arrival, Fin::Absent, rtt);
     }
 
     /// Opens the window for `len` accepted octets, and decides when to acknowledge them.
     #[inline(always)]
-    fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: bool, rtt: &RttEstimator) {
+    fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: Fin, rtt: &RttEstimator) {
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
         let window_shrinks =
@@ -290,12 +306,14 @@ impl Receiver {
                 disorder: arrival.out_of_order || reassembly.has_holes(),
                 // Without SACK an ACK carries no other news, so it is not delayed.
                 crowded: arrival.crowded || !self.agreed.sack,
-                urgent: arrival.filled_last_hole || arrival.new == 0 || fin,
+                urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
+                closes: fin == Fin::Delayed,
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
                 window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
                 rtt: window.rtt().or(rtt.srtt()),
+                srtt: rtt.srtt(),
             },
             || rtt.rto(),
         );

@@ -21,6 +21,9 @@ const MAX_COMPRESSED: u32 = 44;
 /// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
+/// Time by which the timer of a compressed ACK fires late, as the kernel may combine it with other timers
+/// (`tcp_comp_sack_slack_ns`).
+const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
 /// ACK state of the receiver.
 #[derive(Clone, Debug)]
@@ -48,8 +51,11 @@ pub(crate) struct Received {
     pub(crate) disorder: bool,
     /// Whether one more unreported change would exceed the SACK blocks of one ACK.
     pub(crate) crowded: bool,
-    /// Whether this arrival must be acknowledged at once: a duplicate, or the last hole filled.
+    /// Whether this arrival must be acknowledged at once: a duplicate, the last hole filled, or a FIN after
+    /// this side's own.
     pub(crate) urgent: bool,
+    /// Whether the arrival ends the stream while this side may still send.
+    pub(crate) closes: bool,
     pub(crate) rcv_nxt: u64,
     /// Whether the window opened with this arrival.
     pub(crate) window_opened: bool,
@@ -58,8 +64,10 @@ pub(crate) struct Received {
     pub(crate) window_shrinks: bool,
     /// Present receive window, in bytes.
     pub(crate) window: u64,
-    /// Smoothed RTT as measured on this side.
+    /// RTT as measured on this side, from the timestamps that data echoes if there are any.
     pub(crate) rtt: Option<Duration>,
+    /// Smoothed RTT of the data that this side sent.
+    pub(crate) srtt: Option<Duration>,
 }
 
 impl Default for AckPolicy {
@@ -83,22 +91,34 @@ impl AckPolicy {
     /// quick phase.
     #[inline(always)]
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
-        self.adapt(now, received, rto);
-        if received.window_opened {
+        if received.len > 0 {
+            self.adapt(now, received, rto);
+        }
+        if received.closes {
+            // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
+            self.quick_left = 0;
+        } else if received.window_opened {
             // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
         }
         self.unacked += received.len;
-        if received.urgent || received.len == 0 {
+        if received.urgent {
+            self.now = true;
+        } else if self.quick_left > 0 {
+            // Quick ACKs come before the compression of duplicates (Linux: `__tcp_ack_snd_check`).
             self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
-        } else if (self.unacked > received.mss && !received.window_shrinks) || self.quick_left > 0 {
+        } else if self.unacked > received.mss && !received.window_shrinks {
             self.now = true;
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
-            let due = now + delay;
-            self.delayed_until = self.delayed_until.min(due);
+            if delay.is_zero() {
+                // No data has come yet that an ACK could wait for: a bare FIN.
+                self.now = true;
+            } else {
+                self.delayed_until = self.delayed_until.min(now + delay);
+            }
         }
     }
 
@@ -140,8 +160,9 @@ impl AckPolicy {
                 self.now = true;
                 return;
             }
-            let share = received.rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
-            let due = now + share.min(COMPRESSION_DELAY);
+            let rtt = received.rtt.into_iter().chain(received.srtt).min();
+            let share = rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
+            let due = now + share.min(COMPRESSION_DELAY) + COMPRESSION_SLACK;
             self.delayed_until = self.delayed_until.min(due);
         }
     }
@@ -205,11 +226,13 @@ mod tests {
             disorder: false,
             crowded: false,
             urgent: false,
+            closes: false,
             rcv_nxt: 0,
             window_opened: false,
             window_shrinks: false,
             window: 65_160,
             rtt: Some(Duration::from_millis(100)),
+            srtt: None,
         }
     }
 
@@ -266,6 +289,6 @@ mod tests {
             }
         }
         assert_eq!(sent, 4);
-        assert_eq!(policy.deadline(), ms(2));
+        assert_eq!(policy.deadline(), ms(2) + COMPRESSION_SLACK);
     }
 }

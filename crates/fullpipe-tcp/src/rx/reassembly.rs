@@ -89,9 +89,9 @@ impl Reassembly {
         if start >= end {
             return arrival;
         }
-        if start < self.rcv_nxt {
-            self.duplicate = Some((start, end.min(self.rcv_nxt)));
-        }
+        let mut duplicate = None;
+        note_duplicate(&mut duplicate, start, end.min(self.rcv_nxt));
+        self.duplicate = duplicate.or(self.duplicate);
         let start = start.max(self.rcv_nxt);
         if start >= end {
             return arrival;
@@ -106,10 +106,16 @@ impl Reassembly {
             arrival.out_of_order = true;
             return arrival;
         }
-        if self.held.covers(start, end) {
-            self.duplicate = Some((start, end));
-        }
-        self.held.insert(start, end, |from, to| arrival.new += to - from);
+        // The octets between the new parts are held already: they are duplicates, also inside a segment that
+        // fills a hole (RFC 2883 section 4.2).
+        let mut position = start;
+        self.held.insert(start, end, |from, to| {
+            note_duplicate(&mut duplicate, position, from);
+            position = to;
+            arrival.new += to - from;
+        });
+        note_duplicate(&mut duplicate, position, end);
+        self.duplicate = duplicate.or(self.duplicate);
         if start == self.rcv_nxt {
             if let Some((_, covered_to)) = self.held.first() {
                 self.rcv_nxt = covered_to;
@@ -156,6 +162,21 @@ impl Reassembly {
     }
 }
 
+/// Adds `start..end` to the `duplicate` to report, which is one range: the first, as far as others adjoin it
+/// (Linux: `tcp_dsack_extend`).
+fn note_duplicate(duplicate: &mut Option<(u64, u64)>, start: u64, end: u64) {
+    if start >= end {
+        return;
+    }
+    match duplicate {
+        None => *duplicate = Some((start, end)),
+        Some((from, to)) if start <= *to && *from <= end => {
+            (*from, *to) = ((*from).min(start), (*to).max(end));
+        }
+        Some(_) => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +208,26 @@ mod tests {
         rx.insert(500, 600);
         rx.insert(500, 600);
         assert_eq!(rx.take_duplicate(), Some((500, 600)));
+    }
+
+    /// RFC 2883 section 4.2: a segment that fills a hole and spans data held above it repeats that data.
+    #[test]
+    fn duplicates_inside_a_segment_that_fills_a_hole_are_reported() {
+        let mut rx = Reassembly::new(100);
+        rx.insert(0, 100);
+        rx.insert(200, 300);
+        rx.insert(400, 500);
+        let arrival = rx.insert(100, 600);
+        assert_eq!((arrival.new, rx.rcv_nxt()), (300, 600));
+        assert_eq!(rx.take_duplicate(), Some((200, 300)), "the first of two");
+        rx.insert(700, 800);
+        rx.insert(650, 750);
+        assert_eq!(rx.take_duplicate(), Some((700, 750)), "above a hole");
+        rx.insert(550, 700);
+        assert_eq!(rx.take_duplicate(), Some((550, 600)), "received in order, then above a hole");
+        rx.insert(900, 1000);
+        rx.insert(750, 950);
+        assert_eq!(rx.take_duplicate(), Some((750, 800)), "the first range is kept");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct ReceiveWindow {
     /// Right edge last advertised.
     edge: u64,
     scale: u8,
+    /// Whether the peer's SYN had the window scale option, or has not come yet.
+    peer_scales: bool,
     drs: RightSizing,
     /// Last result of `free`: occupied bytes and the window that they leave. For a reader that keeps up,
     /// every query is the same.
@@ -82,16 +84,17 @@ impl ReceiveWindow {
             rcv_ssthresh: initial,
             edge: 0,
             scale: scale_for(largest.min(clamp)),
+            peer_scales: true,
             drs: RightSizing { space: initial.min(10 * mss), ..RightSizing::default() },
             free_with: (0, full),
         }
     }
 
-    /// Sets the initial window of the connecting side, whose SYN cannot yet allow for the timestamp option.
-    pub(crate) fn before_timestamps(mut self, mss: u64) -> Self {
+    /// Sets the initial window to whole segments of `mss` bytes, the payload that this host receives: without
+    /// the timestamp option in a SYN, which cannot allow for it yet, and as agreed in a SYN-ACK.
+    pub(crate) fn start_with(&mut self, mss: u64) {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
-        self
     }
 
     /// Returns the window scale sent in the SYN, which is fixed for the connection (RFC 7323 section 2.2,
@@ -103,6 +106,13 @@ impl ReceiveWindow {
     /// Disables scaling because the peer does not scale: all windows fit in 16 bits.
     pub(crate) fn disable_scaling(&mut self) {
         self.scale = 0;
+        self.peer_scales = false;
+    }
+
+    /// Returns the window scale for a SYN-ACK: `None` if the peer does not scale, because a SYN-ACK may only
+    /// have the option if the SYN had it (RFC 7323 section 2.2).
+    pub(crate) fn scale_in_answer(&self) -> Option<u8> {
+        self.peer_scales.then_some(self.scale)
     }
 
     /// Advertises the window at `rcv_nxt` and returns its header field. `held` and `unread` bytes take

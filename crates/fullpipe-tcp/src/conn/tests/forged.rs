@@ -306,6 +306,8 @@ impl Scene {
             }
             Self::CloseWait | Self::LastAck => {
                 fin(&mut script, una);
+                // The delayed ACK of the FIN leaves, so that the next segment is judged with the FIN.
+                script.run(script.elapsed().as_millis() + 50);
                 if self == Self::LastAck {
                     script.conn.close();
                     script.flush();

@@ -96,16 +96,68 @@ fn ack_5_duplicate() {
 #[test]
 fn sack_compression() {
     let mut script = receiver();
-    for i in 1..=20 {
-        script.data(10, i * MSS, MSS);
+    // Quick ACKs come first, also above a hole, so they are spent here.
+    for i in 0..40 {
+        read_data(&mut script, 120 * i, i * MSS, MSS);
+    }
+    script.run(4800);
+    script.clear();
+    for i in 41..=60 {
+        script.data(4800, i * MSS, MSS);
     }
     assert_eq!(script.segments.len(), 3);
     script.clear();
-    script.run(20);
-    script.sent(&[&format!("11 ms ack 0 sack 1448..{}", 21 * MSS)]);
+    script.run(4810);
+    let (hole, end) = (40 * MSS, 61 * MSS);
+    script.sent(&[&format!("4801100 us ack {hole} sack {}..{end}", hole + MSS)]);
     // The filled hole is acknowledged at once.
-    script.data(30, 0, MSS);
-    script.sent(&[&format!("30 ms ack {}", 21 * MSS)]);
+    script.data(4830, hole, MSS);
+    script.sent(&[&format!("4830 ms ack {end}")]);
+}
+
+/// A new connection acknowledges every segment, also above a hole (Linux: `__tcp_ack_snd_check`).
+#[test]
+fn quick_acks_come_before_compression() {
+    let mut script = receiver();
+    for i in 1..=10 {
+        script.data(10, i * MSS, MSS);
+    }
+    assert_eq!(script.segments.len(), 10);
+}
+
+/// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). Without data before it
+/// there is no delay that could be measured, and this side's FIN sent, nothing is left to carry the ACK.
+#[test]
+fn the_ack_of_a_fin_waits_for_a_close() {
+    let fin = |script: &Script, at: u64| {
+        let mut fin = script.segment(at, 0, script.conn.sender.snd_una);
+        fin.flags = fin.flags.with(Flags::FIN);
+        fin
+    };
+    let after_data = |closes: bool| {
+        let mut script = receiver();
+        read_data(&mut script, 10, 0, MSS);
+        script.clear();
+        script.run(20);
+        let fin = fin(&script, MSS);
+        script.inject(&fin);
+        script.sent(&[]);
+        if closes {
+            script.run(30);
+            script.conn.close();
+            script.flush();
+        }
+        script.run(100);
+        script.segments.iter().map(|(at, segment)| (*at, segment.flags.has(Flags::FIN))).collect::<Vec<_>>()
+    };
+    assert_eq!(after_data(false), [(60, false)]);
+    assert_eq!(after_data(true)[0], (30, true));
+
+    let mut script = receiver();
+    script.run(20);
+    let bare = fin(&script, 0);
+    script.inject(&bare);
+    script.sent(&["20 ms ack 1"]);
 }
 
 /// WS-4, the counterpart of TCP-7: the right edge never moves left, whatever arrives and however slowly the
