@@ -93,7 +93,6 @@ impl Flow {
 
     pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment) {
         self.sender.handle_segment(now, segment);
-        self.sender_events(now);
     }
 
     pub(crate) fn sender_timeout(&mut self, now: Instant) {
@@ -102,14 +101,19 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
-        if self.writes_at() <= now {
-            self.offer(now);
-        }
-        self.sender_events(now);
     }
 
-    fn sender_events(&mut self, now: Instant) {
+    /// Lets the sending application write, if it is time or the socket has room again. Returns true if it was
+    /// woken.
+    #[inline]
+    pub(crate) fn sender_writes(&mut self, now: Instant) -> bool {
+        let mut woken = false;
+        if self.opened && self.writes_at() <= now {
+            self.offer(now);
+            woken = true;
+        }
         while let Some(event) = self.sender.poll_event() {
+            woken = true;
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
@@ -117,6 +121,7 @@ impl Flow {
                 Event::SoftError | Event::Aborted | Event::Closed => {}
             }
         }
+        woken
     }
 
     /// Writes what the sending application offers, block by block, while the socket accepts it.

@@ -118,7 +118,12 @@ impl Sender {
         let unsent = self.unsent();
         let fin_pending = self.fresh.fin_pending(&self.queue);
         if lost.is_none() && unsent == 0 && !fin_pending {
-            return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
+            // The buffer limits the sender only if the window has room (Linux: `tcp_cwnd_validate`).
+            return Step::Stop(match self.queue.is_blocked() {
+                true if inflight >= cwnd => self.window_limit(),
+                true => SendLimit::Sndbuf,
+                false => SendLimit::App,
+            });
         }
         if fin_pending && lost.is_none() {
             // In Linux the FIN travels on the last data segment; here it is a segment by itself and uses no
