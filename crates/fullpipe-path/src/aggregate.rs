@@ -1,7 +1,7 @@
-//! Aggregation: packets are collected and released together.
+//! An element that collects packets and releases them in batches.
 //!
-//! A cable modem does this between its grants, and Wi-Fi between two transmissions. A stream of ACKs leaves
-//! it in bursts.
+//! A cable modem aggregates packets between its transmission grants, and a Wi-Fi station between its
+//! transmissions. ACKs therefore leave in bursts.
 //!
 //! ```text
 //!   arrivals   |  |  |  |      |   |  |
@@ -16,9 +16,9 @@ use crate::waiting::ExitQueue;
 /// The parameters of an [`Aggregator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregatorConfig {
-    /// Maximum time that the first packet of a batch waits for others.
+    /// Maximum time for which the first packet of a batch waits for more packets.
     pub within: Duration,
-    /// Batch size that is released without further waiting; at least one.
+    /// Maximum number of packets in a batch, at least one. A full batch is released immediately.
     pub packets: u32,
 }
 
@@ -27,7 +27,7 @@ pub struct AggregatorConfig {
 pub struct Aggregator<T> {
     config: AggregatorConfig,
     held: ExitQueue<T>,
-    /// Number of packets in the batch that is still open, and the time of its release.
+    /// Number of packets in the open batch (`open`), and the release time of the newest batch (`due`).
     open: usize,
     due: Instant,
 }
@@ -39,8 +39,7 @@ impl<T> Aggregator<T> {
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
-        // A batch that was due has left, whether it was popped or not. A batch that is due now accepts no
-        // more.
+        // A batch whose release time has come accepts no more packets, even if it has not been popped yet.
         if self.due <= now {
             self.open = 0;
         }
@@ -65,12 +64,12 @@ impl<T> Aggregator<T> {
         self.held.pop(now)
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets in the element.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the element is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

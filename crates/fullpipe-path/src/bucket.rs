@@ -1,4 +1,4 @@
-//! A token bucket, exact in integers.
+//! A token bucket with exact integer arithmetic.
 //!
 //! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one. No rounding error
 //! accumulates, and in any interval of length T at most `rate x T + burst` passes.
@@ -29,7 +29,7 @@ impl TokenBucket {
         self.at = self.at.max(now);
     }
 
-    /// Takes `len` bytes of tokens at `now`; returns `false` if there are not enough.
+    /// Takes tokens for `len` bytes at `now`; returns `false` if the bucket contains too few.
     pub(crate) fn take(&mut self, now: Instant, len: Bytes) -> bool {
         self.fill(now);
         let needed = scaled(len);
@@ -40,8 +40,8 @@ impl TokenBucket {
         enough
     }
 
-    /// Takes `len` bytes of tokens as soon as they are available, at `now` or later, and returns that time. A
-    /// packet larger than the bucket waits until its tokens have accumulated beyond the bucket's size.
+    /// Takes tokens for `len` bytes as soon as they are available, at `now` or later, and returns that time.
+    /// A packet larger than the bucket waits until enough tokens have accumulated, beyond the bucket's size.
     pub(crate) fn take_when_ready(&mut self, now: Instant, len: Bytes) -> Instant {
         self.fill(now);
         let needed = scaled(len);

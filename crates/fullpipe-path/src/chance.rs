@@ -1,14 +1,14 @@
-//! Random draws by flow and packet number.
+//! Random draws, keyed by flow and packet number.
 
 use fullpipe_units::Draws;
 
 use crate::packet::{PacketInfo, PacketKind};
 
-/// A random stream and a state for each flow, separately for data and other packets.
+/// One random stream and one state per flow, separate for data packets and other packets.
 ///
 /// A decision is `draw(seed, element and flow, ordinal)`, where the ordinal counts the packets of that flow
-/// and kind at this element. Adding a flow or changing a congestion control therefore does not change the
-/// losses of other flows, and two runs can be compared in pairs.
+/// and kind at this element. Adding a flow or changing the congestion control therefore does not change the
+/// losses of other flows, and two runs can be compared pairwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams<S> {
     seed: u64,
@@ -28,7 +28,7 @@ impl<S: Default> Streams<S> {
         Self { seed, element, flows: Vec::new() }
     }
 
-    /// Returns the draw that decides about this packet, and the state of its flow.
+    /// Returns the random draw for this packet, and the state of its flow.
     pub(crate) fn next(&mut self, packet: PacketInfo) -> (u64, &mut S) {
         let flow = packet.flow as usize;
         while self.flows.len() <= flow {

@@ -1,4 +1,4 @@
-//! A detour: an additional delay for a time, as after a route change.
+//! A detour: an additional delay for a limited time, as after a route change.
 //!
 //! ```text
 //!   delay                ┌─────── by ───────┐
@@ -6,8 +6,8 @@
 //!                      from               until
 //! ```
 //!
-//! Packets keep their order: a packet that enters just after the end leaves with the last packet of the
-//! detour.
+//! Packets keep their order: a packet that enters just after the end of the detour leaves together with the
+//! last packet that took it.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -21,11 +21,11 @@ pub struct DetourConfig {
     pub by: Duration,
     /// Start of the detour, relative to the start of the run.
     pub from: Duration,
-    /// End of the detour, relative to the start of the run; [`Duration::MAX`] for the rest of it.
+    /// End of the detour, relative to the start of the run; [`Duration::MAX`] means the end of the run.
     pub until: Duration,
 }
 
-/// An element that adds a delay for a time.
+/// An element that adds a delay for a limited time.
 #[derive(Clone, Debug)]
 pub struct Detour<T> {
     by: Duration,
@@ -55,12 +55,12 @@ impl<T> Detour<T> {
         self.held.pop(now)
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets in the element.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the element is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The kinds of elements, behind a common interface.
+//! The element types, behind a common interface.
 
 use fullpipe_units::{Bytes, Instant};
 
@@ -25,20 +25,20 @@ pub enum Element<T> {
     Policer(Policer),
     /// Holder: delays packets that exceed a rate and a burst.
     Shaper(Shaper<(PacketInfo, T)>),
-    /// Holder: drop-tail queue, rate and delay.
+    /// Holder: drop-tail queue, constant rate and propagation delay.
     Hop(Hop<T>),
-    /// Holder: queue with an AQM, rate or trace, and delay.
+    /// Holder: queue with an AQM, rate or trace, and propagation delay.
     ManagedHop(Box<ManagedHop<T>>),
     /// Holder: releases packets in batches.
     Aggregator(Aggregator<T>),
-    /// Holder: an additional delay for a time.
+    /// Holder: adds a delay for a limited time.
     Detour(Detour<T>),
-    /// Holder: a random delay.
+    /// Holder: adds a random delay.
     Jitter(Box<Jitter<T>>),
 }
 
 impl<T> Element<T> {
-    /// Returns whether the element is a holder, which keeps packets for a time.
+    /// Returns whether the element is a holder, which keeps packets and releases them later.
     pub(crate) fn is_holder(&self) -> bool {
         !matches!(
             self,
@@ -55,7 +55,8 @@ impl<T> Element<T> {
         !self.is_holder() && !matches!(self, Self::Duplication(_))
     }
 
-    /// Returns the time of the next event; [`Instant::FAR_FUTURE`] for an empty holder and for verdicts.
+    /// Returns the time of the next event; [`Instant::FAR_FUTURE`] for empty holders and for verdict
+    /// elements.
     pub(crate) fn next_event(&self) -> Instant {
         match self {
             Self::Hop(hop) => hop.next_exit(),
@@ -87,7 +88,8 @@ impl<T> Element<T> {
         }
     }
 
-    /// Passes a packet to a holder; a verdict cannot hold it and returns [`Verdict::QueueFull`].
+    /// Passes a packet to a holder and returns its verdict; [`Verdict::QueueFull`] for a verdict element,
+    /// which cannot hold packets.
     pub(crate) fn hold(
         &mut self,
         now: Instant,
@@ -116,7 +118,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns a verdict's decision; `None` lets the packet pass, as holders do.
+    /// Returns the decision of a verdict element; `None` if the packet passes, as at every holder.
     pub(crate) fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
         match self {
             Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
@@ -135,7 +137,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets in the element.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Hop(hop) => hop.len(),
@@ -148,7 +150,8 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns the bytes queued at `now` for a link or a bucket; bytes that are only delayed do not count.
+    /// Returns the number of bytes waiting for a link or for tokens at `now`; bytes that are only delayed do
+    /// not count.
     pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
         match self {
             Self::Hop(hop) => hop.backlog(now),
@@ -158,7 +161,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Updates `busy` with the busy time of this element by `now`.
+    /// Updates `busy` with this element's busy time up to `now`.
     pub(crate) fn add_busy(&mut self, now: Instant, flow: u32, busy: &mut Busy, ledger: &mut Ledger<T>) {
         match self {
             Self::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),

@@ -1,8 +1,8 @@
-//! One hop: a drop-tail queue, a link of constant rate, a constant delay.
+//! One hop: a drop-tail queue, a link of constant rate, and a constant delay.
 //!
-//! The three are combined. The link transmits in order at a known rate, so a packet's departure is known when
-//! it enters: `max(arrival, link free) + length / rate + delay`. No event is scheduled per packet; the hop's
-//! only event is the exit of its oldest packet.
+//! One element combines the three. The link transmits in order at a known rate, so a packet's departure is
+//! known when it enters: `max(arrival, link free) + length / rate + delay`. No event is scheduled per packet;
+//! the hop's only event is the exit of its oldest packet.
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]
@@ -22,7 +22,7 @@ pub struct HopConfig {
     pub rate: Rate,
     /// One-way propagation delay behind the link.
     pub delay: Duration,
-    /// Capacity of the queue in bytes; the packet in service does not count.
+    /// Capacity of the queue in bytes, excluding the packet in service.
     pub queue: Bytes,
 }
 
@@ -34,15 +34,16 @@ pub struct Hop<T> {
     /// Time at which the link has transmitted all accepted packets.
     free_at: Instant,
     /// Fraction of a nanosecond by which `free_at` is early, in units of 1/rate ns. It keeps a busy link
-    /// exactly at its rate, instead of rounding each packet down.
+    /// exactly at its rate; without it, each service time would be rounded down.
     carry: u64,
     /// Total service time of all accepted packets.
     service: Duration,
     service_of: ServiceOf,
-    /// Newest packets that had not begun service at the last query, and their bytes.
+    /// Packets whose service had not begun at the last query, and their total bytes.
     waiting: VecDeque<ServiceSlot>,
     waiting_bytes: u64,
-    /// Time at which the first waiting packet begins service, when the packet before it has been served.
+    /// Time at which the first waiting packet begins service, which is when the packet before it has been
+    /// served.
     next_start: Instant,
 }
 
@@ -54,19 +55,19 @@ struct DepartingPacket<T> {
     payload: T,
 }
 
-/// Data of a waiting packet that the queue needs.
+/// The properties of a waiting packet that the queue needs.
 ///
-/// It is stored separately because the boundary between waiting and served packets moves with each packet:
-/// among the large packets it would rarely be in the cache.
+/// They are stored separately because the boundary between waiting and served packets moves with each packet.
+/// If they were stored with the packets, they would rarely be in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ServiceSlot {
-    /// Time at which the packet has been served and the next one begins.
+    /// Time at which the packet has been served and the next packet begins service.
     served: Instant,
     len: u32,
 }
 
-/// Cached service time of packets of one length: most packets have the same length as the previous one, which
-/// saves the division.
+/// Cached service time for one packet length. Most packets have the same length as the previous packet, so
+/// the cache saves a division.
 #[derive(Clone, Copy, Debug)]
 struct ServiceOf {
     len: u32,
@@ -94,8 +95,8 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Accepts a packet and returns its exit time, or `None` if the queue is full. The payload is made in its
-    /// final place.
+    /// Accepts a packet and returns its exit time, or `None` if the queue is full. The payload is constructed
+    /// in place.
     #[inline]
     pub fn push_with(
         &mut self,
@@ -130,7 +131,8 @@ impl<T> Hop<T> {
         Some(exit)
     }
 
-    /// Returns the transmission time of `len` bytes; the fraction of a nanosecond is carried over.
+    /// Returns the transmission time of `len` bytes, and carries the fraction of a nanosecond over to the
+    /// next packet.
     #[inline]
     fn serve(&mut self, len: u32) -> Duration {
         if self.config.rate == Rate::MAX {
@@ -142,7 +144,7 @@ impl<T> Hop<T> {
             self.service_of = ServiceOf { len, nanos: work / rate, remainder: work % rate };
         }
         let ServiceOf { nanos, remainder, .. } = self.service_of;
-        // Both are below the rate, so together they add at most one nanosecond.
+        // The carry and the remainder are below the rate, so together they add at most one nanosecond.
         let missing = rate - remainder;
         if self.carry >= missing {
             self.carry -= missing;
@@ -179,7 +181,7 @@ impl<T> Hop<T> {
         Some(taken)
     }
 
-    /// Moves a packet that left from waiting to served, if no query did so before.
+    /// Moves a packet that has left from waiting to served, unless an earlier query has done so.
     #[inline]
     fn on_exit(&mut self) {
         if self.waiting.len() > self.held.len() {
@@ -196,23 +198,23 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Returns the bytes waiting at `now`, without the packet in service.
+    /// Returns the number of bytes waiting at `now`, excluding the packet in service.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.start_service(now);
         Bytes::new(self.waiting_bytes)
     }
 
-    /// Returns the total time that the link has been transmitting by `now`.
+    /// Returns the total time for which the link has been transmitting up to `now`.
     pub fn busy(&self, now: Instant) -> Duration {
         self.service - self.free_at.saturating_since(now)
     }
 
-    /// Returns the number of packets inside: waiting, in service or propagating.
+    /// Returns the number of packets in the hop: waiting, in service or propagating.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the hop is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

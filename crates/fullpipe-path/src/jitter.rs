@@ -20,7 +20,7 @@ pub enum Spread {
     Fixed,
     /// Uniform distribution.
     Uniform,
-    /// Normal distribution around the middle, cut at three standard deviations.
+    /// Normal distribution, centred between zero and the maximum and truncated at three standard deviations.
     Normal,
 }
 
@@ -31,9 +31,9 @@ pub struct JitterConfig {
     pub most: Duration,
     /// Distribution of the extra delay.
     pub spread: Spread,
-    /// Share of packets that are delayed.
+    /// Probability that a packet is delayed.
     pub share: Probability,
-    /// Whether packets stay in order.
+    /// Whether packets keep their order.
     pub in_order: bool,
 }
 
@@ -42,10 +42,10 @@ pub struct JitterConfig {
 pub struct Jitter<T> {
     config: JitterConfig,
     chance: Streams<()>,
-    /// Separate random stream for the choice of delayed packets.
+    /// Separate random streams for the choice of delayed packets.
     choice: Streams<()>,
     held: DelayLine<T>,
-    /// Number of packets so far, and for each flow the number of the newest packet that has left.
+    /// Number of packets that have entered, and for each flow the number of the newest packet that has left.
     entered: u64,
     newest: Vec<u64>,
 }
@@ -53,7 +53,7 @@ pub struct Jitter<T> {
 #[derive(Clone, Debug)]
 enum DelayLine<T> {
     InOrder(VecDeque<DelayedPacket<T>>),
-    /// Ordered by exit time, then by arrival.
+    /// Packets ordered by exit time, then by arrival.
     Overtaking(BinaryHeap<Reverse<DelayedPacket<T>>>),
 }
 
@@ -120,8 +120,8 @@ impl<T> Jitter<T> {
         next.map_or(Instant::FAR_FUTURE, |delayed| delayed.exit)
     }
 
-    /// Returns the next packet if it has left by `now`, with its exit time, and whether a later packet of its
-    /// flow left before it.
+    /// Returns the next packet if it has left by `now`, its exit time, and whether it was reordered: a later
+    /// packet of its flow left earlier.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T, bool)> {
         if self.next_exit() > now {
             return None;
@@ -140,7 +140,7 @@ impl<T> Jitter<T> {
         Some((delayed.exit, delayed.packet, delayed.payload, reordered))
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets in the element.
     pub fn len(&self) -> usize {
         match &self.held {
             DelayLine::InOrder(held) => held.len(),
@@ -148,7 +148,7 @@ impl<T> Jitter<T> {
         }
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the element is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -180,18 +180,20 @@ impl<T> Ord for DelayedPacket<T> {
     }
 }
 
-/// Separates the stream of choices from the stream of delays; element numbers are smaller.
+/// Stream offset that separates the choice of packets from their delays; element numbers are smaller.
 const CHOICE: u64 = 1 << 20;
 
-/// Lower half of the quantiles of the normal distribution, cut at three standard deviations, at every 64th of
-/// probability, in units of 2^-16 of the total width. The upper half mirrors it.
+/// Lower half of the quantile function of the normal distribution, truncated at three standard deviations:
+/// one entry per 1/64 of probability, in units of 2^-16 of the total width. The upper half is its mirror
+/// image.
 const BELL: [u64; 33] = [
     0, 9_594, 12_615, 14_597, 16_115, 17_367, 18_443, 19_396, 20_257, 21_046, 21_778, 22_465, 23_112, 23_728,
     24_315, 24_880, 25_424, 25_950, 26_461, 26_959, 27_445, 27_920, 28_387, 28_846, 29_297, 29_743, 30_184,
     30_621, 31_054, 31_485, 31_914, 32_341, 32_768,
 ];
 
-/// Converts a uniform fraction of 2^32 into a normal one, by linear interpolation between the quantiles.
+/// Converts a uniformly distributed fraction of 2^32 into a normally distributed one by interpolating
+/// linearly between the quantiles.
 fn normal(uniform: u64) -> u64 {
     const WHOLE: u64 = 1 << 32;
     if uniform >= WHOLE / 2 {
@@ -206,8 +208,8 @@ fn normal(uniform: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The standard deviation is a sixth of the width, and 68.3 % lie within one. Linear interpolation
-    /// between the quantiles costs 1 %.
+    /// The standard deviation is one sixth of the width, and 68.3 % of the values lie within one standard
+    /// deviation of the mean. Linear interpolation between the quantiles costs 1 % of accuracy.
     #[test]
     fn the_bell_is_a_bell() {
         let n = 1 << 16;

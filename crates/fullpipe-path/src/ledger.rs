@@ -1,4 +1,4 @@
-//! Counters of a path, and notes for callers that store the packets' bytes.
+//! Packet counters of a path, and notes of its events for callers that store the packets' bytes.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use crate::packet::{Note, PacketInfo, PacketKind, Verdict};
 
 /// Packet counts by outcome, over the whole run.
 ///
-/// `offered + duplicated` equals the packets delivered, dropped for one of the reasons, and still inside.
+/// `offered + duplicated` equals the number of packets delivered, dropped for any reason, and still on the
+/// path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that entered the path.
@@ -25,9 +26,9 @@ pub struct Counters {
     pub aqm_drops: u64,
     /// Packets that the AQM marked (ECN `CE`) instead of dropping them.
     pub marked: u64,
-    /// Copies of packets that the path made.
+    /// Copies of packets made by duplication elements.
     pub duplicated: u64,
-    /// Packets that left jitter after a later packet of their flow (RFC 4737 section 3).
+    /// Packets that left a jitter element after a later packet of their flow (RFC 4737 section 3).
     pub reordered: u64,
     /// Pure ACKs that ACK decimation removed.
     pub acks_thinned: u64,
@@ -58,7 +59,7 @@ impl Counters {
     }
 }
 
-/// The counters of a path, and notes of events inside it if requested.
+/// The counters of a path, and notes of its events if the caller requested them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger<T> {
     pub(crate) counters: Counters,
@@ -72,7 +73,7 @@ impl<T> Default for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Starts to keep notes.
+    /// Starts recording notes.
     pub(crate) fn keep_notes(&mut self) {
         self.notes.get_or_insert_default();
     }
@@ -85,13 +86,13 @@ impl<T> Ledger<T> {
         self.notes.as_mut()?.pop_front()
     }
 
-    /// Counts and notes the drop of a packet that had been accepted.
+    /// Counts and records the drop of a packet that had been accepted.
     pub(crate) fn dropped_inside(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         self.counters.count(verdict);
         self.note_drop(packet, payload, verdict);
     }
 
-    /// Notes a drop that has already been counted.
+    /// Records a drop that has already been counted.
     pub(crate) fn note_drop(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         if let Some(notes) = &mut self.notes {
             notes.push_back(Note::Dropped { packet, payload, verdict });
@@ -100,7 +101,7 @@ impl<T> Ledger<T> {
 }
 
 impl<T: Clone> Ledger<T> {
-    /// Counts and notes the duplication of a packet.
+    /// Counts and records the duplication of a packet.
     pub(crate) fn duplicated(&mut self, packet: PacketInfo, payload: &T) {
         self.counters.duplicated += 1;
         if let Some(notes) = &mut self.notes {

@@ -1,8 +1,8 @@
-//! A network path without I/O: packets go in with a time, verdicts and departures come out.
+//! A network path without I/O: each packet enters with a time, and the path returns verdicts and departures.
 //!
-//! There are two kinds of elements. *Verdicts* (loss, policer, duplication, ACK decimation) decide at once.
-//! *Holders* (hop, shaper, aggregator, detour, jitter) keep packets and release them later. A hop combines
-//! queue, link and delay.
+//! There are two kinds of elements. *Verdicts* (loss, policer, duplication, ACK decimation) decide
+//! immediately. *Holders* (hop, shaper, aggregator, detour, jitter) keep packets and release them later. A
+//! hop combines queue, link and delay.
 //!
 //! ```text
 //!   push(t) ─► loss ─► policer ─► hop: [ queue | link | delay ] ─► … ─► pop(t)
@@ -11,10 +11,10 @@
 //!              Lost    Policed    QueueFull, Managed, or a mark
 //! ```
 //!
-//! [`Path`] carries a payload and never reads it: verdicts depend only on time, length, flow, ECN field and
-//! ordinal of a packet. `push` and `pop` first run every internal event that is due, at its due time. Results
-//! therefore depend only on arrivals, not on the times of queries: the simulator in virtual time and an
-//! emulator in real time get identical departures, to the nanosecond.
+//! [`Path`] carries a payload and never reads it: verdicts depend only on a packet's time, length, flow,
+//! kind, ECN field and ordinal. `push` and `pop` first run every internal event that is due, at its due time.
+//! Results therefore depend only on arrivals, not on the times of queries: the simulator in virtual time and
+//! an emulator in real time get identical departures, to the nanosecond.
 #![forbid(unsafe_code)]
 
 mod aggregate;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Transmission opportunities of a link: times that repeat with a period, each for the same number of bytes.
+/// Periodic transmission opportunities of a link, each for the same number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opportunities {
     /// Times in ascending order, relative to the start of a period.
@@ -35,7 +35,7 @@ impl Opportunities {
         Rate::of(Bytes::new(self.bytes.get().saturating_mul(self.times.len() as u64)), self.period)
     }
 
-    /// Returns the time of opportunity `number`, counted through all periods.
+    /// Returns the time of opportunity `number`, counted over all periods.
     fn at(&self, number: u64) -> Instant {
         let count = self.times.len() as u64;
         let within = self.times[(number % count) as usize];
@@ -43,7 +43,7 @@ impl Opportunities {
         Instant::from_nanos(before.saturating_add(within.as_nanos()))
     }
 
-    /// Returns the first opportunity, from number `from` on, at `time` or later.
+    /// Returns the number of the first opportunity at `time` or later, but at least `from`.
     fn first_from(&self, from: u64, time: Instant) -> u64 {
         if self.at(from) >= time {
             return from;
@@ -60,7 +60,7 @@ impl Opportunities {
     }
 }
 
-/// A link, which transmits packets in the order in which it gets them.
+/// A link that transmits packets in order of arrival.
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
     Constant(Constant),
@@ -78,7 +78,7 @@ impl Link {
         Self::TraceDriven(TraceDriven { opportunities, next: 0, left, free_at: Instant::ZERO })
     }
 
-    /// Returns the time at which the link has transmitted everything that it got.
+    /// Returns the time at which the link has transmitted all its packets.
     pub(crate) fn free_at(&self) -> Instant {
         match self {
             Self::Constant(link) => link.free_at,
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Returns the time at which transmission of a packet that is ready at `ready` starts.
+    /// Returns the time at which a packet that is ready at `ready` begins transmission.
     pub(crate) fn start(&self, ready: Instant) -> Instant {
         match self {
             Self::Constant(link) => link.free_at.max(ready),
@@ -94,8 +94,8 @@ impl Link {
         }
     }
 
-    /// Transmits `len` bytes from `start` on, a time returned by [`Link::start`]; returns the completion
-    /// time.
+    /// Transmits `len` bytes from `start` on, and returns the completion time. `start` must be a time
+    /// returned by [`Link::start`].
     pub(crate) fn send(&mut self, start: Instant, len: u32) -> Instant {
         match self {
             Self::Constant(link) => link.send(start, len),
@@ -103,7 +103,7 @@ impl Link {
         }
     }
 
-    /// Returns the mean time that a packet of `len` bytes occupies the link.
+    /// Returns the mean time for which a packet of `len` bytes occupies the link.
     pub(crate) fn mean_service(&self, len: u32) -> Duration {
         let rate = match self {
             Self::Constant(link) => link.rate,
@@ -143,15 +143,15 @@ impl Constant {
 #[derive(Clone, Debug)]
 pub(crate) struct TraceDriven {
     opportunities: Opportunities,
-    /// Opportunity in use, and its remaining bytes.
+    /// Number of the current opportunity, and its remaining bytes.
     next: u64,
     left: u64,
     free_at: Instant,
 }
 
 impl TraceDriven {
-    /// Returns the opportunity with which a packet that is ready at `ready` starts, its remaining bytes, and
-    /// its time.
+    /// Returns the number, the remaining bytes and the time of the opportunity in which a packet that is
+    /// ready at `ready` begins transmission.
     fn cursor(&self, ready: Instant) -> (u64, u64, Instant) {
         let (next, left) = match self.left {
             0 => (self.next + 1, self.opportunities.bytes.get()),
@@ -188,8 +188,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Each time is an opportunity of 1500 bytes; repeated times add up, and after the last one the trace
-    /// restarts.
+    /// Each time is an opportunity of 1500 bytes. Opportunities at equal times add up, and the trace restarts
+    /// after its last time.
     #[test]
     fn opportunities_repeat() {
         let trace =
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    /// A packet may start in one opportunity and end in the next. The rest of an opportunity serves the next
-    /// packet if that is already waiting, and is lost otherwise.
+    /// A packet may start in one opportunity and end in the next. A packet that is already waiting gets the
+    /// rest of an opportunity; without one, the rest is lost.
     #[test]
     fn a_trace_counts_bytes() {
         let trace =
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(serve(at(0), 1_000), (at(1), at(2)), "500 bytes of the first and of the second");
         assert_eq!(serve(at(2), 1_000), (at(2), at(2)), "the other 1000 of the second");
         assert_eq!(serve(at(2), 100), (at(3), at(3)));
-        // No packet was waiting at 3 ms any more, so the remaining 1400 bytes are lost.
+        // No packet was waiting at 3 ms, so the remaining 1400 bytes are lost.
         assert_eq!(serve(Instant::from_nanos(3_000_001), 3_001), (at(4), at(6)));
         assert_eq!(serve(at(100), 1_500), (at(100), at(100)));
     }

@@ -10,7 +10,7 @@ use crate::packet::PacketInfo;
 pub struct IidLoss {
     probability: Probability,
     unit: LossUnit,
-    /// Fate of the last super-packet of each flow.
+    /// Whether the last super-packet of each flow was lost.
     streams: Streams<bool>,
 }
 
@@ -43,7 +43,7 @@ impl IidLoss {
     }
 }
 
-/// Loss in bursts: the Gilbert-Elliott model in its simplest form.
+/// Loss in bursts: the Gilbert model, the simplest form of the Gilbert-Elliott model.
 ///
 /// ```text
 ///            p
@@ -52,7 +52,8 @@ impl IidLoss {
 ///            r
 /// ```
 ///
-/// Each flow has its own state, which only its packets advance: a burst is a number of packets, not a time.
+/// Each flow has its own state, and only packets of that flow advance it. A burst is therefore a number of
+/// packets, not a time.
 #[derive(Clone, Debug)]
 pub struct BurstLoss {
     begin: Probability,
@@ -61,7 +62,7 @@ pub struct BurstLoss {
 }
 
 impl BurstLoss {
-    /// Creates a loss element with the mean loss `rate`, in bursts of `burst` packets on average (at least
+    /// Creates a loss element with a mean loss of `rate`, in bursts of `burst` packets on average (at least
     /// one).
     pub fn new(rate: Probability, burst: f64, seed: u64, element: u64) -> Self {
         let end = 1.0 / burst.max(1.0);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Unlike in a [`Hop`](crate::Hop), the departure is not known when a packet enters: CoDel's decision depends
-//! on how long others will have waited, and the order of service on later arrivals. Each query therefore
-//! first dequeues every packet that was due by then, at its own time.
+//! on the sojourn times of other packets, and the order of service depends on later arrivals. Each query
+//! therefore first dequeues every packet that is due, at its own due time.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::link::{Link, Opportunities};
 use crate::packet::{PacketInfo, Verdict};
 
-/// Transmission times of a link.
+/// Service of a link: a constant rate or a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Constant rate in bits per second, counting packets by their length; [`Rate::MAX`] transmits in zero
@@ -36,9 +36,9 @@ pub struct ManagedHopConfig {
     pub service: Service,
     /// One-way propagation delay behind the link.
     pub delay: Duration,
-    /// Capacity of the queue in bytes; the packet in service does not count.
+    /// Capacity of the queue in bytes, excluding the packet in service.
     pub queue: Bytes,
-    /// Queue management.
+    /// Queue discipline.
     pub discipline: Discipline,
 }
 
@@ -48,11 +48,11 @@ pub struct ManagedHop<T> {
     queue: Queue<T>,
     link: Link,
     delay: Duration,
-    /// Time since which packets have been waiting, if any are.
+    /// Time at which a packet last entered the empty queue.
     backlogged_since: Instant,
     /// Packets transmitted or in transmission, with their exit times.
     sent: VecDeque<(Instant, PacketInfo, T)>,
-    /// Busy time of the link, up to the time at which it becomes free.
+    /// Total busy time of the link, up to the time at which the link becomes free.
     busy: Duration,
 }
 
@@ -73,7 +73,7 @@ impl<T> ManagedHop<T> {
         }
     }
 
-    /// Accepts a packet or drops it.
+    /// Accepts or drops a packet.
     pub(crate) fn push(
         &mut self,
         now: Instant,
@@ -93,8 +93,8 @@ impl<T> ManagedHop<T> {
         verdict
     }
 
-    /// Returns the next exit time or, if no packet has been transmitted, the time at which the next
-    /// transmission starts.
+    /// Returns the exit time of the oldest transmitted packet. If there is none, returns the time at which
+    /// the next transmission starts.
     pub(crate) fn next_event(&self) -> Instant {
         self.sent.front().map_or_else(|| self.next_service(), |&(exit, ..)| exit)
     }
@@ -113,13 +113,13 @@ impl<T> ManagedHop<T> {
         self.sent.pop_front()
     }
 
-    /// Returns the bytes waiting at `now`, without the packet in service.
+    /// Returns the number of bytes waiting at `now`, excluding the packet in service.
     pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
         self.run_until(now, ledger);
         Bytes::new(self.queue.bytes())
     }
 
-    /// Returns the total time that the link has been busy by `now`.
+    /// Returns the total time for which the link has been busy up to `now`.
     pub(crate) fn busy(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Duration {
         self.run_until(now, ledger);
         let waiting = if self.queue.len() == 0 {
@@ -130,17 +130,17 @@ impl<T> ManagedHop<T> {
         self.busy + waiting - self.link.free_at().saturating_since(now)
     }
 
-    /// Returns the number of packets inside: waiting, in service or propagating.
+    /// Returns the number of packets in the hop: waiting, in service or propagating.
     pub fn len(&self) -> usize {
         self.queue.len() + self.sent.len()
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the hop is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Dequeues and transmits the packets due by `now`, each at its own time.
+    /// Dequeues and transmits the packets due by `now`, each at its own due time.
     fn run_until(&mut self, now: Instant, ledger: &mut Ledger<T>) {
         loop {
             let start = self.next_service();

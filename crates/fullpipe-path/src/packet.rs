@@ -1,17 +1,17 @@
-//! The packet properties that elements may use, and the results that they may return.
+//! The packet properties that elements read, and the verdicts that they return.
 
 use fullpipe_units::{Ecn, Instant};
 
-/// The packet properties that elements may use.
+/// The packet properties that elements read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
     /// Length in bytes, IP header included.
     pub len: u32,
-    /// Number of its flow, from zero.
+    /// Number of the packet's flow, from zero.
     pub flow: u32,
-    /// Kind of content.
+    /// Kind of the packet's content.
     pub kind: PacketKind,
-    /// Whether it was cut from the same super-packet as the previous packet of its flow.
+    /// Whether the packet was cut from the same super-packet as the previous packet of its flow.
     pub continues: bool,
     /// ECN field: whether the packet may be marked, or is marked.
     pub ecn: Ecn,
@@ -22,8 +22,8 @@ pub struct PacketInfo {
 pub enum PacketKind {
     /// Packet with payload.
     Data,
-    /// Pure ACK: no payload, SYN, FIN or RST. ACK decimation may drop it, because the next ACK repeats its
-    /// content.
+    /// Pure ACK: a packet without payload, SYN, FIN or RST. ACK decimation may drop it, because the next ACK
+    /// repeats its content.
     Ack,
     /// SYN, FIN or RST, and every packet that is not TCP.
     Control,
@@ -49,15 +49,15 @@ pub enum Verdict {
 /// A packet that has left the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit<T> {
-    /// Time at which it left.
+    /// Time at which the packet left the path.
     pub at: Instant,
-    /// Properties of the packet, with the ECN mark that it may have received.
+    /// Properties of the packet, including any ECN mark that the path set.
     pub packet: PacketInfo,
     /// Payload of the packet.
     pub payload: T,
 }
 
-/// An event inside the path that no returned [`Verdict`] reported.
+/// An event inside the path that was not reported by a returned [`Verdict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note<T> {
     /// A packet was dropped after it had been accepted.

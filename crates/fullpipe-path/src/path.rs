@@ -19,15 +19,18 @@ pub struct Busy {
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     elements: Vec<Element<T>>,
-    /// Index of the last holder, whose exits leave the path. Verdicts behind it are evaluated on exit.
+    /// Index of the last holder, whose exits leave the path. Verdicts behind it are evaluated when a packet
+    /// exits.
     last_holder: usize,
-    /// Index of the first holder; packets have to be moved between the first and the last.
+    /// Index of the first holder. Packets are moved from element to element between the first and the last
+    /// holder.
     first_holder: usize,
-    /// Whether the path is a hop behind elements that only accept or drop, which allows the fast path.
+    /// Whether the path is one hop behind elements that only accept or drop packets, which allows the fast
+    /// path.
     plain: bool,
     ledger: Ledger<T>,
-    /// Time of the next event inside, cached because the loop reads it before each event. Only packets and
-    /// queries of the state change it.
+    /// Time of the next event on the path, cached because the event loop reads it before each event. Only
+    /// packets and state queries change it.
     next_event: Instant,
 }
 
@@ -52,24 +55,24 @@ impl<T> Path<T> {
         Self { elements, last_holder, first_holder, plain, ledger, next_event }
     }
 
-    /// Starts to note events inside the path for [`Path::next_note`]. Callers that store the packets' bytes
-    /// need the notes to know the number of copies of each packet.
+    /// Starts recording events inside the path for [`Path::next_note`]. Callers that store the packets' bytes
+    /// need these notes to know the number of copies of each packet.
     pub fn keep_notes(&mut self) {
         self.ledger.keep_notes();
     }
 
-    /// Returns and removes the oldest note.
+    /// Removes and returns the oldest note.
     pub fn next_note(&mut self) -> Option<Note<T>> {
         self.ledger.next_note()
     }
 
-    /// Returns the time of the next event inside; [`Instant::FAR_FUTURE`] when there will be none.
+    /// Returns the time of the next event on the path; [`Instant::FAR_FUTURE`] if no event is pending.
     #[inline]
     pub fn next_event(&self) -> Instant {
         self.next_event
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets on the path.
     pub fn in_flight(&self) -> usize {
         self.elements.iter().map(Element::len).sum()
     }
@@ -79,7 +82,7 @@ impl<T> Path<T> {
         self.ledger.counters
     }
 
-    /// Updates the time of the next event after packets have entered, moved or left.
+    /// Updates the cached time of the next event after packets have entered, moved or left.
     fn look_ahead(&mut self) {
         let holders = self.elements[self.first_holder..=self.last_holder].iter();
         self.next_event = holders.map(Element::next_event).min().unwrap_or(Instant::FAR_FUTURE);
@@ -92,9 +95,9 @@ impl<T: Clone> Path<T> {
         self.push_with(now, packet, || payload)
     }
 
-    /// Offers a packet at `now`, with a function that makes its payload. On a path of verdicts and one hop,
-    /// the payload is made in its final place once the packet is accepted, because a copy would be most of a
-    /// queue's cost.
+    /// Offers a packet at `now`; `payload` constructs its payload. On a path of verdicts and one hop, the
+    /// payload is constructed in place once the packet is accepted, because a copy would account for most of
+    /// the cost of the queue.
     #[inline]
     pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> Verdict {
         self.ledger.counters.offered += 1;
@@ -140,8 +143,9 @@ impl<T: Clone> Path<T> {
         }
     }
 
-    /// Passes the next packet that has left the path by `now` to `take`. On a path of verdicts and one hop it
-    /// is not copied. ECN marks are only in the [`PacketInfo`]: the path does not read the payload.
+    /// Passes the next packet that has left the path by `now` to `take`. On a path of verdicts and one hop,
+    /// the packet is not copied. ECN marks are only in the [`PacketInfo`], because the path does not read the
+    /// payload.
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         if self.next_event > now {
@@ -161,7 +165,7 @@ impl<T: Clone> Path<T> {
         self.pop(now).map(|mut exit| take(exit.packet, &mut exit.payload))
     }
 
-    /// Returns the bytes waiting in all queues at `now`.
+    /// Returns the number of bytes waiting in all queues at `now`.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;
@@ -171,7 +175,7 @@ impl<T: Clone> Path<T> {
         total
     }
 
-    /// Returns the busy times of links and shapers by `now`, as `flow` sees them. The bottleneck is busy
+    /// Returns the busy times of links and shapers up to `now`, as seen by `flow`. The bottleneck is busy
     /// nearly all the time.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
@@ -184,7 +188,7 @@ impl<T: Clone> Path<T> {
         busy
     }
 
-    /// Passes a packet through the elements from index `from` on until one drops or holds it.
+    /// Passes a packet through the elements, starting at index `from`, until one of them drops or holds it.
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for (i, element) in self.elements.iter_mut().enumerate().skip(from) {
             if element.is_holder() {
@@ -206,7 +210,7 @@ impl<T: Clone> Path<T> {
         unreachable!("packets enter at or before the last holder")
     }
 
-    /// Passes on a packet without returning its verdict, and notes a drop.
+    /// Passes a packet through the elements like [`Path::enter`], and records a note if it is dropped.
     fn enter_noted(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) {
         let spare = self.ledger.keeps_notes().then(|| payload.clone());
         let verdict = self.enter(from, now, packet, payload);
@@ -221,7 +225,7 @@ impl<T: Clone> Path<T> {
         self.elements.iter_mut().skip(self.last_holder + 1).find_map(|element| element.verdict(exit, packet))
     }
 
-    /// Runs the events inside that are due by `now`, each at its own time, in order of time.
+    /// Runs the events on the path that are due by `now`, each at its own due time, in chronological order.
     fn run_until(&mut self, now: Instant) {
         loop {
             let inner = self.elements.iter().enumerate().take(self.last_holder).skip(self.first_holder);
@@ -230,8 +234,8 @@ impl<T: Clone> Path<T> {
                 .filter(|&(at, _)| at <= now && !at.is_never())
                 .min();
             let Some((at, i)) = due else { return };
-            // Only up to that time: packets that earlier elements release in between have yet to enter this
-            // one.
+            // Advance this element only to `at`: packets that earlier elements release before `now` have yet
+            // to enter it.
             if let Some((exit, packet, payload)) = self.elements[i].pop(at, &mut self.ledger) {
                 self.enter_noted(i + 1, exit, packet, payload);
             }
@@ -239,8 +243,8 @@ impl<T: Clone> Path<T> {
     }
 }
 
-/// Returns the decision of the first of `verdicts` that drops the packet; `None` if all let it pass. Not
-/// inlined, to keep the path without verdicts short.
+/// Returns the decision of the first of `verdicts` that drops the packet; `None` if all of them let it pass.
+/// The function is not inlined, to keep the code for a path without verdicts short.
 #[inline(never)]
 fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
     verdicts.iter_mut().find_map(|element| element.verdict(now, packet))

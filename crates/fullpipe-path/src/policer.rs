@@ -1,6 +1,7 @@
 //! A policer: drops packets that exceed a rate and a burst.
 //!
-//! It has no queue and adds no delay: the sender sees loss at a constant rate and a flat RTT.
+//! It has no queue and adds no delay: the sender sees packet loss above a constant rate, and no increase of
+//! the RTT.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
@@ -12,7 +13,7 @@ use crate::packet::PacketInfo;
 pub enum Scope {
     /// All flows share one bucket.
     Aggregate,
-    /// Each flow has a bucket.
+    /// Each flow has its own bucket.
     PerFlow,
 }
 
@@ -26,8 +27,8 @@ pub struct Policer {
 }
 
 impl Policer {
-    /// Creates a policer of `rate` with buckets of `burst` bytes. A bucket smaller than a packet never lets
-    /// it pass.
+    /// Creates a policer of `rate` with buckets of `burst` bytes. A packet larger than the bucket is always
+    /// dropped.
     pub fn new(rate: Rate, burst: Bytes, scope: Scope) -> Self {
         Self { rate, burst, scope, buckets: Vec::new() }
     }

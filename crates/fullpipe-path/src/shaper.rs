@@ -1,4 +1,4 @@
-//! A shaper: delays the packets that exceed a rate and a burst, up to the size of a queue.
+//! A shaper: delays packets that exceed a rate and a burst, in a queue of limited size.
 //!
 //! Once the burst is used up, packets leave at the shaper's rate. To a sender this looks like a slower link,
 //! for one flow or for all.
@@ -15,11 +15,11 @@ use crate::policer::Scope;
 pub struct ShaperConfig {
     /// Rate in bits per second, counting packets by their length.
     pub rate: Rate,
-    /// Bytes that may pass at once (burst size of the token bucket).
+    /// Number of bytes that may pass at once (burst size of the token bucket).
     pub burst: Bytes,
     /// Capacity of each bucket's queue in bytes.
     pub queue: Bytes,
-    /// Whether flows share one bucket or have one each.
+    /// Whether all flows share one bucket or each flow has its own.
     pub scope: Scope,
 }
 
@@ -38,7 +38,7 @@ struct Lane<T> {
     until: Instant,
     /// Total time during which packets waited, up to `until`.
     waited: Duration,
-    /// Bytes held. All of them wait: no packet is in service, because each leaves as a whole.
+    /// Bytes in the queue. All of them wait: no packet is in service, because each leaves as a whole.
     backlog: u64,
 }
 
@@ -48,8 +48,8 @@ impl<T> Shaper<T> {
         Self { config, lanes: Vec::new() }
     }
 
-    /// Accepts a packet of `len` bytes of `flow`, or returns `false` if the queue is full. A packet is always
-    /// accepted if none is waiting.
+    /// Accepts a packet of `flow` with `len` bytes, or returns `false` if the queue is full. A packet is
+    /// always accepted if no packet is waiting.
     pub fn push(&mut self, now: Instant, flow: u32, len: u32, payload: T) -> bool {
         let index = match self.config.scope {
             Scope::Aggregate => 0,
@@ -84,7 +84,7 @@ impl<T> Shaper<T> {
     }
 
     /// Returns the next packet if it has left by `now`, with its exact exit time and length. Of packets that
-    /// leave at the same time, the one of the lower flow is first.
+    /// leave at the same time, the one with the lowest flow number comes first.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u32, T)> {
         let lane = self.lanes.iter_mut().min_by_key(|lane| lane.next_exit())?;
         if lane.next_exit() > now {
@@ -95,25 +95,25 @@ impl<T> Shaper<T> {
         Some(popped)
     }
 
-    /// Returns the total time that packets of `flow` (of all flows, if they share a bucket) have waited by
-    /// `now`.
+    /// Returns the total time for which packets of `flow` (of all flows, if they share a bucket) have waited
+    /// up to `now`.
     pub fn busy(&self, now: Instant, flow: u32) -> Duration {
         let index = if self.config.scope == Scope::Aggregate { 0 } else { flow as usize };
         let lane = self.lanes.get(index);
         lane.map_or(Duration::ZERO, |lane| lane.waited - lane.until.saturating_since(now))
     }
 
-    /// Returns the bytes waiting at `now`.
+    /// Returns the number of bytes waiting at `now`.
     pub fn backlog(&self, now: Instant) -> Bytes {
         Bytes::new(self.lanes.iter().map(|lane| lane.backlog_at(now)).sum())
     }
 
-    /// Returns the number of packets inside.
+    /// Returns the number of packets in the shaper.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
 
-    /// Returns whether no packet is inside.
+    /// Returns whether the shaper is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -124,7 +124,7 @@ impl<T> Lane<T> {
         self.held.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
     }
 
-    /// Returns the bytes that have not left by `now`, without those of packets that are due but not yet
+    /// Returns the number of bytes that have not left by `now`, excluding packets that are due but not yet
     /// popped.
     fn backlog_at(&self, now: Instant) -> u64 {
         let left: u64 =

@@ -27,16 +27,16 @@ impl Duplication {
 /// ACK decimation: passes every n-th pure ACK of a flow, as devices on slow return channels do.
 ///
 /// All other packets pass. No ACK is held back: the last ACKs of a burst may be dropped, and the sender's
-/// tail loss probe then elicits another.
+/// tail loss probe then elicits another ACK.
 #[derive(Clone, Debug)]
 pub struct AckThinning {
     keep_one_in: u32,
-    /// Pure ACKs of each flow since the last that passed.
+    /// Number of pure ACKs of each flow since the last one that passed.
     left_out: Vec<u32>,
 }
 
 impl AckThinning {
-    /// Creates an element that passes one in `keep_one_in` ACKs; 0 and 1 pass all.
+    /// Creates an element that passes one of every `keep_one_in` pure ACKs; 0 and 1 pass all of them.
     pub fn new(keep_one_in: u32) -> Self {
         Self { keep_one_in: keep_one_in.max(1), left_out: Vec::new() }
     }

@@ -1,7 +1,7 @@
-//! Source of randomness: a hash of the decision's key.
+//! Keyed random numbers: a draw is a hash of its key.
 //!
-//! With a stateful generator, every draw would depend on the draws before it: adding a flow or changing a
-//! congestion control would move the losses of all flows, and two runs could not be compared in pairs. A
+//! With a stateful generator, every draw would depend on the draws before it: adding a flow or changing the
+//! congestion control would shift the losses of all flows, and two runs could not be compared pairwise. A
 //! keyed draw depends on its key alone.
 
 /// Returns 64 uniform random bits for decision number `ordinal` of `stream` under `seed`.
@@ -13,7 +13,7 @@ pub const fn draw(seed: u64, stream: u64, ordinal: u64) -> u64 {
     Draws::new(seed, stream).at(ordinal)
 }
 
-/// Random draws of one `(seed, stream)`, with these two parts of the key mixed in advance.
+/// Random draws of one stream under one seed, with both parts of the key mixed in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws {
     key: u64,

@@ -1,22 +1,22 @@
 //! ECN field of an IP packet.
 
-/// ECN field of an IP header (RFC 3168 section 5), with the numbers of the header.
+/// ECN field of an IP header (RFC 3168 section 5), with the codepoint values of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
     /// Not ECN-capable: a congested queue drops the packet.
     #[default]
     NotEct = 0,
-    /// ECN-capable transport; the codepoint of L4S (RFC 9331).
+    /// ECN-capable transport, ECT(1): the codepoint of L4S (RFC 9331).
     Ect1 = 1,
-    /// ECN-capable transport; the codepoint that senders of RFC 3168 set.
+    /// ECN-capable transport, ECT(0): the codepoint that RFC 3168 senders set.
     Ect0 = 2,
-    /// Congestion experienced: a queue marked the packet instead of dropping it.
+    /// Congestion experienced (CE): a queue marked the packet instead of dropping it.
     Ce = 3,
 }
 
 impl Ecn {
-    /// Returns the ECN field in the two lowest bits of a traffic class or type of service.
+    /// Returns the ECN field: the two lowest bits of the IPv6 traffic class or the IPv4 type-of-service byte.
     pub const fn from_bits(traffic_class: u8) -> Self {
         match traffic_class & 3 {
             0 => Self::NotEct,
@@ -26,7 +26,7 @@ impl Ecn {
         }
     }
 
-    /// Returns the bits as in a header.
+    /// Returns the two bits as they appear in the header.
     pub const fn bits(self) -> u8 {
         self as u8
     }
@@ -46,7 +46,7 @@ impl Ecn {
 mod tests {
     use super::*;
 
-    /// RFC 3168 section 5: 01 is ECT(1), 10 is ECT(0), and the adjacent DSCP does not matter.
+    /// RFC 3168 section 5: 01 is ECT(1), 10 is ECT(0), and the adjacent DSCP bits are ignored.
     #[test]
     fn codepoints_are_those_of_the_header() {
         for (bits, ecn) in [(0, Ecn::NotEct), (1, Ecn::Ect1), (2, Ecn::Ect0), (3, Ecn::Ce)] {

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Error for a text that is not a rate, time, size or probability, with a hint on what to write instead.
+/// Error for a text that is not a valid rate, time, size or probability, with a hint on what to write
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     quantity: &'static str,
@@ -54,7 +55,7 @@ impl std::error::Error for ParseUnitError {}
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
     digits: u128,
-    /// Ten to the power of the number of decimals.
+    /// Ten to the power of the number of decimal places.
     denominator: u128,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decima
     if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) {
         return Err(ParseUnitError::not_a_number(quantity, text));
     }
-    // Nineteen digits fill a u64; with nine decimals the product with any unit fits a u128.
+    // Nineteen digits fit into a u64; with nine decimal places, the product with any unit fits into a u128.
     if whole.len() > 19 || fraction.len() > 9 {
         return Err(ParseUnitError::out_of_range(quantity, text));
     }
@@ -154,9 +155,9 @@ struct Short {
 }
 
 impl Short {
-    /// Writes `value` with `decimals` decimals, as `{:.N}` does. Returns false and writes nothing where
-    /// rounding could differ from the formatter's (near the midpoint of two decimals), and for values that
-    /// are negative or not below 1e8.
+    /// Writes `value` with `decimals` decimal places, as `{:.N}` does. Returns false and writes nothing if
+    /// the rounding could differ from the standard formatter's (near the midpoint of two decimals), and for
+    /// values that are negative or not below 1e8.
     fn fixed(&mut self, value: f64, decimals: usize) -> bool {
         const LARGEST: f64 = 1e8;
         const TOO_NEAR: f64 = 1e-5;
@@ -171,7 +172,7 @@ impl Short {
         }
         let scaled = scaled.round() as u64;
         let (mut whole, mut part) = (scaled / u64::from(power), scaled % u64::from(power));
-        // Written from the end: at most eleven digits and a point.
+        // The digits are written from the end: at most eleven digits and a decimal point.
         let mut digits = [b'0'; 16];
         let mut begin = digits.len();
         let mut put = |byte: u8| {
@@ -196,7 +197,7 @@ impl Short {
         true
     }
 
-    /// Appends as much as fits.
+    /// Appends as many of `bytes` as fit.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let taken = bytes.len().min(room.len());
@@ -213,8 +214,8 @@ impl Short {
 mod tests {
     use super::*;
 
-    /// The text agrees with the formatter of floats, for small numbers in steps of 1/1000 and 1/1024 with
-    /// their neighbours, and for many random ones.
+    /// The text equals that of the standard float formatter: for multiples of 1/1000 and their neighbouring
+    /// floats, for multiples of 1/1024, and for many random numbers.
     #[test]
     fn short_numbers_are_written_as_the_formatter_writes_them() {
         let mut quick = 0;

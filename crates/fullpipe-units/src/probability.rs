@@ -34,18 +34,18 @@ impl Probability {
         Self::from_ratio(ppm, 1_000_000)
     }
 
-    /// Returns a fraction given as a float, for values estimated from a log; clamps to 0..=1, and NaN becomes
-    /// 0.
+    /// Converts a fraction given as a float, for values estimated from a log. The fraction is clamped to
+    /// 0..=1, and NaN becomes 0.
     pub fn from_f64(fraction: f64) -> Self {
         Self(((fraction.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64).min(Self::ONE.0))
     }
 
-    /// Returns the fraction as a float, for reports only.
+    /// Returns the probability as a float, for reports only.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / Self::ONE.0 as f64
     }
 
-    /// Returns whether `draw`, uniform over all of `u64`, hits.
+    /// Returns whether the event occurs for `draw`, which is uniform over all values of `u64`.
     pub const fn hits(self, draw: u64) -> bool {
         draw >> 1 < self.0
     }
@@ -59,7 +59,7 @@ impl Probability {
 impl fmt::Display for Probability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = self.as_f64();
-        // Loss on a link is a few parts per million; "0.002 %" is easy to misread.
+        // Loss on a typical link is a few parts per million; "0.002 %" is easy to misread.
         if fraction > 0.0 && fraction < 0.001 {
             parse::write_scaled(f, fraction * 1e6, " ppm")
         } else {
@@ -85,7 +85,7 @@ impl FromStr for Probability {
         if number.exceeds(whole) {
             return Err(ParseUnitError::out_of_range("probability", text));
         }
-        // Exact at both ends: 100 % is ONE although ONE / 100 is rounded down.
+        // Keeps 100 % exact: it is ONE, although ONE / 100 is rounded down.
         if number.equals(whole) {
             return Ok(Self::ONE);
         }

@@ -16,7 +16,7 @@ pub struct Rate(u64);
 impl Rate {
     /// Rate of zero.
     pub const ZERO: Self = Self(0);
-    /// Largest rate, above that of any link: "not limited".
+    /// Largest rate, above that of any link; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a rate of `bits` bit/s.
@@ -29,12 +29,12 @@ impl Rate {
         Self(bytes.saturating_mul(8))
     }
 
-    /// Returns the rate that moves `amount` in `span`; [`Rate::MAX`] if the span is zero.
+    /// Returns the rate that transfers `amount` in `span`; [`Rate::MAX`] if the span is zero.
     pub const fn of(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() {
             return Self::MAX;
         }
-        // 64 bits suffice for the data in flight on any path; whole transfers need 128.
+        // 64 bits suffice for the data in flight on any path; whole transfers need 128 bits.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Self(bits_ns / span.as_nanos());
         }
@@ -42,7 +42,7 @@ impl Rate {
         Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
     }
 
-    /// Returns the mean rate of `amount` in `span`; [`Rate::ZERO`] if the span is zero, as it allows no
+    /// Returns the mean rate of `amount` in `span`; [`Rate::ZERO`] if the span is zero, because it allows no
     /// measurement.
     pub const fn mean(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() { Self::ZERO } else { Self::of(amount, span) }
@@ -73,7 +73,7 @@ impl Rate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        // 64 bits suffice for every packet; whole transfers need 128.
+        // 64 bits suffice for every packet; whole transfers need 128 bits.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Duration::from_nanos(bits_ns / self.0);
         }
@@ -90,7 +90,7 @@ impl Rate {
 
 impl Mul<Duration> for Rate {
     type Output = Bytes;
-    /// Returns the bytes that flow in `span`, rounded down.
+    /// Returns the number of bytes transferred in `span`, rounded down.
     fn mul(self, span: Duration) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (8 * NANOS_PER_SEC);
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -113,10 +113,10 @@ impl FromStr for Rate {
     type Err = ParseUnitError;
 
     /// Parses a rate such as `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"` or `"12.5MB/s"`. Prefixes are
-    /// decimal unless IEC (`"1MiB/s"`).
+    /// decimal, except for IEC prefixes (`"1MiB/s"`).
     ///
     /// # Errors
-    /// Refuses `mbps` and similar units as ambiguous: half of their users mean bytes.
+    /// Rejects `mbps` and similar units as ambiguous: half of their users mean bytes.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("rate", text)?;
         let bits = match unit {
@@ -148,7 +148,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Returns the bit/s in one `unit`, if the unit shows whether it counts bits or bytes.
+/// Returns the number of bit/s in one `unit`, if the unit shows whether it counts bits or bytes.
 fn bits_of_unit(unit: &str) -> Option<u64> {
     let (amount, per_second) = match unit.split_once('/') {
         Some((amount, "s" | "sec")) => (amount, true),
@@ -159,7 +159,7 @@ fn bits_of_unit(unit: &str) -> Option<u64> {
     if let Some(prefix) = lower.strip_suffix("bits").or_else(|| lower.strip_suffix("bit")) {
         return parse::decimal_prefix(prefix);
     }
-    // Bytes require the slash: "MB" alone is a size.
+    // A rate in bytes requires `/s`: "MB" alone is a size.
     let prefix = amount.strip_suffix('B').filter(|_| per_second)?;
     parse::decimal_prefix(&prefix.to_ascii_lowercase())
         .or_else(|| parse::binary_prefix(prefix))

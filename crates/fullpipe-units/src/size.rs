@@ -13,7 +13,7 @@ pub struct Bytes(u64);
 impl Bytes {
     /// Size of zero.
     pub const ZERO: Self = Self(0);
-    /// Largest size, above that of any buffer: "not limited".
+    /// Largest size, above that of any buffer; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a size of `n` bytes.
@@ -48,7 +48,7 @@ impl Bytes {
 
     /// Returns this size times `num / den`, without rounding of the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // 64 bits suffice for every buffer; the largest amounts need 128.
+        // 64 bits suffice for every buffer; the largest amounts need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }
@@ -95,7 +95,7 @@ impl FromStr for Bytes {
     /// Parses a size such as `"4MiB"`, `"64 KiB"`, `"250MB"` (decimal), `"1040"` or `"1040B"`.
     ///
     /// # Errors
-    /// Refuses `4M` as ambiguous: tools disagree on whether it is 4 000 000 or 4 194 304.
+    /// Rejects `4M` as ambiguous: tools disagree on whether it is 4 000 000 or 4 194 304.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("size", text)?;
         let bytes = match unit {

@@ -1,4 +1,4 @@
-//! Points in time and spans of time, in whole nanoseconds.
+//! Instants and durations, in whole nanoseconds.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
@@ -8,15 +8,15 @@ use crate::parse::{self, ParseUnitError};
 
 /// Point in time, in nanoseconds since the start of the run.
 ///
-/// It can be serialised and starts at zero, unlike the clock of an operating system. The driver of the engine
-/// defines the zero; the engine never reads a clock.
+/// Unlike the clock of an operating system, it starts at zero and can be serialised. The driver of the engine
+/// defines time zero; the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
     /// Start of the run.
     pub const ZERO: Self = Self(0);
-    /// Latest instant, after any event: "never".
+    /// Latest instant, after any event; it means "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
     /// Returns the instant `nanos` nanoseconds after the start.
@@ -72,8 +72,8 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// Half the size of the standard library's type, and without its split into seconds and nanoseconds, which
-/// costs a division at every use in the packet loop.
+/// It is half the size of the standard library's type. It also avoids that type's split into seconds and
+/// nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
@@ -152,7 +152,7 @@ impl Duration {
 
     /// Returns this span times `num / den`, without rounding of the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // 64 bits suffice for every round trip; the longest spans need 128.
+        // 64 bits suffice for every round trip; the longest spans need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }

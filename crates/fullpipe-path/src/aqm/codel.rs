@@ -7,8 +7,8 @@
 //!      └────────────── sojourn < target ◄────────────────────┘
 //! ```
 //!
-//! CoDel decides when a packet is dequeued, by the time that the packet has waited. ECN-capable packets are
-//! marked instead of dropped (RFC 8290 section 5.2.6).
+//! CoDel makes its decision when a packet is dequeued, based on the packet's sojourn time. ECN-capable
+//! packets are marked instead of dropped (RFC 8290 section 5.2.6).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -22,7 +22,8 @@ use crate::packet::Verdict;
 pub struct CodelConfig {
     /// Acceptable standing queue delay (RFC 8289 section 4: 5 ms).
     pub target: Duration,
-    /// Time for which the delay may exceed the target: about the longest usual RTT (100 ms).
+    /// Time for which the delay may exceed the target before the first drop: about the longest typical RTT
+    /// (RFC 8289 section 4: 100 ms).
     pub interval: Duration,
     /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
@@ -34,21 +35,23 @@ impl CodelConfig {
         Self { target: Duration::from_millis(5), interval: Duration::from_millis(100), ecn: false };
 }
 
-/// Number of intervals after the last dropping state within which a new one resumes its drop frequency (RFC
-/// 8289 section 5.5).
+/// Number of intervals after a dropping state within which the next dropping state resumes the drop frequency
+/// (RFC 8289 section 5.5).
 const SOON: u64 = 16;
 
 /// The controller state of one queue, with the names of RFC 8289 section 5.
 #[derive(Clone, Debug)]
 pub(super) struct Codel {
     config: CodelConfig,
-    /// Time at which the delay will have exceeded the target for an interval; `None` while it is below.
+    /// Time at which the delay will have exceeded the target for an interval; `None` while the delay is below
+    /// the target.
     first_above_time: Option<Instant>,
     dropping: bool,
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// Largest packet seen: with no more bytes than this behind the head, a drop would leave the link idle.
+    /// Largest packet length so far, in bytes. If no more bytes than this wait behind the head, a drop would
+    /// leave the link idle.
     maxpacket: u32,
 }
 
@@ -65,7 +68,7 @@ impl Codel {
         }
     }
 
-    /// Dequeues the packet that is to be sent at `now`.
+    /// Dequeues the packet to transmit at `now`.
     pub(super) fn dequeue<T>(
         &mut self,
         now: Instant,
@@ -96,7 +99,7 @@ impl Codel {
         let marked = self.drop_or_mark(head?, ledger);
         let head = if marked.is_some() { marked } else { self.look(now, fifo).0 };
         self.dropping = true;
-        // Starts at the drop frequency that controlled the queue last time.
+        // Resume the drop frequency that controlled the queue in the previous dropping state.
         let delta = self.count.saturating_sub(self.lastcount);
         let soon = now.saturating_since(self.drop_next) < self.config.interval * SOON;
         self.count = if delta > 1 && soon { delta } else { 1 };
@@ -105,8 +108,8 @@ impl Codel {
         head
     }
 
-    /// Returns the head of the queue, and whether the delay has exceeded the target for an interval
-    /// (`dodequeue`).
+    /// Removes the packet at the head of the queue. Returns it, and whether the delay has exceeded the target
+    /// for an interval (`dodequeue` in RFC 8289).
     fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<QueuedPacket<T>>, bool) {
         let Some(head) = fifo.pop() else {
             self.first_above_time = None;
@@ -121,7 +124,7 @@ impl Codel {
         (Some(head), now >= since)
     }
 
-    /// Marks or drops the packet; returns it if it was marked.
+    /// Marks an ECN-capable packet and returns it; drops any other packet and returns `None`.
     fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {
             head.packet.ecn = Ecn::Ce;
@@ -132,11 +135,11 @@ impl Codel {
         None
     }
 
-    /// Returns `t + interval / sqrt(count)`, rounded down to a nanosecond: the root of `interval^2 / count`
-    /// is exact in integers.
+    /// Returns `t + interval / sqrt(count)`, rounded down to a nanosecond. The integer square root of
+    /// `interval^2 / count` causes no other rounding error.
     fn control_law(&self, t: Instant) -> Instant {
         let square = u128::from(self.config.interval.as_nanos()).pow(2) / u128::from(self.count.max(1));
-        // Fits, because it is at most the interval itself.
+        // The root is at most `interval`, which fits into 64 bits.
         t + Duration::from_nanos(square.isqrt() as u64)
     }
 }

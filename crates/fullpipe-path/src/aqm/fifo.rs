@@ -15,7 +15,7 @@ pub(crate) struct QueuedPacket<T> {
 }
 
 impl<T> QueuedPacket<T> {
-    /// Returns the time that the packet has waited: CoDel's sojourn time.
+    /// Returns the time for which the packet has waited (sojourn time in RFC 8289).
     pub(crate) fn sojourn(&self, now: Instant) -> Duration {
         now.saturating_since(self.since)
     }

@@ -1,4 +1,5 @@
-//! FQ-CoDel (RFC 8290): a queue per flow, served round-robin by bytes, each with its own CoDel.
+//! FQ-CoDel (RFC 8290): one queue per flow, each with its own CoDel; deficit round robin serves them by
+//! bytes.
 //!
 //! ```text
 //!   arrival ─► hash of the flow ─► its queue; if that was in no list:
@@ -9,8 +10,8 @@
 //!              old queues  [ c ][ d ][ e ]   served in turn; an empty one leaves the list
 //! ```
 //!
-//! A flow that sends less than its share finds its queue empty each time and is therefore always new: it
-//! never waits for the flows with a backlog.
+//! A flow that sends less than its share finds its queue empty at each arrival. The queue is therefore always
+//! new, and never waits for backlogged flows.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,7 @@ use crate::packet::Verdict;
 pub struct FqCodelConfig {
     /// CoDel parameters of each queue.
     pub codel: CodelConfig,
-    /// Number of queues that flows are hashed to (RFC 8290 section 5.2.5: 1024).
+    /// Number of queues to which flows are hashed (RFC 8290 section 5.2.5: 1024).
     pub flows: u32,
     /// Bytes that a queue may send per round (RFC 8290 section 5.2.4: one Ethernet packet, 1514 bytes).
     pub quantum: Bytes,
@@ -40,8 +41,8 @@ impl FqCodelConfig {
         Self { codel: CodelConfig::RFC8289, flows: 1_024, quantum: Bytes::new(1_514), packets: 10_240 };
 }
 
-/// Maximum number of packets dropped at once when the queues are full: half of the longest queue, at most
-/// this many (RFC 8290 section 4.1).
+/// Maximum number of packets dropped at once when the queues are full. Up to this number, half of the longest
+/// queue is dropped (RFC 8290 section 4.1).
 const DROP_BATCH: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -56,7 +57,7 @@ struct Lane<T> {
 pub(super) struct FqCodel<T> {
     config: FqCodelConfig,
     hash: Draws,
-    /// Queues, created at first use.
+    /// Queues by hash value, each created at its first use.
     lanes: Vec<Option<Box<Lane<T>>>>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
@@ -86,8 +87,8 @@ impl<T> FqCodel<T> {
         self.packets
     }
 
-    /// Accepts a packet. If then more than `limit` bytes or too many packets wait, the longest queue loses
-    /// some.
+    /// Accepts a packet. If the queues then hold more than `limit` bytes or too many packets, drops packets
+    /// from the longest queue.
     pub(super) fn enqueue(&mut self, waiting: QueuedPacket<T>, limit: Bytes, ledger: &mut Ledger<T>) {
         let number = (self.hash.at(waiting.packet.flow.into()) % self.lanes.len() as u64) as u32;
         let codel = self.config.codel;
@@ -111,7 +112,7 @@ impl<T> FqCodel<T> {
     fn shed(&mut self, ledger: &mut Ledger<T>) {
         let bytes_of =
             |number: &u32| self.lanes[*number as usize].as_ref().map_or(0, |lane| lane.fifo.bytes());
-        // Of equally long queues the first, in the order of the lists.
+        // Among queues of equal length, the first in list order is chosen.
         let listed = self.new.iter().chain(&self.old);
         let Some(longest) = listed.copied().rev().max_by_key(bytes_of) else { return };
         let Some(lane) = &mut self.lanes[longest as usize] else { return };
@@ -127,7 +128,7 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Dequeues the packet that is to be sent at `now`.
+    /// Dequeues the packet to transmit at `now`.
     pub(super) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         loop {
             let is_new = !self.new.is_empty();
@@ -142,14 +143,14 @@ impl<T> FqCodel<T> {
             }
             let (bytes, packets) = (lane.fifo.bytes(), lane.fifo.len());
             let taken = lane.codel.dequeue(now, &mut lane.fifo, ledger);
-            // Packets that CoDel dropped have left the queue too.
+            // Subtract the packets that CoDel dropped, too.
             self.bytes -= bytes - lane.fifo.bytes();
             self.packets -= packets - lane.fifo.len();
             let Some(waiting) = taken else {
                 list.pop_front();
                 if is_new {
-                    // Behind the others once more; otherwise a flow could stay new by being empty at the
-                    // right time.
+                    // An empty new queue joins the end of the old queues once. Otherwise a flow could keep
+                    // its queue new by letting it run empty at the right time.
                     self.old.push_back(number);
                 } else {
                     lane.listed = false;

@@ -1,4 +1,4 @@
-//! Queue management: decides which packets wait, and which are dropped or marked.
+//! Queue disciplines: they decide which packets are queued, dropped or marked.
 //!
 //! | discipline | decides | by |
 //! |---|---|---|
@@ -31,13 +31,14 @@ use fq_codel::FqCodel;
 use pie::Pie;
 use red::Red;
 
-/// Management of a queue.
+/// Queue discipline of a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// No management: packets that do not fit are dropped.
+    /// Drop-tail: packets that do not fit into the queue are dropped.
     #[default]
     DropTail,
-    /// ECN-capable packets are marked when more than this many bytes wait before them; others pass.
+    /// Step marking: an ECN-capable packet is marked if more than this number of bytes wait ahead of it;
+    /// other packets pass.
     Step(Bytes),
     /// Random Early Detection.
     Red(RedConfig),
@@ -45,11 +46,11 @@ pub enum Discipline {
     Pie(PieConfig),
     /// Controlled Delay.
     Codel(CodelConfig),
-    /// CoDel with a queue for each flow.
+    /// FQ-CoDel: a CoDel queue for each flow.
     FqCodel(FqCodelConfig),
 }
 
-/// Decision of a discipline about an arriving packet.
+/// Decision of a discipline on an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Pass,
@@ -57,7 +58,7 @@ enum Decision {
     Drop,
 }
 
-/// Waiting packets with their discipline.
+/// A queue of waiting packets with its discipline.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<T> {
     limit: Bytes,
@@ -94,7 +95,7 @@ impl<T> Queue<T> {
         Self { limit, lanes }
     }
 
-    /// Returns the bytes waiting.
+    /// Returns the number of bytes waiting.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.lanes {
             Lanes::One(fifo, _) => fifo.bytes(),
@@ -110,8 +111,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Accepts a packet or drops it. `idle` is set if the link is idle: the start of the idle time, and the
-    /// transmission time of a packet of [`Queue::TYPICAL_PACKET`] bytes. A packet that meets an idle link
+    /// Accepts or drops a packet. If the link is idle, `idle` contains the start of the idle period and the
+    /// transmission time of a packet of [`Queue::TYPICAL_PACKET`] bytes. A packet that finds the link idle
     /// does not wait, so the limit does not apply to it.
     pub(crate) fn enqueue(
         &mut self,
@@ -158,8 +159,8 @@ impl<T> Queue<T> {
         Verdict::Accepted
     }
 
-    /// Dequeues the packet that is to be sent at `now`; `None` if there is none, or if the discipline dropped
-    /// all.
+    /// Dequeues the packet to transmit at `now`; `None` if the queue is empty or the discipline dropped all
+    /// packets.
     pub(crate) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         match &mut self.lanes {
             Lanes::Fair(fair) => fair.dequeue(now, ledger),
@@ -174,6 +175,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Packet length in bytes by which idle times are counted.
+    /// Packet length, in bytes, that converts an idle period into a number of packets.
     pub(crate) const TYPICAL_PACKET: u32 = Red::typical_packet();
 }

@@ -21,10 +21,10 @@ pub struct PieConfig {
     pub target: Duration,
     /// Interval between updates of the probability (`T_UPDATE`: 15 ms).
     pub update: Duration,
-    /// Duration for which a burst after a quiet time may fill the queue (`MAX_BURST`: 150 ms).
+    /// Length of a burst that may pass after an idle period (`MAX_BURST`: 150 ms).
     pub burst: Duration,
-    /// Whether ECN-capable packets are marked instead of dropped while the probability is below 10 % (RFC
-    /// 8033 section 5.1).
+    /// Whether ECN-capable packets are marked instead of dropped while the drop probability is below 10 %
+    /// (RFC 8033 section 5.1).
     pub ecn: bool,
 }
 
@@ -41,10 +41,10 @@ impl PieConfig {
 /// The value that represents a probability of 1.
 const ONE: i64 = 1 << 52;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// Gains `alpha` = 1/8 and `beta` = 5/4 per second of delay (RFC 8033 section 4.2), in eighths.
+/// Gains in eighths per second of delay: `alpha` = 1/8 and `beta` = 5/4 (RFC 8033 section 4.2).
 const ALPHA: i128 = 1;
 const BETA: i128 = 10;
-/// Probability bounds, and the divisor of the steps below each (RFC 8033 section 4.2).
+/// Upper bounds of the drop probability, each with the divisor for steps below it (RFC 8033 section 4.2).
 const SCALES: [(i64, i64); 6] = [
     (ONE / 1_000_000, 2_048),
     (ONE / 100_000, 512),
@@ -53,18 +53,20 @@ const SCALES: [(i64, i64); 6] = [
     (ONE / 100, 8),
     (ONE / 10, 2),
 ];
-/// Probability from which it grows by at most 2 % per update (RFC 8033 section 5.5).
+/// Drop probability at and above which each update adds at most 0.02 (RFC 8033 section 5.5).
 const LARGE: i64 = ONE / 10;
 const MOST_GROWTH: i64 = ONE / 50;
-/// Probability from which packets are dropped instead of marked (`mark_ecnth`, RFC 8033 section 5.1).
+/// Drop probability at and above which packets are dropped instead of marked (`mark_ecnth`, RFC 8033 section
+/// 5.1).
 const MARKS_BELOW: i64 = ONE / 10;
-/// Probability below which nothing is dropped, if the delay is below half of the target (RFC 8033 section
-/// 4.1).
+/// Drop probability below which no packet is dropped while the delay is below half of the target (RFC 8033
+/// section 4.1).
 const HARMLESS: i64 = ONE / 5;
-/// Bytes that may always wait (`2 * MEAN_PKTSIZE`, RFC 8033 section 4.1): two full-size packets, as in Linux.
+/// Queue size in bytes up to which no packet is dropped (`2 * MEAN_PKTSIZE`, RFC 8033 section 4.1): two
+/// full-size packets, as in Linux.
 const ALWAYS_ADMITTED: u64 = 2 * 1_500;
-/// Bounds on the sum of probabilities since the last drop: below the first a packet passes, from the second
-/// on it is dropped, and in between the draw decides (RFC 8033 section 5.4).
+/// Bounds on the accumulated drop probability since the last drop (RFC 8033 section 5.4). Below `NOT_YET` a
+/// packet passes, from `AT_LAST` on it is dropped, and in between a random draw decides.
 const NOT_YET: i64 = ONE / 20 * 17;
 const AT_LAST: i64 = ONE / 2 * 17;
 
@@ -95,7 +97,7 @@ impl Pie {
         }
     }
 
-    /// Runs the updates due by `now`. Their inputs have not changed since the last update.
+    /// Runs the probability updates due by `now`. Their inputs have been constant since the last update.
     pub(super) fn run_until(&mut self, now: Instant) {
         while self.next_update <= now {
             if self.is_at_rest() {
@@ -121,7 +123,7 @@ impl Pie {
         let (now, before, target) =
             (nanos(self.current_qdelay), nanos(self.qdelay_old), nanos(self.config.target));
         let seconds = ALPHA * (now - target) + BETA * (now - before);
-        // In eighths of nanoseconds; even with a delay of hours the quotient fits into 64 bits.
+        // `seconds` is in eighths of a nanosecond; even for a delay of hours, the quotient fits into 64 bits.
         let step = seconds * i128::from(ONE) / (8 * NANOS_PER_SECOND);
         let step = step.clamp(-i128::from(ONE), i128::from(ONE)) as i64;
         let scale = SCALES.iter().find(|(below, _)| self.drop_prob < *below).map_or(1, |&(_, scale)| scale);
@@ -144,7 +146,8 @@ impl Pie {
         };
     }
 
-    /// Records that a packet was dequeued after `sojourn`; `emptied` if it was the last one.
+    /// Records the sojourn time of a dequeued packet, and whether it was the last packet in the queue
+    /// (`emptied`).
     pub(super) fn on_dequeue(&mut self, sojourn: Duration, emptied: bool) {
         self.current_qdelay = if emptied { Duration::ZERO } else { sojourn };
     }

@@ -11,7 +11,7 @@
 //!                min    max      2 max
 //! ```
 //!
-//! RED decides when a packet arrives, by an average of the queue that ignores short bursts.
+//! RED makes its decision when a packet arrives, based on an average queue size that ignores short bursts.
 
 use fullpipe_units::{Bytes, Duration, Instant, Probability};
 
@@ -22,24 +22,23 @@ use crate::packet::PacketInfo;
 /// The parameters of RED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedConfig {
-    /// Average queue below which nothing is dropped.
+    /// Average queue size below which no packet is dropped.
     pub min: Bytes,
-    /// Average queue at which `probability` is reached; above `min`.
+    /// Average queue size at which the drop probability reaches `probability`; larger than `min`.
     pub max: Bytes,
-    /// Probability at `max`.
+    /// Drop probability at an average queue size of `max`.
     pub probability: Probability,
-    /// Whether the probability rises linearly to 1 at twice `max`, instead of jumping to 1 at `max`.
+    /// Whether the drop probability rises linearly to 1 at twice `max`, instead of jumping to 1 at `max`.
     pub gentle: bool,
     /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
-/// Weight of an arrival in the average, as a power of two: 1/512, close to the 0.002 of the paper's section
-/// 6.
+/// Averaging weight as a negative power of two: 2^-9 = 1/512, close to the 0.002 in section 6 of the paper.
 const WEIGHT: u32 = 9;
-/// Packet length in bytes by which idle times are counted (`avpkt` of `tc-red`).
+/// Packet length, in bytes, that converts an idle period into a number of packets (`avpkt` of `tc-red`).
 const TYPICAL_PACKET: u32 = 1_000;
-/// Fractional bits of the average.
+/// Number of fractional bits of the average queue size.
 const FRACTION: u32 = 20;
 /// The value that represents a probability of 1.
 const ONE: u64 = 1 << 32;
@@ -49,22 +48,22 @@ pub(super) struct Red {
     config: RedConfig,
     /// The parameter `probability` in units of 1/[`ONE`].
     most: u64,
-    /// Average queue in bytes, as a fixed-point number.
+    /// Average queue size in bytes, as a fixed-point number.
     average: u64,
-    /// Packets since the last drop or mark.
+    /// Number of packets since the last drop or mark.
     count: u64,
     chance: Streams<()>,
 }
 
 impl Red {
     pub(super) fn new(config: RedConfig, seed: u64, element: u64) -> Self {
-        // A single product, which every machine rounds identically.
+        // Every machine rounds a single floating-point product identically.
         let most = ((config.probability.as_f64() * ONE as f64) as u64).min(ONE);
         Self { config, most, average: 0, count: 0, chance: Streams::new(seed, element) }
     }
 
-    /// Updates the average for an arrival at `now`. `idle` is the start of the link's idle time, and the
-    /// transmission time of a typical packet.
+    /// Updates the average queue size for an arrival at `now`. `idle` contains the start of the link's idle
+    /// period and the transmission time of a typical packet.
     pub(super) fn on_arrival(&mut self, now: Instant, queue: u64, idle: Option<(Instant, Duration)>) {
         if let Some((since, packet)) = idle {
             let missed = now.saturating_since(since).as_nanos() / packet.as_nanos().max(1);
@@ -79,7 +78,7 @@ impl Red {
         };
     }
 
-    /// Returns the packet length by which idle times are counted.
+    /// Returns the packet length, in bytes, that converts an idle period into a number of packets.
     pub(super) const fn typical_packet() -> u32 {
         TYPICAL_PACKET
     }
@@ -94,7 +93,7 @@ impl Red {
         self.count += 1;
         if probability >= ONE {
             self.count = 0;
-            // A queue this long needs drops, not marks.
+            // RFC 3168 section 7: at this queue size, packets are dropped rather than marked.
             return Decision::Drop;
         }
         // Spreads drops evenly: p / (1 - count p), which reaches 1 after 1/p packets.
@@ -106,7 +105,8 @@ impl Red {
         if self.config.ecn && packet.ecn.is_capable() { Decision::Mark } else { Decision::Drop }
     }
 
-    /// Returns the probability from the average alone, in units of 1/[`ONE`].
+    /// Returns the drop probability for the average queue size, before drops are spread, in units of
+    /// 1/[`ONE`].
     fn probability(&self) -> u64 {
         let (average, min, max) = (self.average >> FRACTION, self.config.min.get(), self.config.max.get());
         let slope = |above: u64, over: u64, rise: u64| {

@@ -58,7 +58,7 @@ fn disciplines() -> Vec<Discipline> {
     ]
 }
 
-/// Returns paths with every element, alone and combined with others.
+/// Returns paths that contain every element, alone and combined with others.
 fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     let mut paths = Vec::new();
     for service in [ten_mbit(), trace()] {
@@ -98,7 +98,7 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     paths
 }
 
-/// Returns the arrivals of three flows with mixed packets: 20 % above 10 Mbit/s, with pauses in between.
+/// Returns the arrivals of three flows with mixed packet kinds, 20 % above 10 Mbit/s, with pauses in between.
 fn arrivals() -> impl Iterator<Item = (Instant, PacketInfo)> {
     let draws = Draws::new(SEED, 99);
     let mut now = Instant::ZERO;
@@ -296,7 +296,7 @@ fn both_kinds_of_hop_agree() {
     assert_eq!(managed.counters(), plain.counters());
 }
 
-/// A saturated link with a trace carries its mean rate, within a packet, and is always busy.
+/// A saturated link with a trace carries the trace's mean rate, to within one packet, and is always busy.
 #[test]
 fn a_trace_carries_its_mean_rate() {
     let service = trace();
@@ -318,8 +318,8 @@ fn a_trace_carries_its_mean_rate() {
     assert_eq!(path.busy(end, 0).link, span);
 }
 
-/// Marks appear on exit, on ECN-capable packets only, and nothing else changes. The step marks above its
-/// threshold.
+/// Step marking applies only to ECN-capable packets and only above the threshold. Marks appear on exit, and
+/// nothing else changes.
 #[test]
 fn a_step_marks_what_waits_behind_enough() {
     let mut path = Path::new(vec![managed(ten_mbit(), Discipline::Step(Bytes::new(3_000)))]);
@@ -329,12 +329,13 @@ fn a_step_marks_what_waits_behind_enough() {
     }
     let fields: Vec<_> = drain(&mut path, Instant::FAR_FUTURE).iter().map(|left| left.1.ecn).collect();
     use Ecn::{Ce, Ect1, NotEct};
-    // The first is in service, two may wait before the fourth, and 3000 bytes are not above 3000.
+    // The first packet is in service. Two packets wait ahead of the fourth, and their 3000 bytes are not
+    // above the threshold of 3000.
     assert_eq!(fields, [Ect1, Ect1, Ect1, Ect1, Ce, Ce, NotEct, Ce]);
     assert_eq!(path.counters().marked, 3);
 }
 
-/// One of three pure ACKs of each flow passes, and all other packets.
+/// One of every three pure ACKs of each flow passes, and so does every other packet.
 #[test]
 fn thinning_keeps_every_nth_ack() {
     let mut path = Path::new(vec![Element::AckThinning(AckThinning::new(3)), hop(1_000_000_000, 1 << 30)]);
@@ -345,13 +346,13 @@ fn thinning_keeps_every_nth_ack() {
     }
     let left = drain(&mut path, Instant::FAR_FUTURE);
     let acks = |flow| left.iter().filter(|l| l.1.flow == flow && l.1.kind == PacketKind::Ack).count();
-    // Of 15 packets each, 12 of flow 0 and all of flow 1 are ACKs.
+    // Of the 15 packets of each flow, 12 of flow 0 and all of flow 1 are ACKs.
     assert_eq!((acks(0), acks(1), left.len()), (4, 5, 12));
     assert_eq!(path.counters().acks_thinned, 18);
 }
 
-/// A batch is released when its first packet has waited long enough, or when it is full; the next packet
-/// starts a new batch.
+/// A batch is released when its first packet has waited for the maximum time, or when it is full; the next
+/// packet starts a new batch.
 #[test]
 fn batches_go_together() {
     let config = AggregatorConfig { within: ms(5), packets: 4 };
@@ -409,7 +410,7 @@ fn jitter_is_spread_as_asked() {
     let fixed = extras(config(Spread::Fixed, 25), false);
     let delayed = fixed.iter().filter(|extra| **extra == 10.0).count();
     assert_eq!(delayed, fixed.iter().filter(|extra| **extra > 0.0).count());
-    // Five standard deviations around a quarter.
+    // A quarter of the packets, within five standard deviations.
     assert!(delayed.abs_diff(5_000) < 310, "{delayed}");
     assert_eq!(normal, extras(config(Spread::Normal, 100), true));
 }

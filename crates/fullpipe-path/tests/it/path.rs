@@ -36,8 +36,8 @@ fn serialisation_is_exact() {
     }
 }
 
-/// A packet time that is not a whole number of nanoseconds is exact on average: the remainder is carried
-/// over.
+/// A packet time that is not a whole number of nanoseconds is exact on average, because the remainder is
+/// carried over.
 #[test]
 fn a_busy_link_serves_exactly_at_its_rate() {
     let rate = 340_000_007;
@@ -56,7 +56,7 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
     let verdicts: Vec<_> = (0..4).map(|i| path.push(Instant::ZERO, data(1500), i)).collect();
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted, Verdict::Accepted, Verdict::QueueFull]);
-    // One millisecond later the first packet has left and the second is in service, so one more fits.
+    // One millisecond later, the first packet has left and the second is in service, so one more packet fits.
     let later = Instant::from_nanos(1_000_000);
     assert_eq!(path.backlog(later), Bytes::new(1500));
     assert_eq!(path.push(later, data(1500), 4), Verdict::Accepted);
@@ -167,8 +167,8 @@ fn lengths_may_change_on_a_busy_link() {
     assert_eq!(last.as_nanos(), (bytes * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the mean queue is arrival rate times mean wait (Little). A-4: for Poisson arrivals of equal packets
-/// at load 0.8, the mean wait is 2.40 ms (M/D/1).
+/// the mean queue is the arrival rate times the mean wait (Little's law). A-4: for Poisson arrivals of
+/// equal packets at load 0.8, the mean wait is 2.40 ms (M/D/1).
 #[test]
 fn waiting_follows_queueing_theory() {
     // M/D/1: rho s / 2 (1 - rho); M/M/1 with exponential lengths: twice that.
@@ -185,8 +185,8 @@ fn exponential(draw: u64) -> f64 {
     -(1.0 - uniform).ln()
 }
 
-/// Returns the mean wait of a million packets with these lengths, arriving as a Poisson process at load 0.8
-/// of 10 Mbit/s.
+/// Returns the mean wait, in milliseconds, of a million packets of length `len` that arrive as a Poisson
+/// process at load 0.8 on a 10 Mbit/s link.
 fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     let mut path = Path::new(vec![hop(10_000_000, Duration::ZERO, u64::MAX)]);
     let draws = Draws::new(11, 4);
@@ -252,8 +252,8 @@ fn losses_of_a_flow_do_not_depend_on_others() {
     assert_eq!(fates(false), fates(true));
 }
 
-/// A-6, bursts: mean burst length and mean rate are as requested, within five standard deviations of a chain
-/// with that correlation.
+/// A-6, bursts: mean burst length and mean loss match the configuration, within five standard deviations of a
+/// chain with that correlation.
 #[test]
 fn bursts_have_the_asked_for_length_and_rate() {
     for (rate, burst) in [(0.01, 5.0), (0.03, 1.5), (0.2, 20.0)] {
@@ -310,6 +310,6 @@ fn super_packets_are_lost_whole() {
         assert!(fates.iter().all(|fate| *fate == fates[0]));
         lost += u32::from(fates[0]);
     }
-    // Five standard deviations around 1000.
+    // The expected 1000 losses, within five standard deviations.
     assert!((846..=1154).contains(&lost), "{lost}");
 }

@@ -1,4 +1,4 @@
-//! Tests that common spellings are read exactly, ambiguous ones are refused, and random draws are
+//! Tests that common spellings are parsed exactly, ambiguous ones are rejected, and random draws are
 //! reproducible.
 
 use fullpipe_units::{Bytes, Draws, Duration, Probability, Rate, draw};
@@ -80,7 +80,7 @@ fn draws_are_uniform_and_independent_between_streams() {
         let draws = Draws::new(7, stream);
         let n = 1_000_000;
         let hits = (0..n).filter(|&i| p.hits(draws.at(i))).count() as f64;
-        // Five standard deviations of a binomial distribution.
+        // The count lies within five standard deviations of a binomial distribution.
         assert!(
             (hits - 10_000.0).abs() < 5.0 * (10_000.0f64 * 0.99).sqrt(),
             "{hits} hits in stream {stream}"

@@ -13,8 +13,7 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
-/// A standing queue from which one packet is dequeued per millisecond, with a sojourn time that the test
-/// sets.
+/// A standing queue from which one packet is dequeued per millisecond, with a sojourn time set by the test.
 struct Standing {
     codel: Codel,
     ledger: Ledger<()>,
@@ -32,7 +31,7 @@ impl Standing {
         for ms in from..to {
             let mut fifo = Fifo::default();
             for _ in 0..40 {
-                // Limited to the start of time.
+                // No packet can arrive before the start of the run.
                 let since = Instant::from_nanos((at(ms).as_nanos()).saturating_sub(sojourn.as_nanos()));
                 fifo.push(QueuedPacket { packet: packet(self.ecn), since, payload: () });
             }
@@ -48,8 +47,8 @@ impl Standing {
     }
 }
 
-/// Returns the expected drop times: the first one interval after the delay exceeded the target, and the n-th
-/// gap interval / sqrt(n), rounded up to the next dequeued packet.
+/// Returns the expected drop times. The first drop occurs one interval after the delay exceeded the target;
+/// the n-th gap is interval / sqrt(n), rounded up to the next dequeue.
 fn expected(first: u64, count: usize) -> Vec<u64> {
     let mut due = first as f64;
     let gaps = (1..count).map(|n| {
@@ -69,8 +68,8 @@ fn the_control_law_is_the_inverse_square_root() {
     assert_eq!(exact.control_law(Instant::ZERO), Instant::from_nanos(57_735_026), "floor of 1e8 / sqrt(3)");
 }
 
-/// A delay equal to the target counts as above, one nanosecond less as below; one delay below restarts the
-/// interval.
+/// A delay equal to the target counts as above the target, and a delay one nanosecond shorter as below. A
+/// single delay below the target restarts the interval.
 #[test]
 fn a_wait_below_the_target_ends_it() {
     let below = CONFIG.target - Duration::from_nanos(1);
@@ -82,8 +81,8 @@ fn a_wait_below_the_target_ends_it() {
     assert_eq!(standing.run(3_201, 3_202, CONFIG.target), [3_201], "an interval later");
 }
 
-/// A dropping state that begins soon after the last one resumes at about its frequency; after 16 intervals it
-/// starts slowly again.
+/// A dropping state that begins within 16 intervals of the previous one resumes about its drop frequency; a
+/// later one starts slowly again.
 #[test]
 fn it_remembers_for_sixteen_intervals() {
     for (pause, remembers) in [(1_000, true), (5_000, false)] {
@@ -92,7 +91,7 @@ fn it_remembers_for_sixteen_intervals() {
         standing.run(3_000, 3_000 + pause, Duration::ZERO);
         let again = standing.run(3_000 + pause, 3_400 + pause, Duration::from_millis(20));
         let gap = again[1] - again[0];
-        // lastcount was 1, so the new count is the old one minus one.
+        // lastcount was 1, so the new count is the old count minus one.
         let frequent = 100.0 / ((first - 1) as f64).sqrt();
         let gap_expected = if remembers { frequent.ceil() as u64 } else { 100 };
         assert_eq!(gap, gap_expected, "{pause} ms between them");
@@ -113,7 +112,8 @@ fn a_single_packet_may_wait_for_ever() {
     assert_eq!(ledger.counters.aqm_drops, 0);
 }
 
-/// RFC 8290 section 5.2.6: ECN-capable packets are marked at the times at which others would be dropped.
+/// RFC 8290 section 5.2.6: ECN-capable packets are marked at the same times at which other packets would be
+/// dropped.
 #[test]
 fn marks_come_when_drops_would() {
     let config = CodelConfig { ecn: true, ..CONFIG };
@@ -129,7 +129,8 @@ fn marks_come_when_drops_would() {
     assert!(standing.ledger.counters.aqm_drops > 0);
 }
 
-/// After overload several packets are dropped at once, until the next drop time is in the future.
+/// After a pause without dequeues, one dequeue drops several packets, until the next drop time is in the
+/// future.
 #[test]
 fn several_are_dropped_at_once_when_they_are_due() {
     let mut standing = Standing::new(CONFIG, Ecn::NotEct);

@@ -39,8 +39,8 @@ impl Rig {
 
 const CONFIG: FqCodelConfig = FqCodelConfig::RFC8290;
 
-/// RFC 8290 section 4.2: flows share by bytes, for any packet sizes. These flows are hashed to different
-/// queues.
+/// RFC 8290 section 4.2: flows share the link equally by bytes, whatever their packet sizes. The flows of
+/// this test are hashed to different queues.
 #[test]
 fn backlogged_flows_share_by_bytes() {
     let mut rig = Rig::new(CONFIG);
@@ -57,15 +57,15 @@ fn backlogged_flows_share_by_bytes() {
     assert!(most - least <= 3 * 1_514, "{bytes:?}");
 }
 
-/// RFC 8290 section 4.2: new queues are served first, for one quantum; then they are old, and take turns with
-/// the others.
+/// RFC 8290 section 4.2: new queues are served first, for one quantum. They then become old queues and take
+/// turns with the others.
 #[test]
 fn a_new_flow_goes_first_but_once() {
     let mut rig = Rig::new(CONFIG);
     for _ in 0..40 {
         rig.push(0, 500, u64::MAX);
     }
-    // 1514 bytes are four such packets, the last of them on credit.
+    // A quantum of 1514 bytes covers four of these packets, the last of them on credit.
     assert_eq!(rig.pops(5), [0, 0, 0, 0, 0]);
     for _ in 0..10 {
         rig.push(1, 500, u64::MAX);
@@ -73,8 +73,8 @@ fn a_new_flow_goes_first_but_once() {
     assert_eq!(rig.pops(12), [1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0]);
 }
 
-/// RFC 8290 section 4.2: a queue that empties while it is new moves behind the old ones before it can be new
-/// again.
+/// RFC 8290 section 4.2: a queue that empties while it is new moves behind the old queues before it can
+/// become new again.
 #[test]
 fn emptying_does_not_keep_a_flow_new() {
     let mut rig = Rig::new(CONFIG);
@@ -114,7 +114,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has its own controller: the flow with a standing queue has drops, the other has none.
+/// Each queue has its own controller: the flow with a standing queue has drops, the other flow has none.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);

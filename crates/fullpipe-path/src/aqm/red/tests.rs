@@ -35,7 +35,8 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Floyd and Jacobson section 4: an idle time counts as a number of small packets that found the queue empty.
+/// Floyd and Jacobson section 4: an idle period counts as a number of small packets that found the queue
+/// empty.
 #[test]
 fn the_average_decays_while_idle() {
     let slot = Duration::from_micros(100);
@@ -51,7 +52,8 @@ fn the_average_decays_while_idle() {
     assert_eq!(decayed(1 << 40, 864_000_000), 0);
 }
 
-/// The probability is 0 below min and p at max; from there it rises to 1 at twice max, or jumps to 1.
+/// The drop probability is 0 below min and p at max. Above max, it rises linearly to 1 at twice max or jumps
+/// to 1.
 #[test]
 fn the_slope_has_two_parts() {
     let probability = |config, average| at_average(config, average).probability() as f64 / ONE as f64;
@@ -87,12 +89,12 @@ fn gaps_are_uniform() {
     }
     let expected = f64::from(drops) / 20.0;
     let chi2: f64 = gaps.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
-    // The 99 % quantile at 19 degrees of freedom.
+    // 36.19 is the 99 % quantile of the chi-square distribution with 19 degrees of freedom.
     assert!(chi2 < 36.19, "chi-square {chi2}, gaps {gaps:?}");
 }
 
-/// RFC 3168 section 7: packets are marked while the decision is random, and dropped when every packet would
-/// be.
+/// RFC 3168 section 7: packets are marked while the decision is random, and dropped where the drop
+/// probability is 1.
 #[test]
 fn marks_stop_where_every_packet_is_meant() {
     let ecn = RedConfig { ecn: true, ..config() };
