@@ -1,7 +1,7 @@
 //! Compares the simulator with the kernel, cell by cell.
 //!
-//! A cell is a point of an experiment that both worlds have run. The criterion depends on what differs
-//! between the runs of a cell:
+//! A cell is a point of an experiment that both worlds, the simulator and the kernel, have run. The criterion
+//! depends on what differs between the runs of a cell:
 //!
 //! | cell | criterion |
 //! |---|---|
@@ -17,9 +17,9 @@ use std::fmt::{self, Write};
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, Spread};
 
-/// Allowed deviation if only timing differs between runs.
+/// Allowed relative deviation if only timing differs between runs.
 const LOSSLESS: f64 = 0.05;
-/// Allowed deviation for algorithms that loss hardly affects.
+/// Allowed relative deviation for algorithms that loss hardly affects.
 const LOSSY: f64 = 0.10;
 
 /// Criterion of agreement.
@@ -31,14 +31,14 @@ pub enum Criterion {
     InSpread,
 }
 
-/// Results of one world for a cell.
+/// Results of a cell in one world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Goodput of all flows in bit/s.
     pub goodput: Spread,
-    /// Goodput of all flows over the second half in bit/s.
+    /// Goodput of all flows over the second half of the run, in bit/s.
     pub goodput_second_half: Spread,
-    /// Mean RTT in milliseconds, over the flows and runs that have one.
+    /// Mean RTT in milliseconds, over the flows and runs that have an RTT.
     pub rtt_mean_ms: Option<f64>,
     /// Mean number of segments retransmitted by all flows.
     pub retransmits: f64,
@@ -59,7 +59,7 @@ pub struct Cell<'e> {
     pub kernel: Figures,
 }
 
-/// Returns whether runs with different seeds differ: only losses are considered random.
+/// Returns whether runs of `point` with different seeds differ: only losses are considered random.
 pub fn varies(point: &Point) -> bool {
     let path = &point.scenario.path;
     !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
@@ -94,7 +94,7 @@ impl fmt::Display for Criterion {
 }
 
 impl Figures {
-    /// Computes the figures of one cell's runs; `None` if there are none.
+    /// Computes the figures from the runs of one cell; `None` if there are no runs.
     fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Option<Self> {
         let total = |value: fn(&fullpipe::lab::results::Flow) -> u64| {
             let sums = runs.clone().map(move |run| run.flows.iter().map(value).sum::<u64>() as f64);
@@ -120,7 +120,7 @@ impl Cell<'_> {
     }
 }
 
-/// Returns the cells of `experiment` that both worlds have run, in its order.
+/// Returns the cells of `experiment` that both worlds have run, in the order of the experiment.
 pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec<Cell<'e>> {
     let figures = |runs: &[Run], label: &str| Figures::of(runs.iter().filter(|run| run.point == label));
     let cell = |point: &'e Point| {
@@ -134,7 +134,7 @@ pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec
     experiment.points().iter().filter_map(cell).collect()
 }
 
-/// Returns the cells as a Markdown table, with the number that agree.
+/// Returns the cells as a Markdown table, with the number of cells that agree.
 pub fn table(cells: &[Cell<'_>]) -> String {
     let mut text = String::from(
         "| cell | path | cc | goodput sim / kernel | second half sim / kernel | RTT sim / kernel | \
@@ -143,7 +143,7 @@ pub fn table(cells: &[Cell<'_>]) -> String {
     let agreeing = cells.iter().filter(|cell| cell.holds()).count();
     for cell in cells {
         let (sim, kernel) = (&cell.sim, &cell.kernel);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {:.0} / {:.0} | {} | {} |",
@@ -163,8 +163,9 @@ pub fn table(cells: &[Cell<'_>]) -> String {
     text
 }
 
-/// Returns published results next to those of both worlds as a Markdown table, with one row per expectation
-/// that has a published result and point that both have run. `None` if nothing is published.
+/// Returns a Markdown table of published results next to those of both worlds; `None` if the experiment has
+/// no published results. It has one row for each expectation with a published result and each of its points
+/// that both worlds have run.
 pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option<String> {
     let told: Vec<_> = experiment.expectations().iter().filter(|e| e.published.is_some()).collect();
     if told.is_empty() {

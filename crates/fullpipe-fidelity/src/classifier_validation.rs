@@ -1,8 +1,8 @@
-//! Compares the classifier with runs whose limit is known because they were designed to have it.
+//! Validates the classifier with runs that were designed to have a known limit.
 //!
-//! A kernel keeps no complete record of its senders' limits, so [`classify`] cannot be compared with the
-//! kernel itself. But an experiment can be designed so that each point has one limit, and name it with the
-//! key `limit`. A run is right when the classifier names that limit for the longest time.
+//! A kernel does not record all limits of its senders, so [`classify`] cannot be compared with the kernel
+//! itself. Instead, an experiment is designed so that each point has one limit, which the key `limit` names.
+//! A run is right if the classifier names that limit for the longest time.
 //!
 //! ```text
 //!   point { limit = "rwnd", ... } ──► expected: rwnd ──────────────────────────┐
@@ -19,26 +19,26 @@ use serde::{Deserialize, Serialize};
 
 use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
-/// Required share of runs in which the right limit is named.
+/// Required share of runs in which the classifier names the right limit.
 pub const ASKED: f64 = 0.95;
 
-/// Limit that was named for the longest time in a run.
+/// Limit that the classifier named for the longest time in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedLimit {
     /// The limit.
     pub limit: Limit,
-    /// Share of the time with this limit, 0 to 1.
+    /// Share of the run's time with this limit, 0 to 1.
     pub share: f64,
 }
 
-/// Returns the limit that a point is designed to have; `None` if the point gives none or an unknown one.
+/// Returns the limit that a point is designed to have; `None` if the point names no limit or an unknown one.
 pub fn expected(point: &Point) -> Option<Limit> {
     let name = point.limit.as_deref()?;
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns the limit that the classifier names for the longest time in the first flow of a run; `None` if
-/// nothing was sent. The classifier gets what sockets report, and the rate of the link.
+/// Returns the limit that the classifier names for the longest time in the first flow of a run; `None` if no
+/// data was sent. The input of the classifier is the state that sockets report, and the link rate.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
     let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
@@ -48,19 +48,19 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// A situation and the limits named in its runs.
+/// A situation, and the limits named in its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation<'p> {
     /// Point of the experiment.
     pub point: &'p Point,
-    /// Limit that should be named.
+    /// Limit that the classifier should name.
     pub expected: Limit,
-    /// Limits that were named, one per run.
+    /// Limits that the classifier named, one per run.
     pub named: Vec<NamedLimit>,
 }
 
 impl Situation<'_> {
-    /// Returns the number of runs in which the right limit was named.
+    /// Returns the number of runs in which the classifier named the right limit.
     pub fn right(&self) -> usize {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
@@ -74,8 +74,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Returns the mean and the minimum share of time of the right limit, over the runs in which it was
-    /// named.
+    /// Returns the mean and the minimum of the right limit's share of time, over the runs in which that limit
+    /// was named.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| named.limit == self.expected);
         let shares: Vec<f64> = right.map(|named| named.share).collect();
@@ -84,7 +84,7 @@ impl Situation<'_> {
     }
 }
 
-/// Returns whether the right limit is named in at least [`ASKED`] of all runs.
+/// Returns whether the classifier names the right limit in at least [`ASKED`] of all runs.
 pub fn holds(situations: &[Situation<'_>]) -> bool {
     let (right, runs) = sums(situations);
     runs > 0 && right as f64 >= ASKED * runs as f64
@@ -106,7 +106,7 @@ pub fn lines(situations: &[Situation<'_>]) -> String {
         let time = situation
             .time()
             .map_or("-".into(), |(mean, least)| format!("{:.0} % ({:.0} %)", 100.0 * mean, 100.0 * least));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let (label, runs, right) = (&situation.point.label, situation.named.len(), situation.right());
         let _ = writeln!(text, "| {label} | {runs} | {right} | {wrong} | {time} |");
     }

@@ -1,9 +1,9 @@
-//! The kernel's runs, which are kept because they take real time.
+//! Kernel runs, which are stored because they take real time.
 //!
-//! Each run is kept as soon as it is made and never repeated, so an interrupted campaign continues where it
-//! stopped. A run is identified by its scenario, including the seed, and not by its label: if a ladder or an
-//! experiment changes, only the changed runs are repeated. A run that the machine disturbed is not kept. It
-//! is repeated after all others, when the disturbance may be over.
+//! Each run is stored as soon as it completes and is never repeated, so an interrupted campaign continues
+//! where it stopped. A run is identified by its scenario, including the seed, and not by its label: if a
+//! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
+//! load on the machine is not stored. It is repeated after all other runs, when the disturbance may be over.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::progress::{Notes, bar};
 
-/// Maximum number of attempts for a run that the machine disturbs.
+/// Maximum number of attempts for a run that other load on the machine disturbs.
 const ATTEMPTS: usize = 5;
-/// Name of the file of kernel runs.
+/// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
 
 /// Request for one run.
@@ -47,7 +47,7 @@ impl RunRequest {
         &self.point.scenario
     }
 
-    /// Returns the datapath of the run. The reference is packet by packet, as the simulator sends. Loss of
+    /// Returns the datapath of the run. By default it sends packet by packet, as the simulator does. Loss of
     /// super-packets requires a kernel that sends super-packets.
     fn datapath(&self) -> Datapath {
         let path = &self.scenario().path;
@@ -60,26 +60,26 @@ impl RunRequest {
         self.point.scenario.seed
     }
 
-    /// Returns the document entry of this run's outcome.
+    /// Returns the report entry for the outcome of this run.
     pub(crate) fn run(&self, timed: &TimedOutcome) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
 }
 
-/// One line of the file.
+/// One line of the file of kernel runs.
 #[derive(Clone, Serialize, Deserialize)]
 struct RunRecord {
-    /// [`Scenario::identity`]; an old line without it is identified by point and seed.
+    /// [`Scenario::identity`]; absent from old lines, which are identified by point and seed.
     #[serde(default)]
     scenario: Option<String>,
-    /// Limit that the classifier named, if it was requested.
+    /// Limit that the classifier named, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<NamedLimit>,
     #[serde(flatten)]
     run: Run,
 }
 
-/// Results that are requested of a run.
+/// Results that are requested for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunDetail {
     /// The figures of the run.
@@ -101,7 +101,7 @@ impl RunRecord {
     }
 }
 
-/// The requested runs, as far as they could be made.
+/// The requested runs, as far as they succeeded.
 pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
     /// One entry per request; `None` if every attempt was disturbed.
@@ -124,7 +124,7 @@ impl Runs<'_> {
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
 
-    /// Returns the first lines of a table.
+    /// Returns the heading of a table: the kernel, the number of valid runs and the command.
     pub(crate) fn heading(&self, command: &str) -> String {
         let valid = self.made.iter().flatten().count();
         format!(
@@ -149,7 +149,7 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the runs of `wanted`: those kept in `dir`, and the others, which are made now and kept there.
+/// Returns the runs of `wanted`. Runs stored in `dir` are reused; the others are run now and stored there.
 pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<RunRecord> = kept(&file)?;
@@ -193,23 +193,23 @@ fn is_valid(run: &Run) -> bool {
     run.validity.as_ref().is_some_and(|validity| validity.valid)
 }
 
-/// Appends a line to the file, or nothing if the disk has no room for all of it.
+/// Appends `run` to the file as one line. If the disk has no space for the whole line, appends nothing.
 pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
     let line = json::line(run)?;
     let add = || -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
         let before = file.metadata()?.len();
         file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-            // An error here is ignored: the next call removes a truncated line, too.
+            // An error here is ignored, because the next call also removes a truncated line.
             let _ = file.set_len(before);
         })
     };
     add().map_err(|e| cannot_write(file, &e))
 }
 
-/// Reads the runs kept in a file. A truncated last line is an unfinished run: it is removed, so that the next
-/// line stands alone. The file is truncated instead of rewritten, because an interrupted rewrite would lose
-/// all runs.
+/// Reads the runs stored in a file. A truncated last line belongs to an unfinished run and is removed, so
+/// that the next run starts on its own line. The file is truncated instead of rewritten, because an
+/// interrupted rewrite would lose all runs.
 pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);

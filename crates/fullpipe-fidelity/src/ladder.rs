@@ -14,11 +14,11 @@ use fullpipe::Error;
 
 /// Number of simulated measurements per rung, each the mean of as many runs as the kernel makes. If simulator
 /// and kernel had the same distribution, the kernel's mean would lie between the minimum and the maximum of n
-/// with probability (n - 1) / (n + 1), for any distribution: 80 %.
+/// measurements with probability (n - 1) / (n + 1), whatever the distribution: 80 % for n = 9.
 const MEASUREMENTS: u64 = 9;
 
 /// Returns the table of rungs with the kernel's results, and whether all rungs were run and enough of them
-/// hold.
+/// meet their criterion.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let climbed: Vec<PointLadder<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
@@ -42,8 +42,8 @@ struct PointLadder<'e> {
     steps: Vec<Point>,
 }
 
-/// Computes the ladder of one point. Its seeds follow the kernel's: with the same seeds, it would see the
-/// losses it is to predict.
+/// Computes the ladder of one point. Its seeds follow those of the kernel runs: with the same seeds, the
+/// ladder would see the losses that it must predict.
 fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
@@ -77,7 +77,7 @@ impl PointLadder<'_> {
     }
 }
 
-/// Returns the goodput of all flows over the second half, in bit/s.
+/// Returns the goodput of all flows over the second half of the run, in bit/s.
 fn steady(run: &Run) -> f64 {
     run.flows.iter().map(|flow| flow.goodput_second_half_bps).sum::<u64>() as f64
 }

@@ -1,4 +1,4 @@
-//! Compares the ladder with a kernel: the prediction of each rung with a kernel run of the same scenario.
+//! Validates the ladder: compares the prediction for each rung with a kernel run of the same scenario.
 //!
 //! ```text
 //!   scenario ──► climb_known ──► rungs ──► each rung's scenario, on a kernel ──► goodput of the second half
@@ -20,14 +20,14 @@ use std::fmt::{self, Write};
 use fullpipe::classify::Limit;
 use fullpipe::ladder::Rung;
 
-/// Allowed deviation if a window or the link is the limit.
+/// Allowed relative deviation if a window or the link is the limit.
 const WITHIN: f64 = 0.15;
-/// Maximum ratio between the ends of a range; a wider range says too little.
+/// Maximum ratio between the ends of a range; a wider range predicts too little.
 const WIDEST: f64 = 2.0;
-/// Minimum distance of a range's ends from the steady-state rate, as a share of it: the bound of
-/// `fullpipe-fidelity` for cells without loss.
+/// Minimum distance between the ends of a range and the steady-state rate, as a share of that rate: the bound
+/// of `fullpipe-fidelity` for cells without loss.
 const NARROWEST: f64 = 0.05;
-/// Required share of rungs with a range that hold.
+/// Required share of the rungs with a range that meet their criterion.
 const MOST: f64 = 0.8;
 
 /// Criterion for a rung.
@@ -58,7 +58,7 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// A rung and the kernel's results for it.
+/// A rung and the kernel's results for its scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungComparison<'l> {
     /// Label of the run at the start of the ladder.
@@ -67,8 +67,8 @@ pub struct RungComparison<'l> {
     pub rung: &'l Rung,
     /// Goodput of all flows over the second half of each of the kernel's runs, in bit/s; at least one.
     pub kernel: Vec<f64>,
-    /// The simulator's goodput for the same runs, with an identical loss pattern. It has no bound. Where a
-    /// rung misses, it distinguishes an unusual loss pattern from a fault of the simulator.
+    /// The simulator's goodput for the same runs, with an identical loss pattern. No bound applies to it. If
+    /// a rung misses its criterion, it distinguishes an unusual loss pattern from a fault of the simulator.
     pub paired: Vec<f64>,
 }
 
@@ -117,12 +117,12 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Numbers of rungs with one criterion.
+/// Counts of the rungs with one criterion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// All rungs with the criterion.
     pub all: usize,
-    /// Rungs that meet it.
+    /// Rungs that meet the criterion.
     pub holding: usize,
 }
 
@@ -133,13 +133,13 @@ impl Tally {
         Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
     }
 
-    /// Returns the share that holds; 1 if there are no rungs.
+    /// Returns the share of rungs that meet the criterion; 1 if there are no rungs.
     pub fn share(self) -> f64 {
         if self.all == 0 { 1.0 } else { self.holding as f64 / self.all as f64 }
     }
 }
 
-/// Returns the rungs as a Markdown table, with the number that hold.
+/// Returns the rungs as a Markdown table, with the number of rungs that meet their criterion.
 pub fn table(held: &[RungComparison<'_>]) -> String {
     let mut text = String::from(
         "| cell | limit | remedy | predicted (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
@@ -149,7 +149,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
     for rung in held {
         let first = before.replace(rung.cell) != Some(rung.cell);
         let verdict = if rung.holds() { "holds" } else { "**misses**" };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} | {}: {} | {} | {} | {} | {} | {} | {verdict} |",
@@ -246,8 +246,8 @@ mod tests {
         RungComparison { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
     }
 
-    /// The limit determines the criterion: a range does not excuse a window, and loss need not be within 15
-    /// %.
+    /// The limit determines the criterion: a window limit must be within 15 % even if its range is wider, and
+    /// a loss limit need not be.
     #[test]
     fn each_kind_of_limit_has_its_own_bound() {
         for limit in [Limit::Rwnd, Limit::Sndbuf, Limit::Link] {
@@ -302,7 +302,7 @@ mod tests {
         assert!(text.contains("the widest range has 1.67. Asked and met: **no**."), "{text}");
     }
 
-    /// Every window must hold; of the others one in five may miss.
+    /// Every rung limited by a window must hold; one in five of the other rungs may miss.
     #[test]
     fn all_windows_and_most_of_the_rest() {
         let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));

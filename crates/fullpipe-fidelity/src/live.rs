@@ -7,9 +7,9 @@
 //!        └─► limit_seconds ─► the limit of most time ─► right or wrong
 //! ```
 //!
-//! The receiver is not sampled. A window that is small because of its buffer and one that is small because of
-//! a slow application can be told apart only by their course over time. Runs in which one is taken for the
-//! other are counted separately.
+//! The receiver is not sampled. A window that is small because of its buffer and a window that is small
+//! because of a slow application can be distinguished only by their development over time. Runs in which one
+//! is mistaken for the other are counted separately.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,16 +32,16 @@ use fullpipe::Error;
 
 /// Required share of runs in which the right limit is named.
 const ASKED: f64 = 0.9;
-/// Name of the file of live runs.
+/// Name of the file that stores the live runs.
 const KEPT: &str = "live.jsonl";
 
-/// A kept run.
+/// A stored live run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct LiveRecord {
     point: String,
     seed: u64,
     named: Option<NamedLimit>,
-    /// Whether the machine was too busy for the path to keep its times.
+    /// Whether the machine was too busy to keep the timing of the path.
     disturbed: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((text, holds))
 }
 
-/// Returns the limit that looks identical from the sending end.
+/// Returns the limit that cannot be distinguished from `limit` at the sending end.
 fn other_of_one_end(limit: Limit) -> Option<Limit> {
     match limit {
         Limit::Rwnd => Some(Limit::ReceiverApp),
@@ -141,7 +141,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Error::new(format!("the client's document is not JSON: {error}"), ""))?;
-    // The files are not needed any more; a missing one is not an error.
+    // The files are no longer needed; a missing file is not an error.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
     }
@@ -149,7 +149,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     Ok(LiveRecord { point: point.label.clone(), seed, named: named(&document), disturbed })
 }
 
-/// Returns the limit with the most time in the client's document.
+/// Returns the limit that lasted longest according to the client's JSON document.
 fn named(document: &Value) -> Option<NamedLimit> {
     let seconds = document.pointer("/end/fullpipe/limit_seconds")?.as_object()?;
     let all: f64 = seconds.values().filter_map(Value::as_f64).sum();
@@ -161,7 +161,7 @@ fn named(document: &Value) -> Option<NamedLimit> {
     Some(NamedLimit { limit, share: most / all })
 }
 
-/// Returns the shell command of the sender's host: its settings and the client.
+/// Returns the shell command for the sender's host: its settings and the client.
 fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Error> {
     let [flow] = &scenario.flows[..] else {
         return Err(Error::new("a situation must have one flow", "remove count"));
@@ -189,8 +189,8 @@ fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Er
     ))
 }
 
-/// Returns the shell command of the receiver's host: its settings and the server. A slow application is
-/// modelled by a pipe that is read slowly, into which iperf3 writes.
+/// Returns the shell command for the receiver's host: its settings and the server. A slow application is
+/// modelled by a pipe into which iperf3 writes and which is read slowly.
 fn server(scenario: &Scenario, fifo: &Path) -> String {
     let memory = scenario.host.rcvbuf.limit().get();
     let set = format!("echo '4096 {} {memory}' > /proc/sys/net/ipv4/tcp_rmem", memory.min(131_072));
@@ -198,7 +198,7 @@ fn server(scenario: &Scenario, fifo: &Path) -> String {
     let Some(Reading::Paced { rate, .. }) = reading else {
         return format!("{set}; exec iperf3 -s > /dev/null");
     };
-    /// Reads per second.
+    /// Number of reads per second from the pipe.
     const READS: u64 = 20;
     let fifo = fifo.display();
     format!(
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((of(json!({})), named(&json!({"end": {}}))), (None, None));
     }
 
-    /// All fields of a point become flags or settings of the two hosts.
+    /// Every field of a point becomes an iperf3 flag or a setting of one of the two hosts.
     #[test]
     fn a_situation_becomes_flags_and_settings() {
         let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\n\

@@ -11,7 +11,7 @@
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (docs/LIVE.md)
 //! ```
 //!
-//! Kernel runs are ordered by seed, then by cell, so that a page from half of the runs has all cells.
+//! Kernel runs are ordered by seed, then by cell, so that a page made from half of the runs has all cells.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -93,13 +93,13 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the command that makes the same table again from the kept runs.
+/// Returns the command that recreates the same table from the stored runs.
 fn command(mode: &str, args: &FidelityArgs) -> String {
     let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
     format!("fullpipe-fidelity {mode}{}{repeat}", args.file.display())
 }
 
-/// Returns the table of cells, and whether simulator and kernel agree in all.
+/// Returns the table of cells, and whether simulator and kernel agree in all cells.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
@@ -109,13 +109,13 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
     let table = kernel.heading(&command) + &cells::table(&cells);
-    // A cell without a valid run is not evidence.
+    // A cell without a valid run does not count as agreement.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
     Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
 }
 
-/// Returns the runs to make of `points`, ordered by seed. Points without random loss get the first seed only,
-/// because only timing differs between their runs.
+/// Returns the runs to make for `points`, ordered by seed. Points without random loss are run with the first
+/// seed only, because only timing differs between their runs.
 fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
         let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));

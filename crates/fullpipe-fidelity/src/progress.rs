@@ -15,7 +15,7 @@ pub(crate) fn bar(runs: usize) -> ProgressBar {
     ProgressBar::new(runs as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Calls `work` with a progress bar of its simulated runs.
+/// Calls `work` with a progress bar for its simulated runs.
 pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
     let bar = bar(0);
     let done = work(&|progress| {
@@ -26,7 +26,7 @@ pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T)
     done
 }
 
-/// An observer that prints notes.
+/// An observer that prints notes to standard error.
 pub(crate) struct Notes;
 
 impl Observer for Notes {

@@ -1,4 +1,4 @@
-//! Compares the classifier with runs whose limit is known.
+//! Compares the classifier with kernel runs whose limit is known.
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
@@ -19,7 +19,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);
-    // A missing run is not evidence.
+    // A missing run does not count as agreement.
     let holds = classifier_validation::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &classifier_validation::table(&situations) + &kernel.missing(), holds))
 }

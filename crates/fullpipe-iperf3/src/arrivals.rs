@@ -1,29 +1,30 @@
 //! Loss, reordering and jitter, computed from the headers of received datagrams.
 //!
-//! A gap in the numbers is loss; a datagram that arrives late fills a gap and is out of order. A duplicate
-//! cannot be told from a late datagram, so duplicates hide loss, as in iperf3.
+//! A gap in the sequence numbers counts as loss. A datagram that arrives late fills a gap and counts as out
+//! of order. A duplicate cannot be distinguished from a late datagram, so duplicates hide losses, as in
+//! iperf3.
 
 use fullpipe_units::{Duration, Instant};
 
 use crate::datagram::Header;
 
-/// Weight of a new difference in the jitter: 1/16 (RFC 1889 section 6.3.1).
+/// Weight of a new difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
 const GAIN: f64 = 1.0 / 16.0;
 
 /// Datagram counts of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Highest number received, which is the number of datagrams known to be sent.
+    /// Highest sequence number received, which is the number of datagrams known to have been sent.
     pub packets: u64,
-    /// Gaps that were not filled.
+    /// Sequence numbers that have not arrived.
     pub lost: u64,
-    /// Datagrams that arrived after a higher number.
+    /// Datagrams that arrived after a datagram with a higher sequence number.
     pub out_of_order: u64,
 }
 
 impl Counts {
-    /// Returns the counts since `earlier`. If late datagrams fill earlier gaps, the losses are zero, not
-    /// negative.
+    /// Returns the counts since `earlier`. If late datagrams fill earlier gaps, the number of lost datagrams
+    /// is zero, not negative.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(earlier.packets),
@@ -32,7 +33,7 @@ impl Counts {
         }
     }
 
-    /// Returns the lost share in percent; zero if nothing was received.
+    /// Returns the percentage of lost datagrams; zero if no datagram was received.
     pub fn lost_percent(self) -> f64 {
         if self.packets == 0 { 0.0 } else { 100.0 * self.lost as f64 / self.packets as f64 }
     }
@@ -42,15 +43,15 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     counts: Counts,
-    /// Jitter in nanoseconds. A float, because a sixteenth of a microsecond matters.
+    /// Jitter in nanoseconds. It is a float, because a sixteenth of a microsecond matters.
     jitter: f64,
-    /// Arrival time minus send time of the previous datagram. The two clocks have different zeros: only
-    /// differences are meaningful.
+    /// Arrival time minus send time of the previous datagram. The clocks of the two hosts are not
+    /// synchronised, so only differences between transit times are meaningful.
     transit: Option<i128>,
 }
 
 impl Arrivals {
-    /// Records the arrival of a datagram with this header at `now`, by the receiver's clock.
+    /// Records the arrival of a datagram with this header at `now`, on the receiver's clock.
     pub fn arrived(&mut self, now: Instant, header: Header) {
         let counts = &mut self.counts;
         if header.number > counts.packets {
@@ -76,8 +77,8 @@ impl Arrivals {
         Duration::from_nanos(self.jitter.round() as u64)
     }
 
-    /// Resets the jitter at the end of the omitted time. The counts continue; subtract their present values
-    /// ([`Counts::since`]).
+    /// Resets the jitter at the end of the omitted period. The counts are not reset; subtract their current
+    /// values with [`Counts::since`].
     pub fn omitted(&mut self) {
         self.jitter = 0.0;
     }
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(after(&[1, 4, 5]), counts(5, 2, 0));
         assert_eq!(after(&[1, 3, 2, 4]), counts(4, 0, 1));
         assert_eq!(after(&[3]), counts(3, 2, 0));
-        // A duplicate counts as late, without a gap to fill.
+        // A duplicate counts as late, although it fills no gap.
         assert_eq!(after(&[1, 1, 1]), counts(1, 0, 2));
     }
 

@@ -4,34 +4,34 @@ use std::fmt;
 
 use crate::WireError;
 
-/// Length of a cookie on the wire in bytes: its letters and a zero.
+/// Length of a cookie on the wire in bytes: 36 letters and a terminating zero.
 pub const LENGTH: usize = 37;
 
-/// Letters from which iperf3 makes cookies.
+/// Alphabet of iperf3 cookies.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Name of a test that the client chooses, and sends first on every TCP connection.
+/// Identifier of a test. The client chooses it and sends it first on every TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie([u8; LENGTH - 1]);
 
 impl Cookie {
-    /// Creates a cookie from `random` bytes, of which five bits each are used.
+    /// Creates a cookie from `random` bytes, using five bits of each byte.
     pub fn from_random(random: [u8; LENGTH - 1]) -> Self {
         Self(random.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()]))
     }
 
-    /// Returns the bytes on the wire.
+    /// Returns the cookie as sent on the wire.
     pub fn to_wire(self) -> [u8; LENGTH] {
         let mut wire = [0; LENGTH];
         wire[..LENGTH - 1].copy_from_slice(&self.0);
         wire
     }
 
-    /// Reads the cookie from `wire`. Other programs may use other letters, so any printable characters are
-    /// accepted.
+    /// Reads the cookie from `wire`. Other implementations may use other letters, so any printable characters
+    /// are accepted.
     ///
     /// # Errors
-    /// Returns an error if `wire` is not 36 printable characters and a zero: the peer is not iperf3.
+    /// Returns an error if `wire` is not 36 printable characters and a zero: the peer does not speak iperf3.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

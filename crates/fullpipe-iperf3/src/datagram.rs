@@ -4,26 +4,26 @@
 //!   seconds u32 | microseconds u32 | number u32, or u64 with 64-bit counters | the rest of the block
 //! ```
 //!
-//! All fields are big-endian. The time is that of the sender's clock, so the one-way delay is not observable.
-//! Numbers count from 1. Before the first datagram the client sends a hello on each of its sockets and waits
-//! for the answer.
+//! All fields are big-endian. The time is taken from the sender's clock, so the one-way delay is not
+//! observable. Sequence numbers start at 1. Before the first datagram, the client sends a hello on each of
+//! its sockets and waits for the answer.
 
 use fullpipe_units::Instant;
 
-/// Hello of a client on a new UDP socket. iperf3 sends an integer in the machine's byte order, which is
-/// little-endian on nearly all.
+/// Hello that a client sends on a new UDP socket. iperf3 sends an integer in the machine's byte order, which
+/// is little-endian on nearly all machines.
 pub const HELLO: [u8; 4] = *b"9876";
-/// Answer of the server to [`HELLO`].
+/// The server's answer to [`HELLO`].
 pub const ANSWER: [u8; 4] = *b"6789";
-/// Hello of versions before 3.11.
+/// Hello of iperf3 versions before 3.11.
 pub const OLD_HELLO: [u8; 4] = 123_456_789_u32.to_le_bytes();
-/// Answer of versions before 3.11.
+/// The server's answer in iperf3 versions before 3.11.
 pub const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
 /// Length of the longest header in bytes.
 pub const LONGEST: usize = 16;
 
-/// Returns the answer to a hello; `None` if `hello` is not one.
+/// Returns the server's answer to `hello`; `None` if `hello` is not a known hello.
 pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     match hello {
         _ if hello == HELLO => Some(ANSWER),
@@ -32,17 +32,17 @@ pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
-/// Returns whether `bytes` are a server's answer.
+/// Returns whether `bytes` is a server's answer to a hello.
 pub fn is_answer(bytes: &[u8]) -> bool {
     bytes == ANSWER || bytes == OLD_ANSWER
 }
 
-/// Header of each datagram.
+/// Header of a UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Send time of the datagram by the sender's clock, in whole microseconds.
+    /// Send time of the datagram on the sender's clock, in whole microseconds.
     pub sent: Instant,
-    /// Number of the datagram, from 1.
+    /// Sequence number of the datagram, starting at 1.
     pub number: u64,
 }
 
@@ -78,7 +78,7 @@ impl Header {
             false => word(8)?,
             true => word(8)? << 32 | word(12)?,
         };
-        // A hostile number of microseconds is accepted as a time.
+        // A microseconds field above 999 999 is not rejected; it only yields a later time.
         let sent = Instant::from_nanos(word(0)? * NANOS_PER_SECOND + word(4)? * NANOS_PER_MICRO);
         Some(Self { sent, number })
     }

@@ -5,9 +5,9 @@
 //!               streams, sums                          text: the same values as lines (text.rs)
 //! ```
 //!
-//! Keys, their order and units are iperf3's. Additions of fullpipe are under a key `fullpipe`. Known oddities
-//! of iperf3 are kept: `sum_received.sender` is that of `sum_sent`, and over UDP `end.sum` has the sender's
-//! bytes.
+//! Keys, their order and their units are those of iperf3. Fullpipe's additions are under the key `fullpipe`.
+//! Known quirks of iperf3 are kept: `sum_received.sender` repeats the value of `sum_sent`, and over UDP,
+//! `end.sum` contains the sender's bytes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::{Serialize, Serializer};
@@ -24,9 +24,9 @@ pub struct Document {
     /// Extra data (`--extra-data`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_data: Option<String>,
-    /// Values known before data flows.
+    /// Values known before the data transfer starts.
     pub start: Start,
-    /// Reports in order of time.
+    /// Reports in chronological order.
     pub intervals: Vec<Interval>,
     /// Totals of the test.
     pub end: End,
@@ -44,28 +44,28 @@ pub struct Document {
 /// One line of `--json-stream`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Event<'a, T> {
-    /// `start`, `interval`, `end`, `error`, `server_output_text` or `server_output_json`.
+    /// Name of the event: `start`, `interval`, `end`, `error`, `server_output_text` or `server_output_json`.
     pub event: &'a str,
     /// The part of the document with that name.
     pub data: &'a T,
 }
 
-/// Values known before data flows.
+/// Values known before the data transfer starts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Start {
     /// Data connections, in the order of the streams.
     pub connected: Vec<DataConnection>,
     /// Name and version of the program.
     pub version: String,
-    /// System, as `uname -a` prints it.
+    /// Operating system of this host, as `uname -a` prints it.
     pub system_info: String,
-    /// Start time of the test; omitted if it reached no server.
+    /// Start time of the test; omitted if the client did not reach a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
-    /// The server, in a client's document.
+    /// Address of the server; only in a client's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connecting_to: Option<Endpoint>,
-    /// The client, in a server's document.
+    /// Address of the client; only in a server's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_connection: Option<Endpoint>,
     /// Cookie of the test.
@@ -77,21 +77,21 @@ pub struct Start {
     /// Maximum segment size of the control connection, if none was requested.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss_default: Option<Bytes>,
-    /// Settings of the test; omitted if it reached no server.
+    /// Settings of the test; omitted if the client did not reach a server.
     #[serde(flatten)]
     pub asked: Option<TestSettings>,
 }
 
-/// Requested settings of a test, and the actual socket buffers.
+/// Requested settings of a test, and the actual socket buffer sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestSettings {
-    /// Target bitrate of each stream (`-b`); 0 is no limit.
+    /// Target bitrate of each stream (`-b`); 0 means no limit.
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
-    /// Pacing rate (`--fq-rate`); 0 is no limit.
+    /// Pacing rate (`--fq-rate`); 0 means no limit.
     #[serde(serialize_with = "bps")]
     pub fq_rate: Rate,
-    /// Requested socket buffer size (`-w`); 0 leaves it to the kernel.
+    /// Requested socket buffer size (`-w`); 0 leaves the size to the kernel.
     #[serde(serialize_with = "bytes")]
     pub sock_bufsize: Bytes,
     /// `SO_SNDBUF` as the kernel reports it; with autotuning, its initial value.
@@ -142,7 +142,7 @@ impl Timestamp {
 /// The other end of a control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
-    /// Host name as given, or address.
+    /// Host name as given by the user, or address.
     pub host: String,
     /// Port number.
     pub port: u16,
@@ -158,10 +158,10 @@ pub struct TestStart {
     /// Block size (`-l`).
     #[serde(serialize_with = "bytes")]
     pub blksize: Bytes,
-    /// Omitted time at the start (`-O`).
+    /// Omitted period at the start of the test (`-O`).
     #[serde(serialize_with = "whole_seconds")]
     pub omit: Duration,
-    /// Duration (`-t`); 0 if an amount ends the test.
+    /// Duration (`-t`); 0 if the test ends after an amount of data.
     #[serde(serialize_with = "whole_seconds")]
     pub duration: Duration,
     /// Number of bytes to transfer (`-n`).
@@ -218,7 +218,7 @@ pub struct Amount {
     pub start: Instant,
     /// End of the period.
     pub end: Instant,
-    /// Payload.
+    /// Payload transferred in the period.
     pub bytes: Bytes,
 }
 
@@ -228,7 +228,7 @@ impl Amount {
         self.end.saturating_since(self.start)
     }
 
-    /// Returns payload divided by time; zero if no time has passed.
+    /// Returns the mean rate over the period; zero if no time has passed.
     pub fn rate(&self) -> Rate {
         let length = self.length();
         Rate::mean(self.bytes, length)
@@ -258,10 +258,10 @@ impl Serialize for Amount {
 pub struct Interval {
     /// Report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum of all streams; with `--bidir`, of those on which this end, the client, sends.
+    /// Sum over all streams; with `--bidir`, over the streams on which this end sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
-    /// Sum of the other direction (`--bidir`).
+    /// Sum over the streams of the opposite direction (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<SumInterval>,
 }
@@ -274,17 +274,17 @@ pub struct StreamInterval {
     /// Data written or read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Values of the sending socket, over TCP.
+    /// State of the sending socket, over TCP.
     #[serde(flatten)]
     pub tcp: Option<TcpInterval>,
-    /// Values over UDP.
+    /// Datagram counts, over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
     /// Whether the interval is omitted (`-O`).
     pub omitted: bool,
     /// Whether this end sends on the stream.
     pub sender: bool,
-    /// Additions of fullpipe.
+    /// Fullpipe's additions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<SocketReading>,
 }
@@ -303,7 +303,7 @@ pub struct TcpInterval {
     /// Smoothed RTT.
     #[serde(serialize_with = "micros")]
     pub rtt: Duration,
-    /// Variation of the RTT.
+    /// RTT variation.
     #[serde(serialize_with = "micros")]
     pub rttvar: Duration,
     /// Path MTU.
@@ -319,12 +319,12 @@ pub struct Datagrams {
     /// Values that only the receiving end knows; omitted in the sender's intervals.
     #[serde(flatten)]
     pub heard: Option<Heard>,
-    /// Number of datagrams: sent, or at the receiver the highest number received.
+    /// Number of datagrams sent; at the receiver, the highest sequence number received.
     pub packets: u64,
     /// Lost datagrams as a percentage, computed from the other values.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost_percent: Option<f64>,
-    /// Datagrams that arrived after a later one.
+    /// Datagrams that arrived out of order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_order: Option<u64>,
 }
@@ -352,12 +352,12 @@ impl Datagrams {
         Self { heard: Some(heard), packets, lost_percent: Some(percent), out_of_order: None }
     }
 
-    /// Adds the number of datagrams that arrived after a later one.
+    /// Adds the number of datagrams that arrived out of order.
     pub fn of_which_late(self, out_of_order: u64) -> Self {
         Self { out_of_order: Some(out_of_order), ..self }
     }
 
-    /// Returns the sum over several streams; the jitter is their mean.
+    /// Returns the sum over several streams; the jitter is the mean over the streams.
     pub fn summed<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let packets = all.clone().map(|one| one.packets).sum();
         let heard: Vec<Heard> = all.filter_map(|one| one.heard).collect();
@@ -383,12 +383,12 @@ pub struct SumInterval {
     /// Segments retransmitted, for a TCP sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Values over UDP.
+    /// Datagram counts, over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// Whether the interval is omitted.
+    /// Whether the interval is omitted (`-O`).
     pub omitted: bool,
-    /// Whether this end sends.
+    /// Whether this end sends in this direction.
     pub sender: bool,
 }
 
@@ -417,7 +417,7 @@ impl Interval {
     }
 }
 
-/// Additions of fullpipe to an interval of a sending TCP stream.
+/// Fullpipe's additions to an interval of a sending TCP stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SocketReading {
     /// Smallest RTT so far.
@@ -432,10 +432,10 @@ pub struct SocketReading {
     /// Bytes in flight.
     #[serde(rename = "inflight_bytes", serialize_with = "bytes")]
     pub inflight: Bytes,
-    /// Last delivery rate of the kernel.
+    /// Most recent delivery-rate sample of the kernel.
     #[serde(rename = "delivery_bps", serialize_with = "bps_if")]
     pub delivery_rate: Option<Rate>,
-    /// Bytes written and not sent yet.
+    /// Bytes written and not yet sent.
     #[serde(rename = "notsent_bytes", serialize_with = "bytes")]
     pub notsent: Bytes,
     /// Memory that the send buffer may use.
@@ -444,9 +444,9 @@ pub struct SocketReading {
     /// Memory that the send buffer uses.
     #[serde(rename = "sndbuf_used_bytes", serialize_with = "bytes")]
     pub sndbuf_used: Bytes,
-    /// Main limit of the interval.
+    /// Main limit of the sender in the interval.
     pub limit: Option<String>,
-    /// Confidence in that limit.
+    /// Confidence in the main limit.
     pub confidence: Option<String>,
 }
 
@@ -456,7 +456,7 @@ pub struct End {
     /// Totals of each stream, in the order of [`Start::connected`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<EndStream>,
-    /// Sum of the client's direction, over UDP.
+    /// Sum over the client's sending direction, over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
     /// Sum of the data sent.
@@ -465,7 +465,7 @@ pub struct End {
     /// Sum of the data received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received: Option<Sum>,
-    /// Sum of the other direction, over UDP (`--bidir`).
+    /// Sum over the opposite direction, over UDP (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<Sum>,
     /// Sum of the data that the server sent (`--bidir`).
@@ -474,7 +474,7 @@ pub struct End {
     /// Sum of the data received from the server (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received_bidir_reverse: Option<Sum>,
-    /// Processor time at both ends.
+    /// CPU utilisation of both ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_utilization_percent: Option<CpuUtilization>,
     /// Congestion control of the sending end.
@@ -500,18 +500,18 @@ impl End {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum EndStream {
-    /// Over TCP.
+    /// TCP stream.
     Tcp {
-        /// Sending end; omitted, like `receiver`, if the test ended before that end reported.
+        /// Totals of the sending end; omitted, like `receiver`, if the test ended before that end reported.
         #[serde(skip_serializing_if = "Option::is_none")]
         sender: Option<EndSender>,
-        /// The receiving end.
+        /// Totals of the receiving end.
         #[serde(skip_serializing_if = "Option::is_none")]
         receiver: Option<EndReceiver>,
     },
-    /// Over UDP.
+    /// UDP stream.
     Udp {
-        /// Both ends.
+        /// Totals of both ends.
         udp: EndUdp,
     },
 }
@@ -524,7 +524,7 @@ pub struct EndSender {
     /// Data written.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments retransmitted; omitted if the end cannot report them.
+    /// Segments retransmitted; omitted if this end cannot report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Extreme values of this end's socket at the ends of intervals.
@@ -568,7 +568,7 @@ pub struct EndReceiver {
     pub sender: bool,
 }
 
-/// Totals of both ends of a UDP stream: the sender's bytes, the receiver's losses.
+/// Totals of both ends of a UDP stream: the sender's bytes and the receiver's losses.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndUdp {
     /// Number of the connection in [`DataConnection`].
@@ -579,7 +579,7 @@ pub struct EndUdp {
     /// Datagrams sent, with the receiver's losses and jitter if known.
     #[serde(flatten)]
     pub datagrams: Datagrams,
-    /// Data received: shown as a line of text, absent from JSON.
+    /// Data received; printed in the text report, absent from the JSON.
     #[serde(skip)]
     pub received: Option<Amount>,
     /// Whether this end sends on the stream.
@@ -589,20 +589,20 @@ pub struct EndUdp {
 /// A sum over the streams of one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sum {
-    /// Payload.
+    /// Payload transferred.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments retransmitted, over TCP and for the sending end.
+    /// Segments retransmitted; only for the sending end over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Values over UDP.
+    /// Datagram counts, over UDP.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// Whether this end sends.
+    /// Whether this end sends in this direction.
     pub sender: bool,
 }
 
-/// Processor time in percent of the test's duration.
+/// CPU utilisation in percent of the test's duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuUtilization {
     /// User and system time of this end.

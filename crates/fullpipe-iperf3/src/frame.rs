@@ -1,4 +1,4 @@
-//! JSON with a length prefix of four bytes.
+//! JSON frames with a four-byte length prefix.
 //!
 //! A [`Reader`] stores only bytes that have arrived: a peer that announces a large frame and sends nothing
 //! uses no memory.
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::WireError;
 
-/// Maximum length of parameters in bytes, equal to the limit of iperf3's server.
+/// Maximum length of the parameters in bytes, equal to the limit of iperf3's server.
 pub const PARAMS_MOST: usize = 8 << 10;
-/// Maximum length of results without server output in bytes: three times 256 streams of 300 bytes.
+/// Maximum length in bytes of results without server output: three times 256 streams of 300 bytes.
 pub const RESULTS_MOST: usize = 256 << 10;
-/// Maximum length of results with trace rows of the server's sockets ([`Results::trace`](crate::Results)) in
-/// bytes.
+/// Maximum length in bytes of results with trace rows of the server's sockets
+/// ([`Results::trace`](crate::Results)).
 pub const TRACE_MOST: usize = 2 << 20;
 /// Maximum length in bytes of results with server output (`--get-server-output`), which grows with the test's
 /// duration.
@@ -20,10 +20,10 @@ pub const OUTPUT_MOST: usize = 64 << 20;
 
 const LENGTH: usize = 4;
 
-/// Returns `value` as a frame.
+/// Returns `value`, encoded as a frame.
 pub fn encode(value: &Value) -> Vec<u8> {
     let text = value.to_string();
-    // No document of fullpipe is close to 4 GiB.
+    // No JSON document of fullpipe approaches 4 GiB.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
@@ -41,8 +41,8 @@ impl Reader {
         Self { most, bytes: Vec::new() }
     }
 
-    /// Returns the number of bytes known to be missing: first those of the length. Zero when the frame is
-    /// complete.
+    /// Returns the number of bytes that are still missing: first those of the length prefix, then those of
+    /// the JSON text. It is zero when the frame is complete.
     ///
     /// # Errors
     /// Returns an error if the announced length exceeds the limit.
@@ -58,7 +58,7 @@ impl Reader {
         Ok((LENGTH + length).saturating_sub(self.bytes.len()))
     }
 
-    /// Adds received bytes, at most as many as are [`missing`](Self::missing).
+    /// Adds received bytes, at most as many as [`missing`](Self::missing) returned.
     pub fn push(&mut self, arrived: &[u8]) {
         self.bytes.extend_from_slice(arrived);
     }
@@ -83,7 +83,7 @@ mod tests {
         let mut reader = Reader::new(most);
         let mut rest = bytes;
         while let missing @ 1.. = reader.missing()? {
-            // In small pieces, as from a network.
+            // Feed the reader in small pieces, as a network does.
             let (piece, after) = rest.split_at(missing.min(3).min(rest.len()));
             assert!(!piece.is_empty(), "cut off");
             reader.push(piece);

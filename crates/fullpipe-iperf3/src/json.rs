@@ -6,8 +6,8 @@ use serde_json::Value;
 /// 2^63, the first value above the range of `i64`.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
-/// Returns an integer. Values above 2^63 - 1 become -1, because iperf3 3.12 prints -1 as 18446744073709551615
-/// (2^64 - 1).
+/// Returns the integer under `key`. Values above 2^63 - 1 become -1, because iperf3 3.12 prints -1 as
+/// 18446744073709551615 (2^64 - 1).
 pub(crate) fn integer(of: &Value, key: &str) -> Option<i64> {
     let Value::Number(number) = of.get(key)? else { return None };
     if let Some(value) = number.as_i64() {
@@ -17,12 +17,12 @@ pub(crate) fn integer(of: &Value, key: &str) -> Option<i64> {
     Some(if value >= BEYOND { -1 } else { value as i64 })
 }
 
-/// Returns a count; `None` if it is negative.
+/// Returns the count under `key`; `None` if it is negative.
 pub(crate) fn count(of: &Value, key: &str) -> Option<u64> {
     integer(of, key).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Returns a time given in seconds, with its fraction.
+/// Returns the time under `key`, given in seconds and fractions of a second.
 pub(crate) fn seconds(of: &Value, key: &str) -> Option<Duration> {
     real(of, key).map(Duration::from_secs_f64)
 }
@@ -36,7 +36,8 @@ pub(crate) fn flag(of: &Value, key: &str) -> bool {
     of.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns whether `key` is present and neither false nor zero: versions send options as booleans or numbers.
+/// Returns whether `key` is present and neither false nor zero: some iperf3 versions send options as
+/// booleans, others as numbers.
 pub(crate) fn switch(of: &Value, key: &str) -> bool {
     flag(of, key) || integer(of, key).is_some_and(|value| value != 0)
 }

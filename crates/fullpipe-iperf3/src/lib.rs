@@ -1,4 +1,4 @@
-//! iperf3's protocol without I/O: the messages between client and server, as values and bytes.
+//! The iperf3 protocol without I/O: the messages between client and server, as values and bytes.
 //!
 //! ```text
 //!   client                        server
@@ -30,7 +30,7 @@
 //! | [`results`] | counters of each side |
 //! | [`streams`] | the numbers of streams, and their directions |
 //! | [`refusal`] | the errors that a server reports |
-//! | [`datagram`] | the header of each UDP datagram, and the hello that precedes them |
+//! | [`datagram`] | the header of each UDP datagram, and the hello that precedes the datagrams |
 //! | [`arrivals`] | loss, reordering and jitter from these headers |
 //! | [`document`] | the report of a test: the structure of `-J` and `--json-stream` |
 //! | [`text`] | the report of a test as lines for people, in iperf3's columns |
@@ -63,7 +63,7 @@ use std::fmt;
 /// Default port of a server.
 pub const PORT: u16 = 5201;
 
-/// An unusable message of a peer, described in one line without a final period.
+/// Error for an invalid message from a peer; one line without a final period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireError(pub(crate) String);
 

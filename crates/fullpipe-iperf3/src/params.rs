@@ -32,23 +32,23 @@ pub enum Mode {
 pub const STREAMS_MOST: u32 = 128;
 /// Maximum duration of a test: one day.
 pub const TIME_MOST: Duration = Duration::from_secs(86_400);
-/// Maximum omitted time.
+/// Maximum length of the omitted period at the start of a test.
 pub const OMIT_MOST: Duration = Duration::from_secs(600);
 /// Default block size over TCP.
 pub const TCP_BLOCK: Bytes = Bytes::from_kib(128);
 /// Maximum block size over TCP.
 pub const TCP_BLOCK_MOST: Bytes = Bytes::from_mib(1);
-/// Minimum datagram size: a header without 64-bit counters, and four bytes.
+/// Minimum datagram size: a header without 64-bit counters, and four bytes of payload.
 pub const UDP_BLOCK_LEAST: Bytes = Bytes::new(16);
-/// Maximum datagram size that fits an IPv4 packet.
+/// Maximum datagram size, limited by the length of an IPv4 packet.
 pub const UDP_BLOCK_MOST: Bytes = Bytes::new(65_507);
-/// Default datagram size: fits Ethernet with room for tunnel headers.
+/// Default datagram size, which fits into an Ethernet frame with room for tunnel headers.
 pub const UDP_BLOCK: Bytes = Bytes::new(1460);
 /// Maximum `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
 pub const WINDOW_MOST: Bytes = Bytes::from_mib(512);
 /// Maximum segment size that a client may request: a jumbo frame.
 pub const MSS_MOST: Bytes = Bytes::from_kib(9);
-/// Maximum number of blocks in a burst.
+/// Maximum number of blocks in a burst (`burst`).
 pub const BURST_MOST: u32 = 1_000;
 /// Default rate over UDP.
 pub const UDP_RATE: Rate = Rate::from_bps(1 << 20);
@@ -60,9 +60,9 @@ pub struct Params {
     pub protocol: Protocol,
     /// Direction of the data.
     pub mode: Mode,
-    /// Duration in whole seconds; zero if it is unlimited or an amount ends the test (`-t`).
+    /// Duration in whole seconds (`-t`); zero if the test has no time limit or ends after an amount of data.
     pub time: Duration,
-    /// Time at the start that is omitted from the results (`-O`).
+    /// Period at the start that is omitted from the results (`-O`).
     pub omit: Duration,
     /// Number of bytes to transfer; zero for no limit (`-n`).
     pub num: Bytes,
@@ -78,7 +78,7 @@ pub struct Params {
     pub nodelay: bool,
     /// `SO_SNDBUF` and `SO_RCVBUF` (`-w`).
     pub window: Option<Bytes>,
-    /// Rate of each stream, which the sending application limits by pausing (`-b`); `None` for no limit.
+    /// Rate limit of each stream (`-b`), enforced by pauses of the sending application; `None` for no limit.
     pub rate: Option<Rate>,
     /// `SO_MAX_PACING_RATE` of each stream (`--fq-rate`).
     pub fq_rate: Option<Rate>,
@@ -100,13 +100,13 @@ pub struct Params {
     pub get_server_output: bool,
     /// Whether sequence numbers of datagrams have 64 bits.
     pub udp_counters_64bit: bool,
-    /// Whether the payload repeats instead of being random.
+    /// Whether the payload is a repeating pattern instead of random bytes.
     pub repeating_payload: bool,
     /// Whether data is sent with `sendfile` (`-Z`).
     pub zerocopy: bool,
     /// Whether fragmentation of datagrams is forbidden.
     pub dont_fragment: bool,
-    /// Whether the client sent an `authtoken`; its content is not kept.
+    /// Whether the client sent an `authtoken`; the token itself is not stored.
     pub authenticates: bool,
     /// Whether the client requests trace rows of the server's sending sockets with the results (key
     /// `fullpipe_trace`, which iperf3's server ignores).
@@ -152,7 +152,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Returns the size of a write or a datagram.
+    /// Returns the block size: the size of a write or a datagram.
     pub fn block(&self) -> Bytes {
         self.len.unwrap_or(match self.protocol {
             Protocol::Tcp => TCP_BLOCK,
@@ -160,12 +160,13 @@ impl Params {
         })
     }
 
-    /// Returns the number of streams in all directions.
+    /// Returns the total number of streams over all directions.
     pub fn streams(&self) -> u32 {
         if self.mode == Mode::Bidirectional { 2 * self.parallel } else { self.parallel }
     }
 
-    /// Returns the JSON on the wire. Parameters that were not requested are omitted, as in iperf3.
+    /// Returns the parameters as JSON, as sent on the wire. Parameters that were not requested are omitted,
+    /// as in iperf3.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -191,7 +192,7 @@ impl Params {
         for (key, _) in flags.into_iter().filter(|&(_, set)| set) {
             key.into_iter().for_each(|key| put(key, true.into()));
         }
-        // iperf3 sends these as numbers.
+        // iperf3 sends these options as numbers.
         let switches = [
             ("get_server_output", self.get_server_output),
             ("udp_counters_64bit", self.udp_counters_64bit),
@@ -237,7 +238,7 @@ impl Params {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);
         let rate = |key| count(key).map(Rate::from_bps);
-        // The default is TCP, as in iperf3.
+        // The default protocol is TCP, as in iperf3.
         let protocol = match (json::flag(of, "udp"), json::flag(of, "sctp")) {
             (true, _) => Protocol::Udp,
             (false, true) => return Err(Refusal::PROTOCOL),
@@ -272,7 +273,7 @@ impl Params {
             tos: within(json::integer(of, "TOS").filter(|&tos| tos != 0), 1, u8::MAX.into())
                 .ok_or(Refusal::TOS)?
                 .map(|tos| tos as u8),
-            // The field of the header has 20 bits.
+            // The flow label of an IPv6 header has 20 bits.
             flow_label: count("flowlabel").map(|label| label as u32 & 0x000f_ffff),
             title: json::text(of, "title"),
             extra_data: json::text(of, "extra_data"),
@@ -317,7 +318,7 @@ fn span(of: &Value, key: &str, most: Duration) -> Option<Duration> {
     Some(Duration::from_secs(seconds.unsigned_abs()))
 }
 
-/// Checks the range of a value, if there is one; `None` if it is out of range.
+/// Checks the range of an optional value; returns `None` if the value is out of range.
 fn within(value: Option<i64>, least: i64, most: i64) -> Option<Option<i64>> {
     match value {
         Some(value) if !(least..=most).contains(&value) => None,

@@ -1,17 +1,17 @@
-//! The errors that a server reports to a client (`SERVER_ERROR`), with iperf3's numbers.
+//! The errors that a server reports to a client (`SERVER_ERROR`), with iperf3's error codes.
 
 use std::fmt;
 
 /// The reason why a server does not run a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// `i_errno` of iperf3.
+    /// Error code of iperf3 (`i_errno`).
     pub code: i32,
-    /// `errno` of the server's system, or zero.
+    /// `errno` of the server's operating system, or zero.
     pub errno: i32,
 }
 
-/// Length in bytes of a refusal after the state byte.
+/// Length of a refusal in bytes, excluding the state byte.
 pub const LENGTH: usize = 8;
 
 macro_rules! codes {

@@ -10,9 +10,9 @@ use crate::{Refusal, WireError};
 /// Results of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// Processor time of this side during the test.
+    /// CPU utilisation of this side during the test.
     pub cpu: Cpu,
-    /// Whether this side's senders know their retransmissions; `None` if it does not send.
+    /// Whether this side's senders report retransmissions; `None` if this side does not send.
     pub sender_has_retransmits: Option<bool>,
     /// Congestion control of this side's sockets.
     pub congestion_used: Option<String>,
@@ -24,7 +24,7 @@ pub struct Results {
     pub trace: Option<String>,
 }
 
-/// Processor time in percent of one core.
+/// CPU utilisation in percent of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// User and system time.
@@ -49,38 +49,38 @@ pub enum ServerOutput {
 pub struct StreamResult {
     /// Number of the stream.
     pub id: u32,
-    /// Bytes sent or received, without the omitted time.
+    /// Bytes sent or received, excluding the omitted period.
     pub bytes: Bytes,
     /// Segments retransmitted; `None` for a receiver, or if the system does not report them.
     pub retransmits: Option<u64>,
     /// Jitter of datagrams (RFC 1889).
     pub jitter: Duration,
-    /// Datagrams lost, including those in the omitted time.
+    /// Datagrams lost, including those in the omitted period.
     pub errors: u64,
-    /// Datagrams sent, or the highest number received, including the omitted time.
+    /// Datagrams sent, or the highest sequence number received, including the omitted period.
     pub packets: u64,
-    /// Datagram counts of the omitted time; versions before 3.14 do not report them.
+    /// Datagram counts of the omitted period; iperf3 versions before 3.14 do not report them.
     pub omitted: Option<OmittedCounts>,
-    /// Start time, relative to the start of the test.
+    /// Start time of the stream, relative to the start of the test.
     pub start: Duration,
-    /// End time, relative to the start of the test.
+    /// End time of the stream, relative to the start of the test.
     pub end: Duration,
 }
 
-/// Datagram counts of the omitted time.
+/// Datagram counts of the omitted period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmittedCounts {
     /// Datagrams lost.
     pub errors: u64,
-    /// Datagrams sent, or the highest number received.
+    /// Datagrams sent, or the highest sequence number received.
     pub packets: u64,
 }
 
-/// Largest count that is written: readers take larger values for -1.
+/// Largest count written to JSON: readers interpret larger values as -1.
 const COUNT_MOST: u64 = i64::MAX as u64;
 
 impl Results {
-    /// Returns the JSON on the wire.
+    /// Returns the results as JSON, as sent on the wire.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         of.insert("cpu_util_total".into(), self.cpu.total.into());
@@ -106,7 +106,7 @@ impl Results {
     /// Reads the results of the other side.
     ///
     /// # Errors
-    /// Returns an error if a value is missing that every version sends, or if there are more streams than a
+    /// Returns an error if a value that every version sends is missing, or if there are more streams than a
     /// test can have.
     pub fn from_json(of: &Value) -> Result<Self, WireError> {
         let missing = |key: &str| WireError::new(format!("results without a usable '{key}'"));
@@ -140,7 +140,7 @@ impl Results {
         })
     }
 
-    /// Returns the results of these streams, in this order.
+    /// Returns the results of the streams `ids`, in that order.
     ///
     /// # Errors
     /// Returns an error if a stream has no result.
@@ -171,7 +171,7 @@ impl StreamResult {
     }
 
     fn from_json(of: &Value) -> Option<Self> {
-        // The loss may be negative after duplicates; that means no loss.
+        // Duplicates can make the reported loss negative; a negative loss counts as zero.
         let errors = |key| json::integer(of, key).map(|errors| errors.max(0).unsigned_abs());
         let omitted = (errors("omitted_errors"), json::count(of, "omitted_packets"));
         Some(Self {

@@ -2,15 +2,15 @@
 
 use crate::WireError;
 
-/// A state that one byte on the control connection signals. No version uses the values in between; 15 is
-/// internal to a server.
+/// A test state, signalled by one byte on the control connection. No version uses the values between these;
+/// 15 is internal to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Server: prepare the test.
+    /// Server: requests preparation of the test.
     TestStart,
-    /// Server: send and receive data.
+    /// Server: requests the start of the data transfer.
     TestRunning,
-    /// Client: the time or the amount has been reached.
+    /// Client: the duration or the amount of data has been reached.
     TestEnd,
     /// Server: requests the parameters.
     ParamExchange,
@@ -22,11 +22,11 @@ pub enum State {
     ClientTerminate,
     /// Server: requests the client's results, then sends its own.
     ExchangeResults,
-    /// Server: print the results.
+    /// Server: requests output of the results.
     DisplayResults,
     /// Client: the test is finished.
     Done,
-    /// Server, as its first message: it is busy.
+    /// Server, as its first message: the server is busy.
     AccessDenied,
     /// Server: a [`Refusal`](crate::Refusal) follows.
     ServerError,
@@ -48,7 +48,7 @@ impl State {
         (Self::ServerError, -2),
     ];
 
-    /// Returns the byte on the wire.
+    /// Returns the byte that signals this state on the wire.
     pub fn byte(self) -> u8 {
         // A test checks that every state is in the table.
         Self::VALUES.iter().find(|(state, _)| *state == self).map_or(0, |&(_, value)| value.cast_unsigned())
@@ -57,7 +57,7 @@ impl State {
     /// Returns the state that `byte` signals.
     ///
     /// # Errors
-    /// Returns an error for a byte that no version sends: the peer is not iperf3.
+    /// Returns an error for a byte that no version sends: the peer does not speak iperf3.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);

@@ -1,4 +1,4 @@
-//! The numbers of streams, and their directions.
+//! Stream numbers and directions.
 
 use crate::params::{Mode, Params};
 
@@ -11,16 +11,16 @@ pub enum Direction {
     Download,
 }
 
-/// Returns the number of the stream opened at `position`, which counts from 0: 1, 3, 4, 5, ...
+/// Returns the number of the stream at `position` in the order of opening, counted from 0: 1, 3, 4, 5, ...
 ///
-/// The gap is a defect of the first version. All later versions keep it, because results are matched by these
-/// numbers.
+/// The gap is a bug in the first iperf3 version. All later versions keep it, because results are matched by
+/// these numbers.
 pub fn id(position: usize) -> u32 {
     let position = u32::try_from(position).unwrap_or(u32::MAX - 2);
     if position == 0 { 1 } else { position + 2 }
 }
 
-/// Returns number and direction of every stream of a test, in the order in which the client opens their
+/// Returns the number and the direction of every stream of a test, in the order in which the client opens the
 /// connections. The server identifies streams only by this order, so the client opens them one after another.
 pub fn of(params: &Params) -> Vec<(u32, Direction)> {
     let several = |direction| std::iter::repeat_n(direction, params.parallel as usize);

@@ -7,7 +7,7 @@
 //! [  5]   0.00-10.00  sec   120 MBytes   101 Mbits/sec    0             sender
 //! ```
 //!
-//! Additions of fullpipe follow a bar, so that parsers of iperf3's columns still work.
+//! Fullpipe's additions follow a vertical bar, so that parsers of iperf3's columns still work.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -37,14 +37,14 @@ pub struct Text {
     mode: Mode,
     rates: RateFormat,
     verbose: bool,
-    /// Prefix of each line: the title (`-T`), or the tag that identifies a test of a server.
+    /// Prefix of each line: the title (`-T`), or a tag that identifies the test in a server's output.
     tag: String,
     /// Whether the header has been printed.
     headed: bool,
 }
 
 impl Text {
-    /// Creates a formatter for a test of `params`, as `side` prints it.
+    /// Creates a formatter for the lines that `side` prints for a test with `params`.
     pub fn new(side: Side, params: &Params, rates: RateFormat, verbose: bool) -> Self {
         let tag = params.title.as_ref().map_or_else(String::new, |title| format!("{title}:  "));
         Self { side, protocol: params.protocol, mode: params.mode, rates, verbose, tag, headed: false }
@@ -56,7 +56,7 @@ impl Text {
         Self { tag: tag.into(), ..self }
     }
 
-    /// Returns the lines printed before data flows.
+    /// Returns the lines printed before the data transfer starts.
     pub fn start(&self, start: &Start) -> String {
         let mut lines = String::new();
         if self.verbose {
@@ -104,7 +104,7 @@ impl Text {
         self.with_tag(&lines)
     }
 
-    /// Returns the lines of a report, after the header if it is the first.
+    /// Returns the lines of a report, preceded by the header if it is the first report.
     pub fn interval(&mut self, interval: &Interval) -> String {
         let mut lines = String::new();
         if !self.headed {
@@ -199,7 +199,7 @@ impl Text {
         lines.split_inclusive('\n').flat_map(|line| [self.tag.as_str(), line]).collect()
     }
 
-    /// Returns whether the last report ended with a separator, as it does with several streams.
+    /// Returns whether the last report ended with a separator, as every report of several streams does.
     fn ends_separated(&self, end: &End) -> bool {
         end.streams.len() > if self.mode == Mode::Bidirectional { 2 } else { 1 }
     }
@@ -287,7 +287,7 @@ impl Text {
                 udp.packets,
                 unit::percent(udp.lost_percent().unwrap_or(0.0))
             ),
-            // In a bidirectional test it is aligned below the receiver's count.
+            // In a bidirectional test, the count is aligned with the receiver's count.
             None if self.mode == Mode::Bidirectional => format!("            {}", udp.packets),
             None => format!("  {}", udp.packets),
         }
@@ -308,7 +308,7 @@ impl Text {
                 sent.unwrap_or_default() + &received.unwrap_or_default()
             }
             EndStream::Udp { udp } => {
-                // A sender knows nothing about losses.
+                // A sender cannot observe losses.
                 let unheard = Datagrams::received(udp.datagrams.packets, Default::default());
                 let sent = line(udp.socket, &udp.amount, self.datagrams(&unheard) + "  sender");
                 let received = udp.received.as_ref();
@@ -479,7 +479,7 @@ mod tests {
         assert!(lines.contains(sent), "{lines}");
     }
 
-    /// Additions never appear among iperf3's columns.
+    /// Fullpipe's additions never appear among iperf3's columns.
     #[test]
     fn what_is_told_stands_behind_a_bar() {
         let told = SocketReading {

@@ -1,16 +1,16 @@
 //! Amounts and rates in iperf3's notation.
 //!
-//! Rates use powers of 1000 and amounts powers of 1024, although the letters are the same: `-b 10M` is 10 000
-//! 000 bit/s and `-n 10M` is 10 485 760 bytes; "MBytes" are MiB.
+//! Rates use powers of 1000 and amounts use powers of 1024, although the letters are the same: `-b 10M` is 10
+//! 000 000 bit/s, and `-n 10M` is 10 485 760 bytes. "MBytes" are MiB.
 
 use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Rate};
 
-/// Unit in which rates are printed (`-f`). Amounts always use the unit that fits.
+/// Unit in which rates are printed (`-f`). Amounts are always printed in a unit chosen by their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateFormat {
-    /// Bits per second in the unit that fits.
+    /// Bits per second, in a unit chosen by the size of the rate.
     #[default]
     Adaptive,
     /// Bits per second in this power of 1000: `k`, `m`, `g`, `t`.
@@ -93,7 +93,7 @@ pub fn percent(value: f64) -> String {
 /// Parses an amount in the notation of `-n`, `-l` and `-w`: `128K` is 131 072 bytes.
 ///
 /// # Errors
-/// Returns an error if `text` is not such a number.
+/// Returns an error if `text` is not in this notation.
 pub fn parse_amount(text: &str) -> Result<Bytes, String> {
     parse(text, 1024.0)
         .map(Bytes::new)
@@ -103,7 +103,7 @@ pub fn parse_amount(text: &str) -> Result<Bytes, String> {
 /// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000.
 ///
 /// # Errors
-/// Returns an error if `text` is not such a number.
+/// Returns an error if `text` is not in this notation.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text, 1000.0)
         .map(Rate::from_bps)

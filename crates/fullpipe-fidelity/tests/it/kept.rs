@@ -1,5 +1,5 @@
-//! Tests of `fullpipe-fidelity` without special rights: rejected input, and the reuse of kept kernel runs.
-//! The kept runs of these tests come from the simulator, so both worlds agree exactly.
+//! Tests of `fullpipe-fidelity` without special privileges: rejected input, and the reuse of stored kernel
+//! runs. The stored runs of these tests come from the simulator, so both worlds agree exactly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use fullpipe::lab::validity::{LatenessQuantiles, Stalls, Validity};
 use fullpipe::ladder::{Repeats, climb_known};
 use fullpipe::units::Duration;
 
-/// A window limit, then the link. The kernel that runs the tests is never a 4.15, so a run that is not kept
-/// is refused.
+/// A run limited by a window, then one limited by the link. The kernel that runs the tests is never 4.15, so
+/// a run that is not stored is rejected.
 const CELLS: &str = "name = 'cells'\nduration = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
                      [host]\nkernel = '4.15'\nsndbuf = '64KiB'\nrcvbuf = '64KiB'\n[[flow]]\ncc = 'cubic'\n\
                      [[point]]\nname = 'small'\nflow = { cc = 'cubic' }\n";
@@ -27,7 +27,7 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
 }
 
 /// Returns a line of `kernel.jsonl`: the simulator's run of `scenario` with the lateness `late`, which
-/// decides its validity.
+/// determines its validity.
 fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> String {
     let lateness = LatenessQuantiles { p99: late, ..LatenessQuantiles::default() };
     let validity = Validity {
@@ -101,8 +101,8 @@ fn rungs_are_held_against_kept_runs() {
     assert_eq!(kept, whole, "the line that was cut off is out, and nothing was run");
 }
 
-/// A run is identified by its scenario: one with another duration and the same label is not reused, and
-/// neither is one that was late.
+/// A run is identified by its scenario: a stored run with the same label but another duration is not reused.
+/// A run that was late is not reused either.
 #[test]
 fn what_is_not_the_same_run_is_not_taken() {
     let dir = folder("ladder-stale");
@@ -120,7 +120,7 @@ fn what_is_not_the_same_run_is_not_taken() {
     assert_eq!(taken(&line(label, &runs[1], true, Duration::ZERO)).0, 0);
 }
 
-/// Old lines without a scenario are identified by point and seed.
+/// Old lines, which lack a scenario, are identified by point and seed.
 #[test]
 fn cells_are_compared_with_kept_runs() {
     let dir = folder("fidelity-kept");
@@ -154,7 +154,7 @@ fn a_reader_may_leave() {
     assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
 }
 
-/// A kept run without a classification is repeated; one with it is reused, and every seed counts.
+/// A stored run without a classification is repeated; a stored run with one is reused. Every seed counts.
 #[test]
 fn situations_are_told_by_kept_runs() {
     let dir = folder("situations-kept");

@@ -1,4 +1,4 @@
-//! Tests of interrupted comparisons: the next call continues from the kept runs.
+//! Tests of interrupted comparisons: the next call continues from the stored runs.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -21,9 +21,10 @@ fn an_interrupted_comparison_goes_on() {
     let arguments =
         |repeat: &'static str| [file.as_str(), "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
     let mut before = String::new();
-    // Not INT: a background process of a script may inherit that SIGINT is ignored.
+    // SIGINT is not tested: a background process of a script may inherit that SIGINT is ignored.
     for (name, number) in [("TERM", 15), ("KILL", 9)] {
-        // So many runs that the comparison does not end by itself, although disturbed runs are not kept.
+        // There are more runs than the comparison can finish before the signal, although disturbed runs are
+        // not stored.
         let mut child = Command::new(crate::PROGRAM)
             .args(arguments("100"))
             .stdout(Stdio::null())
@@ -40,7 +41,7 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
     assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
-    // Disturbed runs are not kept, so later seeds may be present; no seed is run twice.
+    // Disturbed runs are not stored, so later seeds may be present; no seed is run twice.
     let seed =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("a whole line")["seed"].as_u64();
     let mut seeds: Vec<_> = kept().lines().map(seed).collect();
@@ -50,8 +51,8 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(seeds.len(), all, "{}", kept());
 }
 
-/// On a full disk earlier runs stay, and the run without room is not kept. With room again, the same command
-/// continues.
+/// On a full disk, earlier runs stay stored, and the run for which there is no space is not stored. Once
+/// there is space again, the same command continues.
 #[test]
 fn a_comparison_goes_on_when_there_is_room_again() {
     let Some(_alone) = alone() else { return };

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");
 
 /// Returns a guard for exclusive use of the machine, because parallel runs in real time disturb each other;
-/// `None` if the process may not make namespaces and TUN devices.
+/// `None` if the process is not allowed to create namespaces and TUN devices.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
