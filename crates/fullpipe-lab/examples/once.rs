@@ -1,5 +1,5 @@
 //! Runs each point of an experiment once, on one thread and without reading a clock, and prints the number of
-//! data segments delivered. A small program for counting instructions and for timing from outside.
+//! data segments delivered. The program is small, for counting instructions and for timing it from outside.
 //!
 //! ```text
 //!   cargo build --release -p fullpipe-lab --example once

@@ -30,14 +30,14 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Error of a run that panicked, which is a defect of fullpipe and not of the experiment.
+/// Error for a run that panicked, which is a bug in fullpipe and not in the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
     /// Label of the run's point.
     pub point: String,
     /// Seed of the run.
     pub seed: u64,
-    /// Message of the panic.
+    /// Panic message.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for RunPanicked {
 
 impl std::error::Error for RunPanicked {}
 
-/// Observer of a campaign, which may also end it early.
+/// Observer of a campaign, which may also end the campaign early.
 ///
 /// The worker threads call both methods.
 pub trait Watch<T>: Sync {
@@ -63,7 +63,7 @@ pub trait Watch<T>: Sync {
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
-/// A closure observes the progress and never ends a campaign early.
+/// A closure observes the progress and never ends the campaign early.
 impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
     fn finished(&self, progress: Progress, _: &RunResult<T>) {
         self(progress);
@@ -72,12 +72,12 @@ impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
 
 /// Runs all `points` with all `seeds`, on one thread per core.
 ///
-/// The results are ordered by point, then by seed, independent of the order in which the threads finished. If
-/// `watch` ended the campaign early, runs are missing. The runner may return more than the outcome: a caller
-/// that may read a clock can time each run.
+/// The results are ordered by point, then by seed, regardless of the order in which the threads finish. If
+/// `watch` ends the campaign early, some runs are missing. The runner may return more than the outcome: a
+/// caller with access to a clock can time each run.
 ///
 /// # Errors
-/// Returns the first run, in that order, that panicked; the other runs are still made.
+/// Returns an error for the first run, in that order, that panicked; all other runs still complete.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
@@ -115,7 +115,7 @@ pub fn run_on<T: Send>(
     make(threads, &jobs, run, || watch.goes_on(), |progress, run| watch.finished(progress, run))
 }
 
-/// One run to be made.
+/// A run to execute.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Label of the run in error messages.
@@ -124,7 +124,7 @@ pub struct Job {
     pub scenario: Scenario,
 }
 
-/// Makes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
+/// Executes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -146,7 +146,7 @@ fn make<T: Send>(
 ) -> Result<Vec<T>, RunPanicked> {
     let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Run times differ by a factor of 100, so each thread takes the next run when it is free.
+    // Run times differ by a factor of 100, so each thread takes the next run as soon as it is free.
     let work = || {
         let mut made = Vec::new();
         while goes_on() {
@@ -206,7 +206,7 @@ mod tests {
         let seeds = [7, 8, 9];
         let run = |n| {
             let runner = |scenario: &Scenario| {
-                // The first points take longest, so they finish last when threads race.
+                // The first points take longest, so they finish last if the threads race.
                 let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
                 (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
                 (scenario.path.forward.rate, scenario.flows[0].cc, scenario.seed)
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// Runs in progress are finished and kept; no other run starts.
+    /// Runs in progress are finished and kept; no further run starts.
     #[test]
     fn a_campaign_that_is_ended_early_keeps_what_is_finished() {
         struct Two(AtomicUsize);

@@ -1,4 +1,4 @@
-//! Packet captures at the sending host: the headers of every packet that leaves it or arrives there.
+//! Packet captures at the sending host: the headers of every packet that the host sends or receives.
 //!
 //! ```text
 //!   sender's TCP ──►──┬──► path ──► receiver
@@ -6,10 +6,10 @@
 //!   sender's TCP ◄──┴──◄── path ◄──
 //! ```
 //!
-//! The payload of simulated packets consists of zeros and is not kept. Times are those of the trace.
+//! The payload of simulated packets consists of zeros and is not kept. Timestamps are those of the trace.
 //!
-//! A capture contains the packets of the sending host only: an analyser that sees both ends would take each
-//! packet for a retransmission of itself.
+//! A capture contains only the packets at the sending host. If it contained those of both hosts, an analyser
+//! would mistake the second copy of each packet for a retransmission.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -18,17 +18,17 @@ use fullpipe_units::Instant;
 
 pub use fullpipe_path::Verdict;
 
-/// Address of the sender in every world, from the range reserved for benchmarks (RFC 2544), which no network
-/// uses.
+/// Address of the sender in every world, from the range reserved for benchmarking (RFC 2544), which no
+/// network uses.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Address of the receiver in every world.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Port of the first flow's sender; flow `n` sends from `FIRST_PORT + n`.
 pub const FIRST_PORT: u16 = 40_000;
-/// Destination port of all flows: iperf3's, so that every tool recognises the traffic.
+/// Destination port of all flows: the iperf3 port, so that every tool recognises the traffic.
 pub const LISTEN_PORT: u16 = 5_201;
 
-/// Maximum number of bytes kept per packet: more than IP and TCP headers with all options.
+/// Maximum number of bytes captured per packet: more than IP and TCP headers with all options.
 pub const SNAPLEN: usize = 96;
 
 /// A packet that crossed the network interface of the sending host.
@@ -36,7 +36,7 @@ pub const SNAPLEN: usize = 96;
 pub struct CapturedPacket<'a> {
     /// Time on the clock of the trace.
     pub at: Instant,
-    /// Whether the packet leaves the host.
+    /// Whether the sending host sent the packet; otherwise it received the packet.
     pub outbound: bool,
     /// First bytes of the packet from the IP header on, at most [`SNAPLEN`].
     pub headers: &'a [u8],
@@ -52,8 +52,8 @@ pub trait Capture {
     fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
-/// Observer of the segments that pass the hosts. It is a type parameter of the event loop, so that an unused
-/// tap costs nothing.
+/// Observer of the segments that the hosts send and receive. It is a type parameter of the event loop, so
+/// that an unused tap costs nothing.
 pub trait Tap {
     /// Called when a wire segment of `flow` has entered the path, or was dropped at its entry.
     fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, verdict: Verdict);
@@ -64,8 +64,8 @@ pub trait Tap {
     /// Called when a segment of `flow` has arrived at the receiving host.
     fn reaches(&mut self, _at: Instant, _flow: u32, _segment: &Segment) {}
 
-    /// Called when the receiving host has sent a segment of `flow`; `_verdict` says whether the path dropped
-    /// it.
+    /// Called when the receiving host has sent a segment of `flow`; `_verdict` tells whether the path dropped
+    /// the segment.
     fn answers(&mut self, _at: Instant, _flow: u32, _segment: &Segment, _verdict: Verdict) {}
 }
 
@@ -81,7 +81,7 @@ impl Tap for NoTap {
     fn arrives(&mut self, _: Instant, _: u32, _: &Segment) {}
 }
 
-/// A tap that turns segments into the packets that a wire would carry.
+/// A tap that converts segments into the packets that would appear on the wire.
 #[derive(Debug)]
 pub struct Wire<'a, C: Capture>(
     /// Destination of the packets.

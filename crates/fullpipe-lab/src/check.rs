@@ -11,14 +11,14 @@ pub struct Verdict<'e> {
     pub expectation: &'e Expectation,
     /// Index of the point.
     pub point: usize,
-    /// Aggregated value of the metric; `None` when a run has no such value.
+    /// Aggregated value of the metric; `None` if any run has no value.
     pub value: Option<f64>,
     /// Whether the value is within the bounds.
     pub pass: bool,
 }
 
-/// Compares every expectation of `experiment` with each of its points. `runs` are outcomes, each with the
-/// index of its point.
+/// Compares every expectation of `experiment` with each of its points. `runs` contains outcomes, each with
+/// the index of its point.
 ///
 /// A point without any run in `runs` gets no verdict.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(one, [(0, Some(90e6), false)]);
         let most = judge("metric = 'goodput_bps'\nover = 'max'\nmax = '115mbit'");
         assert_eq!(most, [(0, Some(110e6), true), (1, Some(120e6), false)]);
-        // A missing value fails, whatever the bound.
+        // A missing value fails any bound.
         let none = judge("metric = 'rtt_mean_ms'\nmax = '1s'");
         assert_eq!(none, [(0, None, false), (1, None, false)]);
     }

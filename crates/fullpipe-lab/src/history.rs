@@ -24,11 +24,11 @@ pub struct Moment {
     pub read: Bytes,
     /// Payload that has crossed the path so far, including duplicates where the world can count them.
     pub arrived: Bytes,
-    /// Time that each limit has stopped the sender so far; zero where the sender does not report it.
+    /// Time for which each limit has stopped the sender so far; zero if the sender does not report it.
     pub limit_times: [Duration; SendLimit::ALL.len()],
 }
 
-/// Final state of a flow that no row contains.
+/// Final state of a flow, which no trace row contains.
 #[derive(Clone, Copy, Debug)]
 pub struct FinalState {
     /// Congestion control.
@@ -68,7 +68,7 @@ impl History {
         Self { starts_at, max_cwnd: Bytes::ZERO, moments: vec![first] }
     }
 
-    /// Adds the next state of a flow that has not ended, and its congestion window at that time.
+    /// Adds the next state and congestion window of a flow that has not ended.
     pub fn remember(&mut self, cwnd: Bytes, moment: Moment) {
         self.max_cwnd = self.max_cwnd.max(cwnd);
         if moment.at > self.starts_at {

@@ -4,7 +4,7 @@
 //!   fullpipe-linux reads a host ─► HostDescription ─► fullpipe-analysis plans ─► [Change] ─► fullpipe-linux applies
 //! ```
 //!
-//! Reading and changing a host needs a kernel; planning does not. Both sides use these types, so nothing is
+//! Reading or changing a host requires a kernel; planning does not. Both sides use these types, so nothing is
 //! converted between them.
 
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ pub struct HostDescription {
 }
 
 impl HostDescription {
-    /// Creates facts that consist of settings only. A key may have slashes, as in `net/ipv4/tcp_rmem`, and a
-    /// value any white space.
+    /// Creates a description that consists of settings only. A key may contain slashes, as in
+    /// `net/ipv4/tcp_rmem`, and a value may contain any white space.
     pub fn new(settings: impl IntoIterator<Item = (String, String)>) -> Self {
         let one_line = |value: String| value.split_whitespace().collect::<Vec<_>>().join(" ");
         let settings =
@@ -45,7 +45,7 @@ impl HostDescription {
 pub struct Device {
     /// Name of the device.
     pub name: String,
-    /// Kinds of root queueing disciplines, each listed once, joined by `+` where the hardware queues differ.
+    /// Kinds of root queueing disciplines, each listed once and joined by `+` if the hardware queues differ.
     pub qdisc: String,
 }
 
@@ -83,7 +83,7 @@ pub enum Change {
         /// New value of the setting.
         value: String,
     },
-    /// Set metrics of the route to one peer. A metric that is `None` keeps its value.
+    /// Set metrics of the route to one peer. A metric that is `None` is left unchanged.
     Route {
         /// Address of the peer.
         destination: IpAddr,

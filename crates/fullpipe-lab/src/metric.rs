@@ -1,8 +1,8 @@
 //! Metrics of a run, for which an experiment may set expectations.
 //!
-//! A run of several flows is measured as one transfer. Goodput and retransmits are sums over its flows, and
-//! RTT is their mean (`rtt_p95_ms` their maximum). A share of `send_limit` is their mean. Peak and burst on
-//! the wire are the maximum over the flows.
+//! A run of several flows is measured as one transfer. Goodput and retransmits are sums over the flows. RTT
+//! and the shares of `send_limit` are means over the flows; `rtt_p95_ms` and the peak and burst on the wire
+//! are the maximum.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use fullpipe_units::{Duration, Rate};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
 
-/// Input of the metrics: figures of one run, from its [`Outcome`] or from a kept document.
+/// Input of the metrics: figures of one run, from its [`Outcome`] or from a stored document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFigures {
     /// Figures per flow, in the order of the scenario.
@@ -22,7 +22,7 @@ pub struct RunFigures {
     pub path: PathOutcome,
 }
 
-/// Figures of one flow, each as in [`FlowOutcome`].
+/// Figures of one flow, with the same meaning as in [`FlowOutcome`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowFigures {
     /// Goodput over the flow's lifetime.
@@ -31,11 +31,11 @@ pub struct FlowFigures {
     pub goodput_second_half: Rate,
     /// Segments retransmitted.
     pub retransmits: u64,
-    /// Mean RTT in milliseconds; `None` when nothing was acknowledged.
+    /// Mean RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_mean_ms: Option<f64>,
-    /// 95th percentile of the RTT in milliseconds; `None` when nothing was acknowledged.
+    /// 95th percentile of the RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_p95_ms: Option<f64>,
-    /// Share of the flow's lifetime that each limit stopped the sender, 0 to 1.
+    /// Share of the flow's lifetime for which each limit stopped the sender, 0 to 1.
     pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
     /// Arrival rate over the flow's lifetime.
     pub wire: WireOutcome,
@@ -110,18 +110,18 @@ pub enum Metric {
     AcksThinned,
     /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
     WirePeak,
-    /// Highest rate of arriving payload over the second half of the lifetime, in bit/s: excludes the initial
-    /// filling of buffers.
+    /// Highest rate of arriving payload over the second half of the lifetime, in bit/s. It excludes the
+    /// initial filling of buffers.
     WirePeakSecondHalf,
     /// Highest rate divided by the mean rate of arrivals: 1 is smooth.
     WireBurst,
     /// Burst over the second half of the lifetime.
     WireBurstSecondHalf,
-    /// Share of its lifetime that this limit stopped the sender, 0 to 1.
+    /// Share of the flow's lifetime for which this limit stopped the sender, 0 to 1.
     Share(SendLimit),
 }
 
-/// The reason why a text is not a metric, a bound of one or an aggregation of repeats.
+/// Error for a text that is not a metric, a bound of a metric, or an aggregation of repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricError {
     /// What is wrong; one line without a final period.
@@ -262,7 +262,7 @@ impl Metric {
         }
     }
 
-    /// Formats `value` for people, rates in Mbit/s, without its unit.
+    /// Formats `value` for display, with rates in Mbit/s and without the unit.
     pub fn number(self, value: f64) -> String {
         match self.unit() {
             Unit::Rate => match value / 1e6 {
@@ -287,8 +287,8 @@ impl Metric {
         self.number(value) + unit
     }
 
-    /// Computes this metric of one run across `path`; `None` for an RTT or a burst if nothing was
-    /// acknowledged or arrived.
+    /// Computes this metric of one run across `path`. Returns `None` for an RTT if no data was acknowledged,
+    /// and for a burst if no data arrived.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -355,7 +355,7 @@ impl FromStr for Metric {
     }
 }
 
-/// Aggregation of the repeats of a point into one value.
+/// Aggregation of a point's repeats into one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
     /// Mean of the repeats.

@@ -34,7 +34,7 @@ pub struct FlowOutcome {
     pub goodput_second_half: Rate,
     /// Segments retransmitted.
     pub retransmits: u64,
-    /// RTT as measured by the sender; `None` when nothing was acknowledged.
+    /// RTT as measured by the sender; `None` if no data was acknowledged.
     pub rtt: Option<RttOutcome>,
     /// Time spent in each state of the sender.
     pub send_limit: Vec<(SendLimit, Duration)>,
@@ -137,7 +137,7 @@ impl PathOutcome {
 /// Work of the simulator in a run: counts instead of times, so identical on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Iterations of the event loop: packets delivered, timers fired and trace rows.
+    /// Number of event loop iterations: packets delivered, timers fired and trace rows.
     pub events: u64,
     /// ACKs that acknowledged new data, over all flows.
     pub acks: u64,
@@ -148,12 +148,13 @@ pub struct Work {
 pub use fullpipe_tcp::SendLimit;
 
 impl FlowOutcome {
-    /// Returns the share of its lifetime that `limit` stopped the flow, 0 to 1.
+    /// Returns the share of the flow's lifetime for which `limit` stopped the sender, 0 to 1.
     pub fn share(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit, limit)
     }
 
-    /// Returns the share of the second half of its lifetime that `limit` stopped the flow, 0 to 1.
+    /// Returns the share of the second half of the flow's lifetime for which `limit` stopped the sender, 0 to
+    /// 1.
     pub fn share_second_half(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit_second_half, limit)
     }

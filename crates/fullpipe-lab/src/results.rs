@@ -18,7 +18,7 @@ use crate::validity::{LatenessQuantiles, Validity};
 /// Name and version of the document format.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
-/// Outcome of a run, and the real time that the run took.
+/// Outcome of a run, and the real time of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOutcome {
     /// Outcome of the run.
@@ -29,7 +29,7 @@ pub struct TimedOutcome {
     pub validity: Option<Validity>,
 }
 
-/// All results of a campaign, in base units that the keys name.
+/// All results of a campaign, in base units; the keys name the units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Name and version of the document format.
@@ -47,7 +47,7 @@ pub struct Report {
     pub interrupted: bool,
     /// All runs, ordered by point and seed.
     pub runs: Vec<Run>,
-    /// One entry per expectation and point that it applies to.
+    /// One entry for each expectation and each point to which it applies.
     pub expect: Vec<Expect>,
 }
 
@@ -64,7 +64,7 @@ pub struct Run {
     pub path: PathOutcome,
     /// Work of the simulator.
     pub work: WorkCounts,
-    /// Hash over the whole trace in hexadecimal: JSON readers that use doubles would round a number.
+    /// Hash over the whole trace in hexadecimal, because JSON readers that use doubles would round a number.
     pub digest: String,
     /// Real time of the run in seconds.
     pub wall_s: f64,
@@ -84,7 +84,7 @@ pub struct RunValidity {
     pub lateness_ms: LatenessMs,
     /// Packets dropped between the kernel and the path.
     pub tun_drops: u64,
-    /// Segments retransmitted until everything was acknowledged, also after the end of the run.
+    /// Segments retransmitted until everything was acknowledged, including after the end of the run.
     pub retransmits: Option<u64>,
     /// Data packets that the path dropped in the same period.
     pub drops: u64,
@@ -93,11 +93,11 @@ pub struct RunValidity {
     pub duplicates: u64,
     /// Processor time of the path divided by real time; 1 is a whole core.
     pub cpu: f64,
-    /// Wake-up latency of a thread of ordinary priority, in milliseconds; absent from runs kept before it was
-    /// measured.
+    /// Wake-up latency of a thread of ordinary priority, in milliseconds; absent from runs stored before it
+    /// was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_ms: Option<LatenessMs>,
-    /// Time that the receiver's kernel took to answer, in milliseconds; absent from runs kept before it was
+    /// Time that the receiver's kernel took to answer, in milliseconds; absent from runs stored before it was
     /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<LatenessMs>,
@@ -129,9 +129,9 @@ pub struct Flow {
     pub goodput_second_half_bps: u64,
     /// Segments retransmitted.
     pub retransmits: u64,
-    /// Round-trip times; null when nothing was acknowledged.
+    /// Round-trip times; null if no data was acknowledged.
     pub rtt_ms: Option<RttMs>,
-    /// Share of its lifetime that each limit stopped the sender; the shares add up to 1.
+    /// Share of the flow's lifetime for which each limit stopped the sender; the shares add up to 1.
     pub send_limit: BTreeMap<String, f64>,
     /// Arrival rate over the flow's lifetime.
     #[serde(default)]
@@ -178,11 +178,11 @@ pub struct Expect {
     /// Conditions of the expectation, as in the file.
     #[serde(rename = "where")]
     pub conditions: BTreeMap<String, String>,
-    /// Label of the point that it was compared with.
+    /// Label of the point with which the expectation was compared.
     pub point: String,
     /// Name of the metric.
     pub metric: String,
-    /// Aggregated value of the metric; null when a run has no such value.
+    /// Aggregated value of the metric; null if any run has no value.
     pub value: Option<f64>,
     /// Lower bound.
     pub min: Option<f64>,
@@ -198,7 +198,7 @@ pub struct Expect {
 }
 
 impl Expect {
-    /// Returns the value with its unit, for people.
+    /// Returns the value with its unit, for display.
     pub fn value_words(&self) -> String {
         let words = |value: f64| match self.metric.parse::<Metric>() {
             Ok(metric) => metric.display(value),
@@ -253,7 +253,7 @@ impl Report {
         }
     }
 
-    /// Returns the number of expectations that were not met.
+    /// Returns the number of expectations that are not met.
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
     }
@@ -300,12 +300,12 @@ impl From<&Validity> for RunValidity {
 }
 
 impl Run {
-    /// Creates the document's entry for `run`, a run of `experiment`.
+    /// Creates the report entry for `run`, a run of `experiment`.
     pub fn new(experiment: &Experiment, run: &RunResult<TimedOutcome>) -> Self {
         Self::of(experiment.points()[run.point].label.clone(), run.seed, &run.value)
     }
 
-    /// Creates the document's entry for a run with the label `point`.
+    /// Creates the report entry for a run with the label `point`.
     pub fn of(point: String, seed: u64, TimedOutcome { outcome, wall_s, validity }: &TimedOutcome) -> Self {
         Self {
             point,
@@ -352,7 +352,7 @@ impl From<WireOutcome> for Wire {
     }
 }
 
-// Metrics of a kept document equal those of the run that it came from.
+// Metrics of a stored document equal those of the original run.
 
 impl From<&Run> for RunFigures {
     fn from(run: &Run) -> Self {
@@ -475,7 +475,7 @@ fn quoted(text: &str) -> String {
     text.into()
 }
 
-/// A value over the repeats of a point.
+/// Mean, minimum and maximum of a value over the repeats of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Mean.
@@ -516,9 +516,9 @@ pub struct Summary {
     pub goodput_second_half: Option<Spread>,
     /// Mean number of segments retransmitted.
     pub retransmits: Option<f64>,
-    /// Mean RTT in milliseconds over the runs that have one.
+    /// Mean RTT in milliseconds over the runs that have an RTT.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean share of time that each limit stopped the sender, the largest first.
+    /// Mean share of time for which each limit stopped the sender, largest first.
     pub limits: Vec<(SendLimit, f64)>,
 }
 
@@ -642,7 +642,7 @@ mod tests {
         assert_eq!(report.failed(), 0);
     }
 
-    /// Kept runs are compared by their metrics, so reading them back must not change any metric.
+    /// Stored runs are compared by their metrics, so reading them back must not change any metric.
     #[test]
     fn a_kept_run_has_the_figures_of_its_outcome() {
         for run in runs() {

@@ -1,4 +1,4 @@
-//! Full specification of one run: the input of the simulator.
+//! Complete specification of one run: the input of the simulator.
 //!
 //! An experiment file is written for people: it has defaults, multiples of the BDP and lists. A scenario is
 //! one point of it with every value resolved.
@@ -27,13 +27,13 @@ pub struct Scenario {
     pub sample_every: Duration,
 }
 
-/// Texts of later fields at their defaults, as [`Scenario::identity`] removes them.
+/// Text forms of later-added fields at their defaults, which [`Scenario::identity`] removes.
 const UNSET: [&str; 4] =
     [", sack: true", ", initcwnd: None", ", slow_start_after_idle: true", ", notsent_lowat: None"];
 
 impl Scenario {
-    /// Returns the scenario as text, which identifies a kept run. Fields that were added later appear only if
-    /// they are set, so that older runs keep their identity.
+    /// Returns the scenario as text, which identifies a stored run. Fields that were added later appear only
+    /// if they are set, so that older runs keep their identity.
     pub fn identity(&self) -> String {
         UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
     }
@@ -74,11 +74,11 @@ impl PathSpec {
 
 /// One direction of a path.
 ///
-/// Packets pass in this order: loss, duplication, ACK decimation, a policer, a shaper, a hop of queue, link
-/// and delay, a detour, aggregation, jitter.
+/// Packets pass its parts in this order: loss, duplication, ACK decimation, a policer, a shaper, a hop of
+/// queue, link and delay, a detour, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
-    /// Rate of the link in IP bits; [`Rate::MAX`] for no limit, and the mean rate if there is a trace.
+    /// Rate of the link in IP bits; [`Rate::MAX`] for no limit. With a trace, its mean rate.
     pub rate: Rate,
     /// Transmission times of a link with a variable rate.
     pub trace: Option<Opportunities>,
@@ -90,17 +90,17 @@ pub struct DirectionSpec {
     pub loss_pattern: LossPattern,
     /// Probability that a packet is duplicated.
     pub duplicate: Probability,
-    /// ACK decimation: one pure ACK in this many passes; 1 passes all.
+    /// ACK decimation: one of this number of pure ACKs passes; 1 passes all of them.
     pub ack_thinning: u32,
-    /// Policer, which drops the packets that exceed its rate.
+    /// Policer, which drops packets that exceed its rate.
     pub policer: Option<LimiterSpec>,
-    /// Shaper, which delays the packets that exceed its rate.
+    /// Shaper, which delays packets that exceed its rate.
     pub shaper: Option<LimiterSpec>,
-    /// Capacity of the queue in bytes, without the packet in service.
+    /// Capacity of the queue in bytes, excluding the packet in service.
     pub queue: Bytes,
-    /// Queue management.
+    /// Queue discipline.
     pub discipline: Discipline,
-    /// Additional delay for a time.
+    /// Additional delay for a limited time.
     pub detour: Option<DetourConfig>,
     /// Aggregation of packets behind the link.
     pub aggregation: Option<AggregatorConfig>,
@@ -135,7 +135,7 @@ impl DirectionSpec {
 pub enum LossPattern {
     /// Independent loss of each packet.
     Independent,
-    /// Bursts of this many packets on average (Gilbert-Elliott).
+    /// Bursts of this mean length in packets (Gilbert-Elliott).
     Bursts(f64),
     /// Loss of whole super-packets, before segmentation at the sending host.
     SuperPackets,
@@ -146,7 +146,7 @@ pub enum LossPattern {
 pub struct LimiterSpec {
     /// Rate in IP bits.
     pub rate: Rate,
-    /// Bytes that may pass at once (burst size of the token bucket).
+    /// Number of bytes that may pass at once (burst size of the token bucket).
     pub burst: Bytes,
     /// Capacity of the shaper's queue in bytes; a policer does not queue.
     pub queue: Bytes,
@@ -169,14 +169,15 @@ pub struct HostSpec {
     pub window_clamp: Option<Bytes>,
     /// Whether the sending host paces every flow (the `fq` queueing discipline); BBR always paces.
     pub fair_queue: bool,
-    /// GRO interval: packets of a flow that arrive within this time of the first are delivered as one.
+    /// GRO interval: packets of a flow that arrive within this time of the first one are delivered as one
+    /// segment.
     pub rx_merge: Duration,
     /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept it.
     pub ecn: bool,
     /// Whether both ends use SACK (`net.ipv4.tcp_sack`).
     pub sack: bool,
-    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); `None` for the kernel's
-    /// ten.
+    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); `None` for the kernel
+    /// default of ten segments.
     pub initcwnd: Option<u32>,
     /// Whether an idle period shrinks the senders' windows (`net.ipv4.tcp_slow_start_after_idle`).
     pub slow_start_after_idle: bool,
@@ -214,7 +215,7 @@ impl HostSpec {
 pub struct FlowSpec {
     /// Congestion control.
     pub cc: Algorithm,
-    /// Slow-start variant; `None` for that of the congestion control.
+    /// Slow-start variant; `None` for the default of the congestion control.
     pub slow_start: Option<SlowStart>,
     /// Time at which the flow connects.
     pub start: Duration,
@@ -224,7 +225,7 @@ pub struct FlowSpec {
     pub max_pacing_rate: Option<Rate>,
     /// Behaviour of the applications at both ends.
     pub workload: Workload,
-    /// TCP implementation at the ends; `None` for that of the world.
+    /// TCP implementation at both ends; `None` for the default of the world.
     pub stack: Option<Stack>,
 }
 
@@ -243,19 +244,20 @@ impl FlowSpec {
     }
 }
 
-/// TCP implementation at the ends of a flow.
+/// TCP implementation at both ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// Fullpipe's TCP sends. In the simulator it also receives; in the emulator a kernel receives.
+    /// Fullpipe's TCP sends. In the simulator it also receives; in the emulator the kernel TCP stack
+    /// receives.
     Fullpipe,
-    /// A kernel's TCP at both ends.
+    /// The kernel TCP stack at both ends.
     Kernel,
-    /// A kernel's TCP sends and fullpipe's receives.
+    /// The kernel TCP stack sends and fullpipe's TCP receives.
     KernelToFullpipe,
 }
 
 impl Stack {
-    /// List of all names, as a hint.
+    /// Hint that lists all names.
     pub const KNOWN: &'static str = "known: fullpipe, kernel, kernel-to-fullpipe";
 
     /// Returns the name of this stack in an experiment.
@@ -272,7 +274,8 @@ impl Stack {
 mod tests {
     use crate::experiment::Experiment;
 
-    /// Runs kept before a field was added keep their identity; a run that sets the field has another one.
+    /// A stored run keeps its identity when a field is added; a run that sets the new field has another
+    /// identity.
     #[test]
     fn a_field_that_came_later_is_named_where_it_is_set() {
         let identity = |host: &str| {

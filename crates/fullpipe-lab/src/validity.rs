@@ -1,7 +1,7 @@
 //! Checks whether a run in real time can be trusted.
 //!
-//! An emulated path is only as accurate as the machine's timers, and it must be the only place that loses
-//! packets. Every run measures three quantities and applies the same bounds to them. Lateness is the time at
+//! An emulated path is only as accurate as the machine's timers, and it must be the only place where packets
+//! are lost. Every run measures three quantities and applies the same bounds to them. Lateness is the time at
 //! which a packet was written minus the time at which it was due.
 //!
 //! | quantity | valid when |
@@ -20,16 +20,16 @@ use std::fmt;
 use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::Duration;
 
-/// Bound on lateness for short paths: it applies where 1 % of the RTT is less.
+/// Minimum bound on lateness, for short paths on which 1 % of the RTT is less.
 const LATENESS_FLOOR: Duration = Duration::from_millis(1);
-/// Divisor of the RTT for the other bound on lateness: 1 % of the RTT.
+/// Divisor of the RTT that gives the other bound on lateness: 1 % of the RTT.
 const LATENESS_PER_RTT: u64 = 100;
-/// Difference in segments that is always allowed: tail loss probes, and segments in flight at the end.
+/// Difference in segments that is always allowed, for tail loss probes and segments in flight at the end.
 const RECONCILED_FLOOR: u64 = 5;
-/// Difference that is allowed in percent of the drops.
+/// Allowed difference in percent of the drops.
 const RECONCILED_PERCENT: u64 = 3;
 
-/// Distribution of lateness: how much later than due packets were written.
+/// Distribution of lateness, which is how much later than due packets were written.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     histogram: RttHistogram,
@@ -43,7 +43,7 @@ impl Lateness {
         self.max = self.max.max(late);
     }
 
-    /// Returns the combined distribution of both.
+    /// Returns the combined distribution of `self` and `other`.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         self.histogram.merge(&other.histogram);
@@ -71,11 +71,12 @@ pub struct LatenessQuantiles {
     pub max: Duration,
 }
 
-/// Delays of the hosts at both ends of the path. A path that kept its times does not show them: its threads
-/// have priority over the applications and possibly over kernel threads.
+/// Delays caused by the hosts at both ends of the path. The lateness of the path does not show them, because
+/// the threads of the path have priority over the applications and possibly over kernel threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Wake-up latency of a thread of ordinary priority: the time that an application waits for a processor.
+    /// Wake-up latency of a thread of ordinary priority: the time for which an application waits for a
+    /// processor.
     pub woken: LatenessQuantiles,
     /// Time that the receiver's kernel takes to answer, from the second unanswered data packet written to its
     /// device to the next packet read from it. Delayed ACKs are included, and so are SACKs, which Linux
@@ -103,18 +104,18 @@ pub struct Validity {
     pub duplicates: u64,
     /// Processor time of the two forwarding loops divided by real time; 1 is a whole core.
     pub cpu: f64,
-    /// Delays of the hosts; no bound applies to them.
+    /// Delays caused by the hosts; no bound applies to them.
     pub stalls: Stalls,
 }
 
 /// A reason why a run is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// 99th percentile of lateness, and its bound.
+    /// 99th percentile of lateness, and the bound that it exceeds.
     Late(Duration, Duration),
     /// Number of packets dropped outside the path.
     TunDrops(u64),
-    /// Retransmitted segments, and the drops and duplicates that should explain them.
+    /// Number of retransmitted segments, and the numbers of drops and duplicates that should explain them.
     Unexplained(u64, u64, u64),
 }
 

@@ -1,4 +1,4 @@
-//! Errors in an experiment file, in one line each.
+//! Errors in an experiment file, one line each.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::metric::MetricError;
 pub struct ExperimentError {
     /// What is wrong, with the position if it is known; one line without a final period.
     pub message: String,
-    /// What to write instead; one line, empty where there is nothing to suggest.
+    /// What to write instead; one line, empty if there is no suggestion.
     pub hint: String,
 }
 
@@ -47,7 +47,7 @@ impl Source<'_> {
         ExperimentError { message: format!("line {line}, column {column}: {}", error.message), ..error }
     }
 
-    /// Converts the parser's error into one for users.
+    /// Converts the parser's error into an error for users.
     pub(super) fn explain(&self, error: &toml::de::Error) -> ExperimentError {
         let text = error.message();
         let error_here = match text.split_once(HINT) {

@@ -68,7 +68,7 @@ macro_rules! swept_table {
         }
 
         impl $name {
-            /// Returns this table with the fields that `over` sets replaced.
+            /// Returns this table, with fields replaced by those that `over` sets.
             pub(super) fn overlaid(&self, over: &Self) -> Self {
                 Self {
                     $($field: over.$field.as_ref().map(Sweep::varied).or_else(|| self.$field.clone()),)*

@@ -1,4 +1,4 @@
-//! Impairments of a direction other than loss and queueing, and the kinds of link rates.
+//! Impairments of a direction apart from loss and queueing, and the types of link rates.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkRate {
     Constant(Rate),
-    /// Name of a file, as written in the experiment.
+    /// Name of a trace file, as written in the experiment.
     Trace(String),
 }
 
@@ -42,7 +42,7 @@ impl Value for LinkRate {
 pub(super) struct Traces(BTreeMap<String, Opportunities>);
 
 impl Traces {
-    /// Reads each of `names` once.
+    /// Reads each trace in `names` once.
     pub(super) fn read<'n>(
         names: impl Iterator<Item = &'n str>,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -61,7 +61,7 @@ impl Traces {
         Ok(Self(traces))
     }
 
-    /// Returns the rate, or a trace's mean rate with the trace.
+    /// Returns the rate; for a trace, returns its mean rate and the trace.
     pub(super) fn resolve(&self, rate: &LinkRate) -> Option<(Rate, Option<Opportunities>)> {
         match rate {
             LinkRate::Constant(rate) => Some((*rate, None)),
@@ -76,7 +76,7 @@ impl Traces {
 /// Size of a delivery opportunity: one full packet. (Mahimahi counts 1504 bytes, 4 of which are its own
 /// header.)
 const OPPORTUNITY: Bytes = Bytes::new(1_500);
-/// Maximum time in a trace in milliseconds: one day.
+/// Latest time accepted in a trace, in milliseconds: one day.
 const LONGEST_TRACE: u64 = 86_400_000;
 
 /// Reads a trace in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order, at
@@ -112,7 +112,7 @@ impl Value for Share {
     }
 }
 
-/// Jitter: its maximum, or a table.
+/// Jitter, given as its maximum or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 
@@ -154,7 +154,7 @@ impl Value for JitterSpec {
     }
 }
 
-/// An additional delay for a time, as after a route change.
+/// An additional delay for a limited time, as after a route change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detour(pub(super) DetourConfig);
 
@@ -180,7 +180,7 @@ impl Value for Detour {
     }
 }
 
-/// Packet aggregation: the time for which packets are held, or a table.
+/// Packet aggregation, given as the maximum holding time or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aggregation(pub(super) AggregatorConfig);
 
@@ -206,7 +206,7 @@ impl Value for Aggregation {
     }
 }
 
-/// ACK decimation: one pure ACK in this many passes.
+/// ACK decimation: one of this number of pure ACKs passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thinning(pub(super) u32);
 
@@ -244,7 +244,7 @@ mod tests {
         Experiment::from_toml_with(&text, &load)
     }
 
-    /// Fields in [path] apply to the data direction, except the rate; each direction may set its own.
+    /// Fields in [path] apply to the data direction, except for the rate; each direction may set its own.
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((path.forward.aggregation, path.backward.aggregation), (None, Some(aggregation)));
     }
 
-    /// Four packets in 4 ms are 12 Mbit/s, from which the BDP follows.
+    /// Four packets in 4 ms are 12 Mbit/s. The BDP is computed from this mean rate.
     #[test]
     fn a_trace_stands_for_its_mean_rate() {
         let experiment =

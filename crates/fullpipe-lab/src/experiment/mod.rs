@@ -43,30 +43,32 @@
 //! | `{ aqm = "red", min = "30KiB", max = "90KiB", probability = "2%", gentle = true }` | RED; `max` = size/4, `min` = `max`/3 |
 //! | `{ aqm = "step", threshold = "100KiB" }` | marks above a threshold (DCTCP), drops when the queue is full |
 //!
-//! The other fields of a path apply to either direction unless noted. In `[path]` itself, `rate` applies to
-//! both directions and the others to the data direction:
+//! The other fields of a path may be set for either direction unless noted. In `[path]` itself, `rate`
+//! applies to both directions and the other fields apply to the data direction:
 //!
 //! | field | means |
 //! |---|---|
 //! | `rate = { trace = "cellular.trace" }` | 1500-byte delivery opportunities from a file in Mahimahi's format |
 //! | `jitter = "10ms"` | random extra delay, uniform up to 10 ms; packets stay in order |
 //! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | delays 5 % of packets; others overtake |
-//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | longer delay for a time, or to the end without `until` |
+//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | adds delay for a limited time; without `until`,
+//! to the end |
 //! | `duplicate = "1%"` | duplicates 1 % of packets |
 //! | `ack_thinning = 4` | ACK decimation: passes one pure ACK in four; `[path.backward]` or `[path.forward]` only |
-//! | `aggregation = { within = "5ms", packets = 32 }` | holds packets and releases them together; in these tables only |
+//! | `aggregation = { within = "5ms", packets = 32 }` | releases packets in batches; only in the same two
+//! tables |
 //!
 //! `spread` is `"uniform"`, `"normal"` or `"fixed"`. A detour keeps packets in order. The name of a trace is
 //! relative to the experiment's file.
 //!
-//! `stack` in a `[[flow]]` selects the TCP implementation at its ends. The default is that of the world:
-//! fullpipe's in the simulator, the kernel's in the emulator:
+//! `stack` in a `[[flow]]` selects the TCP implementation at both ends. The default is fullpipe's TCP in the
+//! simulator and the kernel TCP stack in the emulator:
 //!
 //! | `stack` | means |
 //! |---|---|
-//! | `"fullpipe"` | fullpipe's TCP sends; in the emulator a kernel receives |
-//! | `"kernel"` | a kernel's TCP at both ends; emulator only |
-//! | `"kernel-to-fullpipe"` | a kernel sends and fullpipe's TCP receives; emulator only |
+//! | `"fullpipe"` | fullpipe's TCP sends; in the emulator the kernel TCP stack receives |
+//! | `"kernel"` | the kernel TCP stack at both ends; emulator only |
+//! | `"kernel-to-fullpipe"` | the kernel TCP stack sends and fullpipe's TCP receives; emulator only |
 //!
 //! The whole file is checked when it is read: an experiment that [`Experiment::from_toml`] accepts can be
 //! run.
@@ -108,12 +110,13 @@ pub struct Experiment {
 pub struct Point {
     /// Label that distinguishes the point from the others: `"loss=1.5% cc=bbr1"`.
     pub label: String,
-    /// Every field that the file sets, as written, and `point` for the name of its `[[point]]`. Fields of a
-    /// direction have the prefix `forward.` or `backward.`, those of the second `[[flow]]` have `flow2.`.
+    /// Every field that the file sets, as written, and the name of the `[[point]]` under the key `point`.
+    /// Fields of a direction have the prefix `forward.` or `backward.`; those of the second `[[flow]]` have
+    /// `flow2.`.
     pub parameters: BTreeMap<String, String>,
     /// The limit that the point is designed to have, as named in the file.
     pub limit: Option<String>,
-    /// Scenario of the point; its seed is zero, and each repeat sets its own.
+    /// Scenario of the point; its seed is zero, and each repeat sets its own seed.
     pub scenario: Scenario,
 }
 
@@ -128,7 +131,7 @@ pub struct Expectation {
     pub min: Option<f64>,
     /// Upper bound, in the unit of the metric.
     pub max: Option<f64>,
-    /// Aggregation of the repeats of a point into one value.
+    /// Aggregation of a point's repeats into one value.
     pub over: Over,
     /// Result of the real kernel, shown next to the value.
     pub kernel: Option<String>,
@@ -138,14 +141,14 @@ pub struct Expectation {
     pub points: Vec<usize>,
 }
 
-/// Maximum number of seeds per point; a larger number is taken for a typing error.
+/// Maximum number of seeds per point; a larger number is treated as a typing error.
 pub const MOST_REPEATS: u64 = 10_000;
 
 impl Experiment {
     /// Checks that the simulator can run the whole experiment.
     ///
     /// # Errors
-    /// Returns an error if a flow requires a kernel's TCP, which the simulator does not have.
+    /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
         let kernels = |point: &&Point| {
             point.scenario.flows.iter().any(|flow| flow.stack.is_some_and(|stack| stack != Stack::Fullpipe))
@@ -280,7 +283,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
 /// Returns whether `point` meets all of `conditions`, compared as values: `"0.015 %"` equals `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
-        // Reads the condition first, so that an error in the file is reported even if the field is absent.
+        // The condition is read first, so that an error in it is reported even if the point lacks the field.
         value::same(key, wanted, wanted)?;
         match point.parameters.get(key) {
             Some(value) if value::same(key, wanted, value)? => {}

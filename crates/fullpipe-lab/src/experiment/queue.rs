@@ -177,8 +177,8 @@ impl Value for Queue {
     }
 }
 
-/// Shortest time parameter of an AQM. A shorter one has no effect on a queue and would only keep the
-/// controller busy.
+/// Shortest time accepted as an AQM parameter. A shorter time has no effect on a queue and would only keep
+/// the controller busy.
 const LEAST_TIME: Duration = Duration::from_micros(10);
 const MOST_TIME: Duration = Duration::from_secs(100);
 /// Default `max_P` of `tc-red`: 2 %.
@@ -197,8 +197,8 @@ mod tests {
         ))
     }
 
-    /// A queue is a size, a table, or a list of both. Omitted keys have the RFC's defaults, and tables
-    /// compare by value.
+    /// A queue is a size, a table, or a list of both. Omitted keys have the RFC's defaults, and tables are
+    /// compared by value.
     #[test]
     fn queues_are_sizes_or_managed() {
         let experiment = with_queue(
@@ -207,7 +207,7 @@ mod tests {
              { aqm = 'step', threshold = '65KiB' }]",
         )
         .unwrap_or_else(|e| panic!("{e}"));
-        // 100 Mbit/s for 40 ms.
+        // BDP of 100 Mbit/s and 40 ms.
         let bdp = Bytes::new(500_000);
         let codel = CodelConfig { ecn: true, ..CodelConfig::RFC8289 };
         let red = RedConfig {

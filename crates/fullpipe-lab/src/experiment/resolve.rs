@@ -14,7 +14,7 @@ use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
-/// Maximum number of points; a larger number is taken for a mistake in the file.
+/// Maximum number of points; a larger number is treated as a mistake in the file.
 const MOST_POINTS: u64 = 100_000;
 /// Maximum number of flows per point; each flow needs memory for its window.
 const MOST_FLOWS: usize = 10_000;
@@ -109,13 +109,13 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
 
 /// Returns the label of a point from the values that differ between points.
 fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
-    // A name replaces the fields that its [[point]] sets; swept fields still have to be listed.
+    // A name replaces the fields that its [[point]] sets; swept fields must still be listed.
     let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
     let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
     name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the label and the parameters of a point from its picked values.
+/// Returns the label and the parameters of a point, from its picked values.
 fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
     let mut label = differences(name, &chosen);
     let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();
@@ -146,7 +146,8 @@ fn scenario(
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();
     for (i, flow) in tables.flows.iter().enumerate() {
-        // The keys of the first flow have no prefix, so that a file with one flow can say `cc`.
+        // The keys of the first flow have no prefix, so that a file with one flow can use plain keys such as
+        // `cc`.
         let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
         flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
     }
@@ -185,8 +186,8 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
         return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
     };
     let backward_rate = backward.rate.clone().or(rate).unwrap_or_else(|| forward_rate.clone());
-    // The data direction inherits from the path what it does not set. The ACK direction inherits the rate
-    // only: ACKs are small and rarely the problem, so by default none is lost or dropped.
+    // The data direction inherits from the path all fields that it does not set. The ACK direction inherits
+    // only the rate: ACKs are small and rarely the problem, so by default none is lost or dropped.
     let of_data = Direction {
         rate: Some(forward_rate),
         loss: forward.loss.or(loss),
@@ -270,8 +271,8 @@ struct Limiter {
 }
 
 impl Limiter {
-    /// Resolves the fields. The BDP is that of the limiter's rate, at most that of the direction. The default
-    /// queue of a shaper is one BDP.
+    /// Resolves the fields. The BDP is computed from the limiter's rate, but is at most that of the
+    /// direction. The default queue of a shaper is one BDP.
     fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
         let Some(rate) = self.rate else {
             return Err(ExperimentError::new(
@@ -292,7 +293,7 @@ impl Limiter {
     }
 }
 
-/// Minimum and default burst: two full-size packets. A bucket smaller than a packet would never let it pass.
+/// Minimum and default burst: two full-size packets. A packet larger than the bucket would never pass.
 const DEFAULT_BURST: Bytes = Bytes::new(3_000);
 
 fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limiter> {

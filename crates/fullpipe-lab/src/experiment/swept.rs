@@ -11,16 +11,16 @@ use super::value::Value;
 /// Separates message and hint in the single text that a `serde` error carries.
 pub(super) const HINT: &str = "\nhint: ";
 
-/// Converts `problem` into an error of the deserializer, which adds the position.
+/// Converts `problem` into a deserializer error, to which the deserializer adds the position.
 pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
     E::custom(format!("{}{HINT}{}", problem.message, problem.hint))
 }
 
-/// All values of one field, as written and as read.
+/// All values of one field, as written and as parsed.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
-    /// Whether the value differs between points, so that it belongs in their label.
+    /// Whether the value differs between points and therefore belongs in their labels.
     varied: bool,
 }
 
@@ -43,8 +43,8 @@ impl<T: Clone> Sweep<T> {
 /// The fields are picked in a fixed order; the last field changes fastest.
 #[derive(Debug)]
 pub(super) struct Picker {
-    /// While counting, the number of combinations so far; otherwise the combinations of the fields not yet
-    /// picked.
+    /// While counting: the number of combinations so far. Otherwise: the number of combinations of the fields
+    /// that are not yet picked.
     stride: u64,
     /// Remaining index among those combinations; `None` while counting.
     position: Option<u64>,
@@ -62,7 +62,7 @@ pub(super) struct Choice {
 }
 
 impl Picker {
-    /// Creates a picker that takes the first value of each field and counts the combinations.
+    /// Creates a picker that picks the first value of each field and counts the combinations.
     pub(super) fn counting() -> Self {
         Self { stride: 1, position: None, chosen: Vec::new() }
     }
@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// Content of a field in the file, independent of the field's type.
 ///
-/// One visitor for each of two dozen types was half of this crate's compile time.
+/// A separate visitor for each of two dozen types took half of this crate's compile time.
 enum FieldValue {
     One(Scalar),
     List(Vec<Self>),
@@ -315,7 +315,7 @@ impl<'de, T: Value> Deserialize<'de> for Sweep<T> {
     }
 }
 
-/// Returns `steps` values from `from` to `to`, both included, at equal distances.
+/// Returns `steps` equally spaced values from `from` to `to`, both included.
 fn range<T: Value>(
     from: (String, T),
     to: (String, T),

@@ -104,7 +104,7 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
-/// A list is accepted wherever a value is, and `where` can select the resulting point.
+/// A list is accepted wherever a single value is, and `where` can select the resulting point.
 #[test]
 fn every_field_can_be_swept() {
     let path = [
@@ -251,7 +251,7 @@ fn where_compares_values_not_words() {
     assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
 }
 
-/// Every kind of mistake yields one line on what is wrong and one on what to write.
+/// Every kind of mistake yields one line that says what is wrong and one line that says what to write.
 #[test]
 fn mistakes_are_named_in_one_line() {
     let f = file;
@@ -570,7 +570,7 @@ fn applications_are_read() {
     }
 }
 
-/// The simulator rejects flows that need a kernel's TCP before the first run.
+/// Before the first run, the simulator rejects flows that need a kernel TCP stack.
 #[test]
 fn a_kernels_tcp_is_not_simulated() {
     let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");

@@ -16,18 +16,18 @@ use super::queue::Queue;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
-/// A type that a field can have.
+/// A type that a field of an experiment can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
-    /// Example shown as the hint where an error has no better one.
+    /// Example shown as the hint if an error has no better hint.
     const EXAMPLE: &'static str;
     /// Whether a TOML number is rejected, because it would lose information.
     const TEXT_ONLY: bool = false;
     /// Whether `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-    /// Second key of a two-key table with `rate` that is accepted as another notation.
+    /// Keys that may stand beside `rate` in a two-key table, which is accepted as another notation.
     const TABLE: Option<[&'static str; 2]> = None;
-    /// Keys of a table that is accepted as a value. Its text is `key=value` for each, in this order,
-    /// separated by commas.
+    /// Keys of a table that is accepted as a value. The text form of the table is `key=value` for each key,
+    /// in this order, separated by commas.
     const KEYS: &'static [&'static str] = &[];
 
     /// Reads and checks one value.
@@ -287,7 +287,7 @@ impl Value for Positive {
     }
 }
 
-/// A socket buffer: the limit of autotuning, or a fixed size (`{ fixed = "4MiB" }`, `"fixed:4MiB"`).
+/// Size of a socket buffer: the autotuning limit, or a fixed size (`{ fixed = "4MiB" }`, `"fixed:4MiB"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BufferSize {
     fixed: bool,

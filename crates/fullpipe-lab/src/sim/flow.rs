@@ -20,13 +20,13 @@ pub(crate) struct Flow {
     starts_at: Instant,
     opened: bool,
     writer: Writer,
-    /// Rest of the application's current offer in bytes, while a write into a full buffer is in progress.
+    /// Remaining bytes of the application's current offer, while a write into a full buffer is in progress.
     offered: u64,
-    /// Completion time of a write in progress into a full buffer; far future when there is none.
+    /// Completion time of a write in progress into a full buffer; far future if no write is in progress.
     writes_until: Instant,
     reader: Reader,
     finished_at: Option<Instant>,
-    /// Time of the last read by a reader that is not greedy; the start of the flow for a greedy one.
+    /// Time of the last read; for a greedy reader, the start of the flow.
     read_at: Instant,
     /// Payload that has crossed the path, including duplicates.
     arrived: u64,
@@ -34,7 +34,8 @@ pub(crate) struct Flow {
     merge: Merge,
 }
 
-/// Receive merging (GRO): in-order neighbours that arrive within `within` are delivered as one segment.
+/// Receive merging (GRO): consecutive segments that arrive within `within` of the first one are delivered as
+/// one segment.
 struct Merge {
     within: Duration,
     held: Option<(Segment, Instant)>,
@@ -151,7 +152,7 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which the sending application continues without an event of the socket.
+    /// Returns the time at which the sending application continues even without a socket event.
     fn writes_at(&self) -> Instant {
         self.writer.wakes_at().min(self.writes_until)
     }
@@ -275,7 +276,7 @@ impl Flow {
     }
 
     pub(crate) fn outcome(&self, end: Instant) -> FlowOutcome {
-        // Data may be acknowledged and not yet read.
+        // Data may be acknowledged but not yet read.
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
         let rtts = self.sender.rtts();

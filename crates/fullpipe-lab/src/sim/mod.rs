@@ -57,7 +57,7 @@ struct World<'s> {
     timers: Schedule,
     digest: Digest,
     events: u64,
-    /// Allocation of the last row's truth, reused for the next row.
+    /// Allocation of the last row's `truth`, reused for the next row.
     room: Option<Box<SenderTruth>>,
 }
 
@@ -113,7 +113,7 @@ impl<'s> World<'s> {
         self.outcome()
     }
 
-    /// Delivers the packets that leave the data direction now to their receivers.
+    /// Delivers the packets that now leave the data direction to their receivers.
     fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
@@ -127,7 +127,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Delivers the packets that leave the ACK direction now to their senders.
+    /// Delivers the packets that now leave the ACK direction to their senders.
     fn senders_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
@@ -231,8 +231,9 @@ const fn receiver_timer(flow: usize) -> usize {
     2 * flow + 1
 }
 
-/// Puts on `path` what `connection` wants to send at `now`, cut into wire segments, and passes each with its
-/// verdict to `seen`. Not inlined: most callers have nothing to send and need not save registers for it.
+/// Sends the pending segments of `connection` into `path` at `now`, cut into wire segments, and passes each
+/// segment with its verdict to `seen`. The function is not inlined: most callers have nothing to send and
+/// need not save registers for it.
 #[inline(never)]
 fn send(
     connection: &mut Connection,
@@ -241,7 +242,7 @@ fn send(
     flow: u32,
     mut seen: impl FnMut(&Segment, Verdict),
 ) {
-    // By reference: the super-packet is cut in place, without a copy.
+    // The super-packet is borrowed and cut in place, without a copy.
     while let Some(transmit) = &mut connection.poll_transmit(now) {
         let whole = transmit.segment();
         let (header_len, ecn) = (whole.header_len(), whole.ecn);
@@ -305,7 +306,7 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
     Path::new(elements)
 }
 
-/// Returns the faster kind of hop, which computes departures at entry, wherever that is possible.
+/// Returns the faster kind of hop, which computes departures at entry, wherever possible.
 fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
     let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
     let service = match &spec.trace {

@@ -5,8 +5,8 @@
 //! filled.
 //!
 //! Most timers are postponed repeatedly and never fire: every ACK postpones the retransmission timeout, and
-//! every second segment the delayed ACK. Postponing is therefore lazy. The tree keeps the earlier time, a
-//! lower bound of the true one, and is updated only when that bound is reached.
+//! every second segment postpones the delayed ACK. Postponing is therefore lazy. The tree keeps the earlier
+//! time, a lower bound on the true time, and is updated only when that bound is reached.
 
 use fullpipe_units::Instant;
 
@@ -101,7 +101,8 @@ mod tests {
                 plain[which] = due;
                 let (index, earliest) = plain.iter().enumerate().min_by_key(|&(i, due)| (*due, i)).unwrap();
                 assert!(schedule.bound() <= *earliest);
-                // Not settled every time, so that timers are postponed and advanced while bounds are stale.
+                // `settle` is not called every time, so that timers are postponed and advanced while bounds
+                // are stale.
                 if draw(1, 2, i).is_multiple_of(3) {
                     let settled = std::iter::repeat_with(|| schedule.settle()).flatten().next().unwrap();
                     assert_eq!((settled, schedule.bound()), (index, *earliest));

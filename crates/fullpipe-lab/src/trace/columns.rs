@@ -157,17 +157,17 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
         cwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.cwnd.get();
         /// Slow-start threshold; empty before the first reduction.
         ssthresh_bytes: Option<u64>, "bytes", sender.ssthresh.map(|bytes| bytes.get());
-        /// Bytes in the network.
+        /// Bytes in flight, by the sender's estimate.
         inflight_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.inflight.get();
-        /// Sent and not cumulatively acknowledged.
+        /// Bytes sent and not cumulatively acknowledged.
         flight_size_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.flight_size.get();
-        /// The receiver's window.
+        /// The receiver's advertised window.
         rwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.rwnd.get();
-        /// Written and not sent yet.
+        /// Bytes written and not sent yet.
         notsent_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.notsent.get();
-        /// Memory that the send buffer may take.
+        /// Memory that the send buffer may use.
         sndbuf_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf.get();
-        /// Memory that the send buffer takes.
+        /// Memory that the send buffer uses.
         sndbuf_used_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf_used.get();
         /// Pacing rate.
         pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
@@ -175,7 +175,7 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
         max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
         /// Delivery rate.
         delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
-        /// The delivery rate is the application's, not the path's.
+        /// Whether the delivery-rate sample was limited by the application.
         app_limited: bool, "", sender.app_limited;
         /// Smoothed RTT.
         srtt_ms: Option<f64>, "ms", millis(sender.srtt);
@@ -185,27 +185,27 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
         delivered_bytes: u64, "bytes", sender.delivered.get();
         /// Segments retransmitted so far.
         retransmits: u64, "segments", sender.retransmits;
-        /// In fast recovery, or repairing after a timeout.
+        /// Whether the sender is in fast recovery or in recovery after an RTO.
         recovering: bool, "", sender.recovering;
     }
     "the receiving socket" {
         /// Payload received in order so far.
         received_bytes: Option<u64>, "bytes", receiver.map(|it| it.received.get());
-        /// Received and not read yet.
+        /// Payload received and not read yet.
         unread_bytes: Option<u64>, "bytes", receiver.map(|it| it.unread.get());
-        /// Memory that the receive buffer may take.
+        /// Memory that the receive buffer may use.
         rcvbuf_bytes: Option<u64>, "bytes" <= LARGEST_BUFFER, receiver.map(|it| it.rcvbuf.get());
     }
     "the path" {
-        /// Bytes waiting in its queues.
+        /// Bytes waiting in the path's queues.
         queue_bytes: Option<u64>, "bytes", path.map(|it| it.queue.get());
-        /// How long its link has been sending so far.
+        /// Time for which the path's link has been transmitting so far.
         link_busy_s: Option<f64>, "s", path.map(|it| it.link_busy.as_secs_f64());
-        /// How long its shaper has made packets wait so far.
+        /// Time for which the path's shaper has delayed packets so far.
         shaper_busy_s: Option<f64>, "s", path.map(|it| it.shaper_busy.as_secs_f64());
         /// Packets that a policer dropped so far.
         policed: Option<u64>, "packets", path.map(|it| it.policed);
-        /// Packets that a queue dropped so far, full or by its management.
+        /// Packets that a queue dropped so far, because it was full or by its AQM.
         queue_drops: Option<u64>, "packets", path.map(|it| it.queue_drops);
         /// Packets lost at random so far.
         random_drops: Option<u64>, "packets", path.map(|it| it.random_drops);
@@ -213,33 +213,33 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
     "our own sender" {
         /// Bytes marked lost so far.
         lost_bytes: Option<u64>, "bytes", truth.as_ref().map(|it| it.lost.get());
-        /// What stops the sender now.
+        /// Limit that stops the sender now.
         send_limit: Option<Text>, "", truth.as_ref().map(|it| it.send_limit.name().into());
-        /// Time stopped by the application so far.
+        /// Time for which the application has stopped the sender so far.
         limited_app_s: Option<f64>, "s", limited(truth, SendLimit::App);
-        /// Time stopped by the send buffer so far.
+        /// Time for which the send buffer has stopped the sender so far.
         limited_sndbuf_s: Option<f64>, "s", limited(truth, SendLimit::Sndbuf);
-        /// Time stopped by the receiver's window so far.
+        /// Time for which the receiver's window has stopped the sender so far.
         limited_rwnd_s: Option<f64>, "s", limited(truth, SendLimit::Rwnd);
-        /// Time stopped by the congestion window so far.
+        /// Time for which the congestion window has stopped the sender so far.
         limited_cwnd_s: Option<f64>, "s", limited(truth, SendLimit::Cwnd);
-        /// Time stopped by the window of slow start so far.
+        /// Time for which the slow-start window has stopped the sender so far.
         limited_slow_start_s: Option<f64>, "s", limited(truth, SendLimit::SlowStart);
-        /// Time stopped by the pacer so far.
+        /// Time for which the pacer has stopped the sender so far.
         limited_pacing_s: Option<f64>, "s", limited(truth, SendLimit::Pacing);
-        /// Time stopped by loss recovery so far.
+        /// Time for which loss recovery has stopped the sender so far.
         limited_recovery_s: Option<f64>, "s", limited(truth, SendLimit::Recovery);
         /// Phase of the congestion control.
         phase: Option<Text>, "", truth.as_ref().map(|it| it.status.phase.into());
     }
     "a kernel's BBR" {
-        /// Bottleneck bandwidth that it has measured.
+        /// Bottleneck bandwidth measured by BBR.
         bbr_bw_bps: Option<u64>, "bit/s", sender.bbr.map(|it| it.bw.as_bps());
-        /// Smallest RTT of its last ten seconds.
+        /// Smallest RTT of the last ten seconds, as measured by BBR.
         bbr_min_rtt_ms: Option<f64>, "ms", millis(sender.bbr.and_then(|it| it.min_rtt));
-        /// Pacing rate over that bandwidth.
+        /// Pacing rate divided by the bottleneck bandwidth.
         bbr_pacing_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.pacing_gain_percent);
-        /// Window over that bandwidth times that RTT.
+        /// Congestion window divided by the product of bottleneck bandwidth and smallest RTT.
         bbr_cwnd_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.cwnd_gain_percent);
     }
 }

@@ -1,6 +1,6 @@
 //! The trace: filled by every world, read by the explainer and by reports.
 //!
-//! A row has four parts, divided by source. Sockets report their own state in every world. The state of the
+//! A row has four parts, grouped by source. Sockets report their own state in every world. The state of the
 //! path is available only where fullpipe provides the path, and the truth about the sender only where
 //! fullpipe provides the sending TCP:
 //!
@@ -37,8 +37,8 @@ pub struct Row {
     pub receiver: Option<ReceiverInfo>,
     /// State of the path in the data direction; `None` on a real network.
     pub path: Option<PathState>,
-    /// Internal state of the sender; `None` for a kernel's TCP. It is boxed because it takes more than a
-    /// third of a row: sampling a thousand kernel sockets keeps hundreds of thousands of rows without it.
+    /// Internal state of the sender; `None` for the kernel TCP stack. It is boxed because it takes more than
+    /// a third of a row: sampling a thousand kernel sockets keeps hundreds of thousands of rows without it.
     pub truth: Option<Box<SenderTruth>>,
 }
 
@@ -64,7 +64,7 @@ pub struct TcpInfo {
     pub pacing_rate: Option<Rate>,
     /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// Last delivery-rate sample that was not limited by the application.
+    /// Most recent delivery-rate sample that was not limited by the application.
     pub delivery_rate: Option<Rate>,
     /// Whether that sample was taken while the application left the window unused.
     pub app_limited: bool,
@@ -125,9 +125,9 @@ pub struct ReceiverSample {
     pub window: Bytes,
     /// RTT as the receiver measures it: from an acknowledgement to the data that it released.
     pub rtt: Option<Duration>,
-    /// Segments received so far while an earlier one was missing.
+    /// Segments received out of order so far: an earlier segment was missing.
     pub out_of_order: u64,
-    /// Payload of a received full segment.
+    /// Payload of a full segment received.
     pub mss: Bytes,
 }
 
@@ -136,9 +136,9 @@ pub struct ReceiverSample {
 pub struct PathState {
     /// Bytes waiting in the queues.
     pub queue: Bytes,
-    /// Time that the link has been transmitting so far.
+    /// Time for which the link has been transmitting so far.
     pub link_busy: Duration,
-    /// Time that the shaper has delayed packets of this flow so far.
+    /// Time for which the shaper has delayed packets of this flow so far.
     pub shaper_busy: Duration,
     /// Packets that a policer dropped so far, over all flows.
     pub policed: u64,
@@ -153,7 +153,7 @@ pub struct PathState {
 pub struct SenderTruth {
     /// Current limit of the sender.
     pub send_limit: SendLimit,
-    /// Time that each limit has stopped the sender so far, in the order of [`SendLimit::ALL`].
+    /// Time for which each limit has stopped the sender so far, in the order of [`SendLimit::ALL`].
     pub limit_times: [Duration; SendLimit::ALL.len()],
     /// Bytes marked lost so far.
     pub lost: Bytes,
@@ -234,7 +234,7 @@ impl Row {
         self.receiver.map(|receiver| receiver.received)
     }
 
-    /// Returns this row as a kernel's sending host would show it: without path and truth.
+    /// Returns this row as a sending host with a kernel TCP stack would observe it: without path and truth.
     #[must_use]
     pub fn observed(&self) -> Self {
         Self { path: None, truth: None, ..self.clone() }

@@ -13,12 +13,12 @@ use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, Send
 const LONGEST_S: f64 = 31_536_000.0;
 /// Rates from this value on mean "no limit", in bit/s.
 const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
-/// Columns by which the header line of a trace is recognised.
+/// Columns that identify the header line of a trace.
 const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
 /// Phases that are read back; any other phase becomes the empty string.
 const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 
-/// A trace row and the run that it belongs to.
+/// A trace row and the run to which it belongs.
 #[derive(Clone, Debug)]
 pub struct RunRow {
     /// Label of the run's point; `None` in a trace of one run.
@@ -50,7 +50,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The run that a line belongs to.
+/// The run to which a line belongs.
 #[derive(Deserialize)]
 struct Run {
     #[serde(default)]
@@ -241,12 +241,12 @@ mod tests {
         csv.into_text()
     }
 
-    /// Every column is read back into the field that it was written from: written again, the rows give the
-    /// same text.
+    /// Every column is read back into the field from which it was written: if the rows are written again, the
+    /// text is identical.
     #[test]
     fn what_a_run_writes_is_read_again() {
         let mut rows = rows();
-        // Fields that only a kernel's rows have.
+        // Fields that only the rows of kernel sockets have.
         rows[7].sender.bbr = Some(BbrInfo {
             bw: Rate::from_bps(9_500_000),
             min_rtt: Some(Duration::from_millis(10)),
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Rows of a kernel's socket, limited to what `TCP_INFO` and `SO_MEMINFO` report, can be read.
+    /// Rows of a kernel socket, limited to what `TCP_INFO` and `SO_MEMINFO` report, can be read.
     #[test]
     fn columns_of_a_socket_are_enough() {
         let rows: Vec<Row> = rows().iter().map(Row::observed).collect();

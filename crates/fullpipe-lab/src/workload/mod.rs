@@ -57,8 +57,8 @@ pub enum Reading {
         chunk: Bytes,
     },
     /// Reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, then a sleep while the average is
-    /// above the limit. The average starts at a reference point, which moves to the present at intervals of
-    /// at least [`CURL_PERIOD`]. After a shorter stall curl therefore catches up without limit.
+    /// above the limit. The average starts at a reference point, which moves to the current time at intervals
+    /// of at least [`CURL_PERIOD`]. After a shorter stall, curl therefore catches up without limit.
     CurlLimit {
         /// Payload rate; above zero.
         rate: Rate,

@@ -6,7 +6,7 @@ use super::Reading;
 
 /// Minimum time for which `curl` keeps the reference point of its average (`MIN_RATE_LIMIT_PERIOD`).
 pub const CURL_PERIOD: Duration = Duration::from_secs(3);
-/// Size of `curl`'s reads, unless the limit is less than this per second (its `BUFFER_SIZE`).
+/// Maximum size of `curl`'s reads (its `BUFFER_SIZE`); a read is smaller if the limit allows less per second.
 pub const CURL_BUFFER: Bytes = Bytes::from_kib(100);
 
 /// State of a receiving application.
@@ -29,14 +29,14 @@ impl Reader {
         Self { reading, until: None, total: 0, in_buffer: 0, average_from: (now, 0) }
     }
 
-    /// Returns whether it reads all available data at once and needs no timer.
+    /// Returns whether the reader takes all available data at once and needs no timer.
     #[inline]
     pub fn is_greedy(&self) -> bool {
         self.reading == Reading::Greedy
     }
 
-    /// Returns the maximum number of bytes to read at `now`, zero while it is busy. To be called when there
-    /// is data to read and at [`Self::wakes_at`].
+    /// Returns the maximum number of bytes to read at `now`; zero while the reader is busy. The driver calls
+    /// it when data is available and at [`Self::wakes_at`].
     pub fn takes(&mut self, now: Instant) -> u64 {
         if let Some(until) = self.until {
             if until > now {
@@ -76,14 +76,14 @@ impl Reader {
         }
     }
 
-    /// Returns the end of the busy time; [`Instant::FAR_FUTURE`] if it only waits for data.
+    /// Returns the end of the busy time; [`Instant::FAR_FUTURE`] if the reader only waits for data.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         self.until.unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Moves the reference point of the average, if it is old enough. `curl` checks this when it goes to
-    /// sleep and when it wakes. A lead or lag up to then is discarded.
+    /// Moves the reference point of the average if the point is old enough. `curl` checks this before and
+    /// after each sleep. Any lead or lag accumulated until then is discarded.
     fn move_average(&mut self, now: Instant) {
         if now.saturating_since(self.average_from.0) >= CURL_PERIOD {
             self.average_from = (now, self.total);
@@ -125,7 +125,7 @@ mod tests {
     /// curl reads one second of data or 100 KiB, then sleeps until the average is down to the limit.
     #[test]
     fn curl_reads_its_buffer_and_sleeps() {
-        // 200 KiB/s, as `--limit-rate 200K`. The first average is below the limit, because nothing arrived
+        // 200 KiB/s, as `--limit-rate 200K`. The first average is below the limit, because no data arrived
         // for 100 ms.
         let limit = Rate::from_bytes_per_sec(200 * KIB);
         let found = reads(Reading::CurlLimit { rate: limit }, at_ms(100), at_ms(4_000));
@@ -136,13 +136,14 @@ mod tests {
         assert_eq!(slow, [(at_ms(0), KIB), (at_ms(1_000), KIB), (at_ms(2_000), KIB)]);
     }
 
-    /// curl catches up after a stall without pausing while the reference point is from before the stall.
-    /// After three seconds the point moves, and the rest of the backlog is discarded.
+    /// curl catches up after a stall without pausing while the reference point is older than the stall. After
+    /// three seconds the point moves, and the rest of the backlog is discarded.
     #[test]
     fn curl_makes_up_for_a_stall_within_its_period() {
         let limit = Rate::from_bytes_per_sec(100 * KIB);
         let mut reader = Reader::new(Reading::CurlLimit { rate: limit }, Instant::ZERO);
-        // Nothing arrived for 2.9 s: two reads in a row, and a pause of 100 ms after the third.
+        // No data arrived for 2.9 s: two reads follow in a row, and the third is followed by a pause of 100
+        // ms.
         for pause in [None, None, Some(at_ms(3_000))] {
             assert_eq!(reader.takes(at_ms(2_900)), 100 * KIB);
             reader.took(at_ms(2_900), 100 * KIB);

@@ -9,13 +9,13 @@ pub const WRITE_BLOCK: u64 = 128 << 10;
 
 /// Bytes that a greedy writer writes each time the socket is writable: ten blocks, as in iperf3.
 ///
-/// It then polls again, and the socket is writable only when a third of its buffer is free. The difference
-/// shows where the send buffer is the limit: three times this amount is in flight behind a buffer of 4 MiB,
-/// and two thirds of a large buffer.
+/// The writer then polls again, and the socket is writable only when a third of its buffer is free. The
+/// difference is visible if the send buffer is the limit: three times this amount is in flight behind a
+/// buffer of 4 MiB, and two thirds of a large buffer.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
 /// Time that the write of a whole block takes: the host copies, segments and sends at 8 Gbit/s. It matters
-/// only to a writer that continues although its buffer is full and so races with the ACKs that arrive
+/// only for a writer that continues although its buffer is full, and thus races with the ACKs that arrive
 /// meanwhile.
 pub const WRITE_TIME: Duration = Duration::from_micros(131);
 
@@ -30,7 +30,7 @@ pub struct Writer {
     started: Option<Instant>,
     /// Number of chunks produced.
     chunks: u64,
-    /// Whether the last write was partial, so that the next one has to wait for room.
+    /// Whether the last write was partial, so that the next write must wait for room.
     blocked: bool,
 }
 
@@ -41,9 +41,9 @@ impl Writer {
         Self { writing, total, written: 0, started: None, chunks: 0, blocked: false }
     }
 
-    /// Returns the number of bytes to write at `now`. To be called when the connection is established, when a
-    /// full socket has room again, and at [`Self::wakes_at`]. A paced writer produces its first chunk at the
-    /// first call.
+    /// Returns the number of bytes to write at `now`. The driver calls it when the connection is established,
+    /// when a full socket has room again, and at [`Self::wakes_at`]. A paced writer produces its first chunk
+    /// at the first call.
     pub fn offers(&mut self, now: Instant) -> u64 {
         if let Writing::Paced { .. } = self.writing {
             self.started.get_or_insert(now);
@@ -55,7 +55,7 @@ impl Writer {
         if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
     }
 
-    /// Returns whether it has more to write than it offers at once, so that it polls the socket again.
+    /// Returns whether the writer has more data than it offers at once, so that it polls the socket again.
     pub fn has_more(&self) -> bool {
         self.writing == Writing::Greedy && !self.is_done()
     }
@@ -71,8 +71,8 @@ impl Writer {
         self.written >= self.total
     }
 
-    /// Returns the time at which new data will be available; [`Instant::FAR_FUTURE`] if it waits only for
-    /// room in the socket, or has finished.
+    /// Returns the time at which new data will be available; [`Instant::FAR_FUTURE`] if the writer waits only
+    /// for room in the socket, or has finished.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         if self.started.is_none() || self.blocked { Instant::FAR_FUTURE } else { self.next_chunk() }

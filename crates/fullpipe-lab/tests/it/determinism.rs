@@ -12,8 +12,8 @@ use fullpipe_lab::workload::{Reading, Writing};
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
 use fullpipe_units::Rate;
 
-/// Returns a scenario with everything that draws random numbers or sets timers: loss, overflow, three flows,
-/// merging at the receiver, applications with timers.
+/// Returns a scenario with everything that draws random numbers or sets timers: loss, queue overflow, three
+/// flows, merging at the receiver, and applications with timers.
 fn busy(cc: Algorithm, seed: u64) -> Scenario {
     let mut scenario = lossy(flows(link(cc, "30mbit", ms(40), 60, 6), 3), 2_000, seed);
     scenario.host.rx_merge = ms(1);
@@ -42,7 +42,7 @@ fn another_seed_gives_another_digest() {
     }
 }
 
-/// The digest covers events, not only the parameters: one more packet of queue changes it.
+/// The digest covers events, not only the parameters: a queue that is one packet longer changes it.
 #[test]
 fn the_digest_sees_a_small_difference() {
     let mut other = busy(Reno, 1);
@@ -50,7 +50,7 @@ fn the_digest_sees_a_small_difference() {
     assert_ne!(digest(&busy(Reno, 1)), digest(&other));
 }
 
-/// Keeping rows does not change the outcome.
+/// Recording trace rows does not change the outcome.
 #[test]
 fn a_trace_does_not_disturb() {
     let scenario = busy(Bbr1, 4);

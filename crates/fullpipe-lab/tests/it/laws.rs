@@ -43,15 +43,15 @@ fn a_11_window_over_rtt() {
     for (window, rtt) in [(65_535, 210), (1_040, 10), (6_291_456, 140), (4_194_304, 210)] {
         let mut scenario = link(Cubic, "max", ms(rtt), 1 << 30, 30);
         scenario.host.window_clamp = Some(Bytes::new(window));
-        // One row per round trip; otherwise the rounds at both ends would be counted in part.
+        // With one row per round trip, no round trip is counted in part at either end.
         scenario.sample_every = ms(rtt);
         let law = 8e3 * window as f64 / rtt as f64;
         assert_near(run(&scenario).goodput(0, 5.0), law, 0.001, &format!("{window} B in {rtt} ms"));
     }
 }
 
-/// a window W larger than the BDP D leaves W - D in the queue (one packet of it in service). The rate
-/// is that of the link, and the RTT is exactly W / rate. A smaller window leaves the queue empty.
+/// a window W larger than the BDP D leaves W - D in the queue, including one packet in service. The
+/// rate is that of the link, and the RTT is exactly W / rate. A smaller window leaves the queue empty.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
     // 250 us per packet and 50 ms: D = 200 packets, and one more in service.
@@ -67,7 +67,7 @@ fn a_12_a_fixed_window_and_its_queue() {
             assert!(srtt.abs_diff(Duration::from_micros(250 * window)) < Duration::from_micros(1), "{srtt}");
             assert_near(run.goodput(0, 5.0), 48e6 * 1448.0 / 1500.0, 0.0005, "the link's rate");
             for row in run.rows_of(0, 5.0) {
-                // Each ACK of two segments releases two.
+                // Each ACK covers two segments and releases two more.
                 assert!((queue - 3..=queue + 1).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row));
             }
         } else {
@@ -113,8 +113,8 @@ fn the_first_flight_is_the_initial_window() {
     }
 }
 
-/// RFC 5681 section 4.1, as in Linux: each RTO of an idle period halves the window, so that a burst after a
-/// long pause starts slowly again. Without this the burst leaves at once and takes one round trip.
+/// RFC 5681 section 4.1, as in Linux: the window is halved for each RTO of idle time, so that a burst after a
+/// long pause starts slowly again. Without this, the burst leaves at once and takes one round trip.
 #[test]
 fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
     // Rounds of 10, 20 and 34 segments. Two seconds are six RTOs of 300 ms.
@@ -151,8 +151,9 @@ fn a_15_overshoot() {
     }
 }
 
-/// BBR's Startup reaches the link rate after log2(D/10) rounds, visible one round later. It detects the
-/// full pipe after three rounds without growth, each of up to 2.9 RTT, because the queue is deep here.
+/// BBR's Startup reaches the link rate after log2(D/10) rounds, which is visible one round later. It
+/// detects the full pipe after three rounds without growth, each of up to 2.9 RTT, because the queue is deep
+/// here.
 #[test]
 fn a_16_bbr_startup() {
     for (rate, seconds) in [("1gbit", 2.9), ("105mbit", 2.3)] {
@@ -184,9 +185,9 @@ fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, s
     windows.sum::<f64>() / seeds as f64
 }
 
-/// A-17, RENO-6: Mathis, W = sqrt(3 / 2p). b_ack is 1: the receiver acknowledges every segment while its
-/// window opens, which with buffers this large is always, and growth counts segments, not ACKs. Independent
-/// instead of periodic loss adds 7 % (the mean over geometric gaps is 1.31 / sqrt p).
+/// A-17, RENO-6: Mathis, W = sqrt(3 / 2p). b_ack is 1: growth counts segments, not ACKs, and the receiver
+/// acknowledges every segment while its window opens, which is always the case with buffers of this size.
+/// Independent instead of periodic loss adds 7 % (the mean over geometric gaps is 1.31 / sqrt p).
 #[test]
 fn a_17_mathis() {
     for (mtu, rtt, ppm, seconds, seeds) in
@@ -200,8 +201,8 @@ fn a_17_mathis() {
 
 /// Returns the mean window of an AIMD or CUBIC flow under independent loss.
 ///
-/// It integrates the model's own differential equation over epochs that end after geometric numbers of
-/// segments. The loss is detected one round trip later.
+/// It integrates the differential equation of the model over epochs that end after geometrically distributed
+/// numbers of segments. The loss is detected one round trip later.
 fn fluid_mean_window(
     p: f64,
     rtt: f64,
@@ -331,7 +332,7 @@ fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
 /// quanta (bound here: 0.36 D + 8 packets).
 ///
 /// At 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms and one round trip at four segments, and one
-/// more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a path of 33 packets
+/// more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a path of 33 packets,
 /// the mean queue is 0.22 D: the cruising target includes three send quanta, which are seven packets for any
 /// D.
 #[test]
@@ -435,13 +436,14 @@ fn b3_10_random_loss_below_the_threshold() {
             .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
         let mean = rates.sum::<f64>() / 3.0;
         let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
-        // A-33's 0.96, and the lost share.
+        // The utilisation of 0.96 from A-33, reduced by the share that is lost.
         let law = |n| 0.96 * line * (1.0 - p) * kept(n);
         assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
     }
 }
 
-/// B3-6: BBRv3 takes loss above 2 % as too much in flight and reduces its rate; BBRv1 does not.
+/// B3-6: BBRv3 treats loss above 2 % as a sign of too much data in flight and reduces its rate; BBRv1 does
+/// not.
 #[test]
 fn b3_6_random_loss_above_the_threshold() {
     let goodput = |cc| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, 1)).goodput(0, 20.0);
@@ -462,7 +464,8 @@ fn two_bbr3_flows_converge() {
     }
 }
 
-/// Returns the share of `cc` beside CUBIC on a link of 10 Mbit/s and 40 ms, with a queue of `queue` BDP.
+/// Returns the share of `cc` in competition with CUBIC on a link of 10 Mbit/s and 40 ms, with a queue of
+/// `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
     scenario.flows[1].cc = Cubic;
@@ -471,8 +474,8 @@ fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     own / (own + other)
 }
 
-/// beside CUBIC, BBRv3 takes at most the share that Ware's formula gives BBRv1, and about half with a
-/// queue of one BDP, where BBRv1 takes four fifths.
+/// in competition with CUBIC, BBRv3 takes at most the share that Ware's formula gives BBRv1. With a
+/// queue of one BDP, BBRv3 takes about half, and BBRv1 four fifths.
 #[test]
 fn a_35_bbr3_beside_cubic() {
     for (queue, of_version_1) in [(2, 0.78), (4, 0.63), (8, 0.55), (16, 0.49)] {
@@ -526,8 +529,8 @@ fn veg_6_several_flows() {
     }
 }
 
-/// VEG-7: a flow that joins while the others have queues takes these for propagation delay and gets more than
-/// its share. The last of four, started 137 ms apart, gets more than half.
+/// VEG-7: a flow that joins while the others have queues mistakes these queues for propagation delay and gets
+/// more than its share. The last of four flows, started 137 ms apart, gets more than half.
 #[test]
 fn veg_7_the_last_takes_most() {
     let run = run(&flows(link(Vegas, "48mbit", ms(50), 2_000, 120), 4));
@@ -535,8 +538,8 @@ fn veg_7_the_last_takes_most() {
     assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
 }
 
-/// VEG-8: Reno fills the queue, and Vegas takes it for its own. It gets less than 30 % beside Reno with a
-/// queue of 2 BDP.
+/// VEG-8: Reno fills the queue, and Vegas mistakes that queue for its own. Vegas gets less than 30 % in
+/// competition with Reno and a queue of 2 BDP.
 #[test]
 fn veg_8_beside_reno() {
     let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);
@@ -552,7 +555,7 @@ fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
     lossy(flows(link(cc, "30mbit", ms(40), 60, 15), 3), 2_000, seed)
 }
 
-/// INV-1, INV-11: windows have floors (one segment after a timeout), and no value is out of proportion.
+/// INV-1, INV-11: windows have floors (one segment after a timeout), and every value is plausible.
 #[test]
 fn inv_1_window_floors() {
     for cc in Algorithm::ALL {
@@ -580,7 +583,7 @@ fn inv_5_within_the_peers_window() {
     }
 }
 
-/// INV-6: a path that loses everything gets one segment per timeout, at growing intervals.
+/// INV-6: a path that loses every packet gets one segment per timeout, at growing intervals.
 #[test]
 fn inv_6_total_loss() {
     for cc in Algorithm::ALL {

@@ -1,4 +1,4 @@
-//! Closed-form models of one flow over time: changing paths, ECN marks instead of losses, and its
+//! Closed-form models of one flow over time: changing paths, ECN marks instead of losses, and the flow's
 //! measurements.
 //!
 //! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
@@ -45,8 +45,8 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
     }
 }
 
-/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, 895 with the queue. From half of
-/// that, Reno needs one round trip per missing segment, 94 s. (At 1 Gbit/s it needs 1888 s.)
+/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, 895 with the queue. After halving
+/// its window, Reno needs one round trip per missing segment, 94 s. (At 1 Gbit/s it needs 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);
@@ -56,7 +56,7 @@ fn reno_7_half_a_window_of_round_trips() {
     let (mut last, mut cuts) = (0, Vec::new());
     for row in run.rows_of(0, 20.0) {
         let window = row.sender.cwnd.get();
-        // The last of the steps in which PRR reduces it.
+        // Keep the last of the steps in which PRR reduces the window.
         if row.sender.recovering && window < last {
             cuts.push(row.at.saturating_since(at(0.0)).as_secs_f64());
         }
@@ -87,7 +87,7 @@ fn inv_7_capacity_changes() {
     }
 }
 
-/// Returns a link with these rates for these numbers of seconds.
+/// Returns a link with a variable rate; each part is a number of seconds and a rate in bit/s.
 fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     let (mut times, mut start) = (Vec::new(), 0);
     for &(seconds, rate) in parts {
@@ -140,8 +140,8 @@ fn a_39_marks_are_as_good_as_drops() {
     }
 }
 
-/// ECN-5: BBRv3 takes marks for congestion: with a marking threshold it keeps less than half of the queue it
-/// keeps without, and the same utilisation. BBRv1 ignores marks.
+/// ECN-5: BBRv3 treats marks as congestion: with a marking threshold it keeps less than half of the queue
+/// that it keeps without one, at the same utilisation. BBRv1 ignores marks.
 #[test]
 fn ecn_5_bbr3_on_a_path_with_marks() {
     let of = |cc, ecn| {
@@ -200,7 +200,7 @@ fn dr_5_lost_acks() {
     }
 }
 
-/// VEG-9 on a path: Vegas takes a longer path for a queue and reduces its window to the floor.
+/// VEG-9 on a path: Vegas mistakes a longer path for a queue and reduces its window to the floor.
 #[test]
 fn veg_9_a_longer_way() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 90);

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
-/// n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised. CUBIC's are
-/// not: 16 flows need no more than 0.43 D / 4. Those of Reno flows with one RTT are, as with drop-tail
-/// elsewhere, and they get the utilisation of one flow with three quarters of that queue.
+/// n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised. The losses
+/// of CUBIC flows are not: 16 flows need no more than 0.43 D / 4. The losses of Reno flows with equal RTTs
+/// are synchronised, as with drop-tail elsewhere, and these flows get the utilisation of one flow with three
+/// quarters of that queue.
 #[test]
 fn a_26_many_flows() {
     // D = 400 packets.

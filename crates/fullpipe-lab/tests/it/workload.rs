@@ -33,7 +33,8 @@ fn a_paced_writer_gets_its_rate() {
                 assert!(flow.share_second_half(SendLimit::App) > 0.99, "{:?}", flow.send_limit_second_half);
                 assert!(run.rows_of(0, 5.0).all(|row| row.sender.notsent.get() <= chunk));
             } else {
-                // BBR takes the writer's rate for the path's and paces at it, below it in its drain phases.
+                // BBR mistakes the writer's rate for the path's. It paces at that rate, and below it in its
+                // drain phases.
                 assert!(flow.share_second_half(SendLimit::App) > 0.8, "{:?}", flow.send_limit_second_half);
             }
         }
@@ -77,7 +78,7 @@ fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
         assert_near(flow.goodput_second_half.as_bps() as f64, 8e6, 0.005, cc.name());
         let (rwnd, pacing) =
             (flow.share_second_half(SendLimit::Rwnd), flow.share_second_half(SendLimit::Pacing));
-        // BBR takes the reader's rate for the path's and paces within the window.
+        // BBR mistakes the reader's rate for the path's and paces within the window.
         let held = if cc == Cubic { rwnd } else { rwnd + pacing };
         assert!(held > 0.9 && rwnd > pacing, "{cc}: {:?}", flow.send_limit_second_half);
         let window = Bytes::from_mib(1).mul_div(160, 256).get() as f64;

@@ -21,7 +21,7 @@ pub(crate) fn at(seconds: f64) -> Instant {
 }
 
 /// Returns a scenario with one bulk flow over a link of `rate` (`"max"` for no limit), a queue of `queue`
-/// packets, and hosts that limit nothing.
+/// packets, and hosts that impose no limit.
 pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds: u64) -> Scenario {
     let rate = if rate == "max" { Rate::MAX } else { rate.parse().expect("a rate") };
     let direction = |rate, queue| DirectionSpec::plain(rate, rtt / 2, Probability::ZERO, queue);
