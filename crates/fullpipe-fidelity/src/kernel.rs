@@ -163,7 +163,7 @@ pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -
     let to_run = wanted.iter().zip(&made).filter(|(_, made)| made.is_none());
     prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())), &Notes)?;
     fs::create_dir_all(dir)
-        .map_err(|e| Error::new(format!("cannot make {}: {e}", dir.display()), "choose another --out"))?;
+        .map_err(|e| Error::new(format!("cannot create {}: {e}", dir.display()), "choose another --out"))?;
     let bar = bar(missing);
     for _ in 0..ATTEMPTS {
         for (wanted, made) in wanted.iter().zip(&mut made).filter(|(_, made)| made.is_none()) {
@@ -219,7 +219,7 @@ pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
         shortened.map_err(|e| cannot_write(file, &e))?;
     }
     let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    runs.map_err(|e| Error::new(format!("{} has no runs: {e}", file.display()), "choose another --out"))
+    runs.map_err(|e| Error::new(format!("{} has no valid runs: {e}", file.display()), "choose another --out"))
 }
 
 fn cannot_write(file: &Path, error: &std::io::Error) -> Error {

@@ -49,7 +49,7 @@ struct LiveRecord {
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
-    fs::create_dir_all(&args.out).map_err(|error| cannot("make", &args.out, &error))?;
+    fs::create_dir_all(&args.out).map_err(|error| cannot("create", &args.out, &error))?;
     rights::acquire()?;
     let mut made: Vec<LiveRecord> = kept(&args.out.join(KEPT))?;
     for &seed in &experiment.seeds() {

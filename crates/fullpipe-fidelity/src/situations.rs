@@ -28,8 +28,8 @@ pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
     classifier_validation::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Error::new(
-            format!("point '{}' does not give the limit that it is built to have", point.label),
-            format!("write it as limit = \"rwnd\" in its [[point]]; limits: {}", names.join(", ")),
+            format!("point '{}' does not name the limit that it is designed to have", point.label),
+            format!("add limit = \"rwnd\" to its [[point]]; known limits: {}", names.join(", ")),
         )
     })
 }

@@ -38,7 +38,7 @@ impl Cookie {
         if wire[LENGTH - 1] == 0 && letters.iter().all(u8::is_ascii_graphic) {
             Ok(Self(letters))
         } else {
-            Err(WireError::new("no cookie received: the other side does not speak iperf3"))
+            Err(WireError::new("no cookie received: the peer does not speak iperf3"))
         }
     }
 }

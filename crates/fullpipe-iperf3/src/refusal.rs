@@ -32,21 +32,21 @@ macro_rules! codes {
 }
 
 codes! {
-    DURATION = 5, "the test is longer than is allowed";
+    DURATION = 5, "the test duration is out of range";
     STREAMS = 6, "too many parallel streams";
     BLOCK_SIZE = 7, "the block size is out of range";
     BUFFER_SIZE = 8, "the socket buffer is too large";
     MSS = 10, "the maximum segment size is out of range";
-    OMIT = 12, "the time to omit is out of range";
-    BURST = 15, "the burst is out of range";
-    UDP_BLOCK_SIZE = 20, "the size of datagrams is out of range";
+    OMIT = 12, "the omitted period is out of range";
+    BURST = 15, "the burst size is out of range";
+    UDP_BLOCK_SIZE = 20, "the datagram size is out of range";
     TOS = 21, "the type of service is out of range";
     REVERSE_AND_BIDIRECTIONAL = 25, "a test cannot be both reverse and bidirectional";
-    TOTAL_RATE = 27, "the rate is above the limit of the server";
-    NO_DATA = 31, "no data has arrived for too long";
+    TOTAL_RATE = 27, "the rate is above the server's limit";
+    NO_DATA = 31, "no data arrived before the timeout";
     MAX_DURATION = 37, "the test is longer than the server allows";
     CONTROL_CLOSED = 109, "the control connection has closed unexpectedly";
-    MESSAGE = 110, "a message that is not of iperf3";
+    MESSAGE = 110, "the message is not an iperf3 message";
     RECV_PARAMS = 114, "the parameters cannot be read";
     RECV_RESULTS = 117, "the results cannot be read";
     CLIENT_TERMINATED = 119, "the client has terminated";
@@ -55,17 +55,17 @@ codes! {
     SET_MSS = 123, "the maximum segment size cannot be set";
     SET_BUFFERS = 124, "the socket buffers cannot be set";
     WINDOW_SIZE = 130, "the socket buffers cannot be set";
-    PROTOCOL = 131, "the protocol does not exist here";
-    CONGESTION = 134, "the congestion control does not exist here";
+    PROTOCOL = 131, "the protocol is not supported";
+    CONGESTION = 134, "the congestion control is not available";
     PACING = 140, "the pacing rate cannot be set";
-    BUFFERS_GRANTED = 141, "its kernel grants no socket buffers as large as that";
+    BUFFERS_GRANTED = 141, "the kernel does not grant socket buffers of the requested size";
     AUTHORIZATION = 144, "test authorization failed";
-    CREATE_STREAM = 200, "a data connection could not be made";
-    STREAM_ACCEPT = 204, "a data connection was not made in time";
-    STREAM_WRITE = 205, "a data connection cannot be written";
-    STREAM_READ = 206, "a data connection cannot be read";
+    CREATE_STREAM = 200, "a data connection could not be opened";
+    STREAM_ACCEPT = 204, "a data connection was not opened in time";
+    STREAM_WRITE = 205, "writing to a data connection failed";
+    STREAM_READ = 206, "reading from a data connection failed";
     STREAM_CLOSED = 207, "a data connection has closed unexpectedly";
-    STREAM_ID = 208, "a stream has a number that is not of this test";
+    STREAM_ID = 208, "a stream number does not belong to this test";
 }
 
 impl Refusal {
@@ -88,7 +88,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.words() {
             Some(words) => f.write_str(words)?,
-            None => write!(f, "error {} of iperf3", self.code)?,
+            None => write!(f, "iperf3 error {}", self.code)?,
         }
         if self.errno != 0 { write!(f, " (errno {})", self.errno) } else { Ok(()) }
     }
@@ -103,7 +103,7 @@ mod tests {
         let refusal = Refusal { errno: 13, ..Refusal::PROTOCOL };
         assert_eq!(refusal.to_wire(), [0, 0, 0, 131, 0, 0, 0, 13]);
         assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);
-        assert_eq!(refusal.to_string(), "the protocol does not exist here (errno 13)");
-        assert_eq!(Refusal::from_wire([0xff; LENGTH]).to_string(), "error -1 of iperf3 (errno -1)");
+        assert_eq!(refusal.to_string(), "the protocol is not supported (errno 13)");
+        assert_eq!(Refusal::from_wire([0xff; LENGTH]).to_string(), "iperf3 error -1 (errno -1)");
     }
 }

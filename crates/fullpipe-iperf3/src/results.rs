@@ -109,11 +109,11 @@ impl Results {
     /// Returns an error if a value that every version sends is missing, or if there are more streams than a
     /// test can have.
     pub fn from_json(of: &Value) -> Result<Self, WireError> {
-        let missing = |key: &str| WireError::new(format!("results without a usable '{key}'"));
+        let missing = |key: &str| WireError::new(format!("the results have no valid '{key}'"));
         let cpu = |key| json::real(of, key).ok_or_else(|| missing(key));
         let streams = of.get("streams").and_then(Value::as_array).ok_or_else(|| missing("streams"))?;
         if streams.len() > 2 * STREAMS_MOST as usize {
-            return Err(WireError::new(format!("results of {} streams", streams.len())));
+            return Err(WireError::new(format!("the results list {} streams", streams.len())));
         }
         let server_output = match of.get("server_output_json") {
             Some(document) => Some(ServerOutput::Json(document.clone())),
@@ -257,7 +257,10 @@ mod tests {
         of["streams"] = json!([{"id": 1, "bytes": -5}]);
         assert!(Results::from_json(&of).is_err());
         of["streams"] = vec![json!({"id": 1, "bytes": 5}); 257].into();
-        assert_eq!(Results::from_json(&of).expect_err("too many").to_string(), "results of 257 streams");
+        assert_eq!(
+            Results::from_json(&of).expect_err("too many").to_string(),
+            "the results list 257 streams"
+        );
         of["streams"] = json!([{"id": 1, "bytes": 5, "jitter": -1.0, "errors": -2, "start_time": 1e300}]);
         let stream = &Results::from_json(&of).expect("odd, but readable").streams[0];
         assert_eq!((stream.jitter, stream.errors, stream.start), (Duration::ZERO, 0, Duration::MAX));

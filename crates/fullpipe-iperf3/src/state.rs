@@ -61,9 +61,9 @@ impl State {
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);
-        known.map(|&(state, _)| state).ok_or_else(|| {
-            WireError::new(format!("unknown message {value}: the other side does not speak iperf3"))
-        })
+        known
+            .map(|&(state, _)| state)
+            .ok_or_else(|| WireError::new(format!("unknown message {value}: the peer does not speak iperf3")))
     }
 }
 

@@ -97,7 +97,7 @@ pub fn percent(value: f64) -> String {
 pub fn parse_amount(text: &str) -> Result<Bytes, String> {
     parse(text, 1024.0)
         .map(Bytes::new)
-        .ok_or_else(|| format!("'{text}' is no amount: as 1000000, 128K or 1.5G"))
+        .ok_or_else(|| format!("'{text}' is not an amount: write 1000000, 128K or 1.5G"))
 }
 
 /// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000.
@@ -107,7 +107,7 @@ pub fn parse_amount(text: &str) -> Result<Bytes, String> {
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text, 1000.0)
         .map(Rate::from_bps)
-        .ok_or_else(|| format!("'{text}' is no rate: as 1000000, 10M or 1.5G bit/s"))
+        .ok_or_else(|| format!("'{text}' is not a rate in bit/s: write 1000000, 10M or 1.5G"))
 }
 
 fn parse(text: &str, base: f64) -> Option<u64> {

@@ -256,9 +256,9 @@ impl Metric {
             },
             Unit::Share => match text.strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok()) {
                 Some(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-                _ => refused(format!("'{text}' is no share"), "write 0.9 or 90%"),
+                _ => refused(format!("'{text}' is not a share"), "write 0.9 or 90%"),
             },
-            Unit::Ratio | Unit::Count => refused(format!("'{text}' is no number"), "write a plain number"),
+            Unit::Ratio | Unit::Count => refused(format!("'{text}' is not a number"), "write a plain number"),
         }
     }
 
@@ -379,7 +379,7 @@ impl FromStr for Over {
             "min" => Ok(Self::Min),
             "max" => Ok(Self::Max),
             _ => Err(MetricError::new(
-                format!("cannot aggregate repeats by '{text}'"),
+                format!("unknown aggregation '{text}'"),
                 "known: mean, median, min, max",
             )),
         }
@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(read(Metric::Share(SendLimit::App), "0.25"), Ok(0.25));
         let refused = [
             (Metric::RttMean, "95mbit", "bound of rtt_mean_ms: time '95mbit' has an unknown unit"),
-            (Metric::Utilisation, "95mbit", "bound of utilisation: '95mbit' is no share"),
-            (Metric::QueueDrops, "5%", "bound of queue_drops: '5%' is no number"),
+            (Metric::Utilisation, "95mbit", "bound of utilisation: '95mbit' is not a share"),
+            (Metric::QueueDrops, "5%", "bound of queue_drops: '5%' is not a number"),
             (Metric::Goodput, "-1", "bound '-1' of goodput_bps is out of range"),
             (Metric::Goodput, "nan", "bound 'nan' of goodput_bps is out of range"),
         ];

@@ -196,7 +196,10 @@ fn what_cannot_be_used_is_said() {
 
     let (_, name) = out(&dir, "no run\n");
     let (error, hint) = refused(&[&file, "--out", &name]);
-    assert!(error.contains("kernel.jsonl has no runs") && hint == "choose another --out", "{error}: {hint}");
+    assert!(
+        error.contains("kernel.jsonl has no valid runs") && hint == "choose another --out",
+        "{error}: {hint}"
+    );
 
     let fixed = write(&dir, "fixed.toml", &CELLS.replace("sndbuf = '64KiB'", "sndbuf = { fixed = '64KiB' }"));
     let (error, hint) = refused(&[&fixed, "--out", &name]);
@@ -205,7 +208,7 @@ fn what_cannot_be_used_is_said() {
 
     let situations = ["--situations", &file, "--out", &name];
     let (error, hint) = refusal(1, fullpipe(&situations));
-    assert_eq!(error, "point 'small' does not give the limit that it is built to have");
+    assert_eq!(error, "point 'small' does not name the limit that it is designed to have");
     assert!(
         hint.ends_with("limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, policer, link"),
         "{hint}"

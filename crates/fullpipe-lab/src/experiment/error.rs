@@ -97,5 +97,8 @@ fn translated(text: &str) -> ExperimentError {
         let line = format!("{found}expected {wanted}");
         return ExperimentError::new(line, "the files in experiments/ show the form of every key");
     }
-    ExperimentError::new(line, "texts need quotes, as in rate = \"340mbit\"; no key may come twice")
+    ExperimentError::new(
+        line,
+        "put text values in quotes, as in rate = \"340mbit\"; write each key only once",
+    )
 }

@@ -84,7 +84,7 @@ const LONGEST_TRACE: u64 = 86_400_000;
 /// line.
 fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     const FORM: &str =
-        "a line is a whole number of milliseconds, none less than the one before, the last above zero";
+        "write one whole number of milliseconds per line, in ascending order, the last above zero";
     let mut times = Vec::new();
     let mut before = 0;
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -130,7 +130,7 @@ impl Value for JitterSpec {
         }
         let fields = fields::<Self>("jitter", text)?;
         let Some(most) = fields.get("up_to") else {
-            return Err(ExperimentError::new("jitter has no up_to", Self::EXAMPLE));
+            return Err(ExperimentError::new("jitter requires 'up_to'", Self::EXAMPLE));
         };
         let mut config = plain(Delay::read(most)?.0);
         config.spread = match fields.get("spread").copied() {
@@ -139,7 +139,7 @@ impl Value for JitterSpec {
             Some("fixed") => Spread::Fixed,
             Some(other) => {
                 return Err(ExperimentError::new(
-                    format!("unknown spread '{other}' of jitter"),
+                    format!("unknown jitter spread '{other}'"),
                     "known: uniform, normal, fixed",
                 ));
             }
@@ -159,8 +159,7 @@ impl Value for JitterSpec {
 pub(super) struct Detour(pub(super) DetourConfig);
 
 impl Value for Detour {
-    const EXAMPLE: &'static str =
-        "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until may be left out";
+    const EXAMPLE: &'static str = "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until is optional";
     const KEYS: &'static [&'static str] = &["by", "at", "until"];
 
     /// Reads `by=40ms,at=20s,until=60s`.
@@ -170,11 +169,11 @@ impl Value for Detour {
             fields.get(key).map(|text| Duration::read(text)).transpose()
         };
         let (Some(by), Some(from)) = (fields.get("by"), time("at")?) else {
-            return Err(ExperimentError::new("a detour needs by and at", Self::EXAMPLE));
+            return Err(ExperimentError::new("a detour requires both 'by' and 'at'", Self::EXAMPLE));
         };
         let until = time("until")?.unwrap_or(Duration::MAX);
         if until <= from {
-            return Err(ExperimentError::new("a detour ends before it begins", Self::EXAMPLE));
+            return Err(ExperimentError::new("a detour must end after it begins", Self::EXAMPLE));
         }
         Ok(Self(DetourConfig { by: Delay::read(by)?.0, from, until }))
     }
@@ -196,7 +195,7 @@ impl Value for Aggregation {
         }
         let fields = fields::<Self>("aggregation", text)?;
         let Some(within) = fields.get("within") else {
-            return Err(ExperimentError::new("aggregation has no within", Self::EXAMPLE));
+            return Err(ExperimentError::new("aggregation requires 'within'", Self::EXAMPLE));
         };
         let packets = match fields.get("packets") {
             None => u32::MAX,
@@ -302,20 +301,20 @@ mod tests {
             ("rate = { trace = 'zero.trace' }", "trace zero.trace: it blocks all packets"),
             ("rate = { trace = 'words.trace' }", "trace words.trace: line 1: '12 Mbit/s'"),
             ("rate = { tace = 'x' }", "unknown key 'tace'"),
-            ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter has no up_to"),
+            ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter requires 'up_to'"),
             (
                 "rate = '1mbit'\njitter = { up_to = '1ms', spread = 'pareto' }",
-                "unknown spread 'pareto' of jitter",
+                "unknown jitter spread 'pareto'",
             ),
-            ("rate = '1mbit'\ndetour = { by = '1ms' }", "a detour needs by and at"),
+            ("rate = '1mbit'\ndetour = { by = '1ms' }", "a detour requires both 'by' and 'at'"),
             (
                 "rate = '1mbit'\ndetour = { by = '1ms', at = '3s', until = '3s' }",
-                "a detour ends before it begins",
+                "a detour must end after it begins",
             ),
             ("rate = '1mbit'\njitter = '200s'", "time '200s' is out of range"),
             ("rate = '1mbit'\nack_thinning = 2", "unknown key 'ack_thinning'"),
             ("rate = '1mbit'\nbackward = { ack_thinning = 0 }", "ack_thinning '0' is out of range"),
-            ("rate = '1mbit'\nbackward = { aggregation = { packets = 2 } }", "aggregation has no within"),
+            ("rate = '1mbit'\nbackward = { aggregation = { packets = 2 } }", "aggregation requires 'within'"),
             ("rate = '1mbit'\nduplicate = '200%'", "probability '200%' is out of range"),
         ] {
             let error = with_path(path).expect_err(path);

@@ -156,8 +156,11 @@ impl Experiment {
         match self.points.iter().find(kernels) {
             None => Ok(()),
             Some(point) => Err(ExperimentError::new(
-                format!("point '{}' wants a kernel's TCP, which the simulator does not have", point.label),
-                "remove stack (each world then uses its own), or add --world emu",
+                format!(
+                    "point '{}' requires the kernel TCP stack, which the simulator does not have",
+                    point.label
+                ),
+                "remove stack (each world then uses its default), or add --world emu",
             )),
         }
     }
@@ -191,7 +194,7 @@ impl Experiment {
             return refused(format!("repeat {} is out of range", file.repeat), "allowed: 1 to 10000");
         }
         if file.flow.is_empty() {
-            return refused("there is no flow".into(), "add a [[flow]] with cc = \"cubic\"");
+            return refused("the experiment has no flow".into(), "add a [[flow]] with cc = \"cubic\"");
         }
         let overrides = file.point.iter().map(|point| &point.path);
         let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
@@ -251,12 +254,15 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     match (min, max) {
         (None, None) => {
             return Err(ExperimentError::new(
-                format!("[[expect]] of {metric} has no bound"),
+                format!("[[expect]] for {metric} has no bound"),
                 "add min, max or both",
             ));
         }
         (Some(min), Some(max)) if min > max => {
-            return Err(ExperimentError::new(format!("min of {metric} is above its max"), "swap them"));
+            return Err(ExperimentError::new(
+                format!("min of {metric} is above its max"),
+                "swap min and max",
+            ));
         }
         _ => {}
     }
@@ -272,7 +278,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
         let labels: Vec<_> = points.iter().take(4).map(|p| format!("'{}'", p.label)).collect();
         return Err(ExperimentError::new(
             format!("no point has {}", listed.join(" ")),
-            format!("points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
+            format!("the points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
         ));
     }
     let text = |written: Option<swept::Scalar>| written.map(|written| written.text);

@@ -47,8 +47,8 @@ impl Queue {
                 let min = min.map_or(max.mul_div(1, 3), |min| min.resolve(bdp));
                 if min >= max {
                     return Err(ExperimentError::new(
-                        format!("red has a min of {min} and a max of {max}"),
-                        "max is the larger one, usually three times min",
+                        format!("red requires max above min, but min is {min} and max is {max}"),
+                        "increase max; three times min is usual",
                     ));
                 }
                 Discipline::Red(RedConfig { min, max, probability, gentle, ecn })
@@ -104,8 +104,8 @@ impl Value for Queue {
         let foreign = |key: &&&str| !["size", "aqm"].contains(*key) && !allowed.contains(*key);
         if let Some(key) = fields.keys().find(foreign) {
             let hint = match allowed.is_empty() {
-                true => "a drop-tail queue has a size only; add aqm = \"codel\"".into(),
-                false => format!("{aqm} knows {}", allowed.join(", ")),
+                true => "a drop-tail queue accepts only size; add aqm = \"codel\"".into(),
+                false => format!("allowed with {aqm}: {}", allowed.join(", ")),
             };
             return Err(ExperimentError::new(format!("{aqm} has no {key}"), hint));
         }
@@ -128,7 +128,10 @@ impl Value for Queue {
             "step" => match amount("threshold")? {
                 Some(threshold) => Manager::Step { threshold },
                 None => {
-                    return Err(ExperimentError::new("step has no threshold", "add threshold = \"100KiB\""));
+                    return Err(ExperimentError::new(
+                        "step requires 'threshold'",
+                        "add threshold = \"100KiB\"",
+                    ));
                 }
             },
             "red" => Manager::Red {
@@ -255,18 +258,18 @@ mod tests {
             (
                 "{ aqm = 'pie', interval = '1ms' }",
                 "pie has no interval",
-                "pie knows target, update, burst, ecn",
+                "allowed with pie: target, update, burst, ecn",
             ),
             (
                 "{ ecn = true }",
                 "droptail has no ecn",
-                "a drop-tail queue has a size only; add aqm = \"codel\"",
+                "a drop-tail queue accepts only size; add aqm = \"codel\"",
             ),
-            ("{ aqm = 'step' }", "step has no threshold", "add threshold = \"100KiB\""),
+            ("{ aqm = 'step' }", "step requires 'threshold'", "add threshold = \"100KiB\""),
             (
                 "{ aqm = 'red', min = '9KiB', max = '9KiB' }",
-                "red has a min of 9 KiB and a max of 9 KiB",
-                "max is the larger one, usually three times min",
+                "red requires max above min, but min is 9 KiB and max is 9 KiB",
+                "increase max; three times min is usual",
             ),
             ("{ aqm = 'codel', target = '0s' }", "target '0s' is out of range", "allowed: 10us to 100s"),
             ("{ aqm = 'fq_codel', quantum = '1B' }", "quantum '1B' is out of range", "allowed: 64B to 1MiB"),

@@ -61,11 +61,16 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     let every = match file.sample.as_slice() {
         [] => SAMPLE_EVERY,
         [sample] => sample.every.0,
-        _ => return Err(ExperimentError::new("more than one [[sample]]", "keep the finest one")),
+        _ => {
+            return Err(ExperimentError::new(
+                "more than one [[sample]]",
+                "keep the one with the shortest interval",
+            ));
+        }
     };
     if every < Duration::from_micros(10) {
         return Err(ExperimentError::new(
-            format!("a sample every {every} is out of range"),
+            format!("sample interval {every} is out of range"),
             "allowed: 10us or more",
         ));
     }
@@ -87,7 +92,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
         if total > MOST_POINTS {
             return Err(ExperimentError::new(
                 format!("the sweep has {total} points"),
-                format!("allowed: {MOST_POINTS}; shorten a list or split the experiment"),
+                format!("allowed: up to {MOST_POINTS}; shorten a list or split the experiment"),
             ));
         }
         for position in 0..count {
@@ -97,7 +102,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
             if !labels.insert(label.clone()) {
                 return Err(ExperimentError::new(
                     format!("point '{label}' is defined twice"),
-                    "give each [[point]] its own name, and list no value twice",
+                    "give each [[point]] its own name, and list each value only once",
                 ));
             }
             let limit = tables.limit.map(str::to_owned);
@@ -159,8 +164,8 @@ fn scenario(
     }
     if let Some(late) = flows.iter().find(|flow| flow.start >= duration) {
         return Err(ExperimentError::new(
-            format!("a flow starts at {}, after the end at {duration}", late.start),
-            "start it earlier or lengthen duration",
+            format!("a flow starts at {}, after the end of the run at {duration}", late.start),
+            "start the flow earlier or increase duration",
         ));
     }
     Ok(Scenario { path, host, flows, duration, seed: 0, sample_every })
@@ -413,8 +418,8 @@ fn flows(
     let slow_start = picker.pick(&key("slow_start"), file.slow_start.as_ref());
     if slow_start.is_some() && cc.slow_start().is_none() {
         return Err(ExperimentError::new(
-            format!("slow_start applies to reno and cubic; {cc} has its own"),
-            "remove slow_start for the others",
+            format!("slow_start applies only to reno and cubic; {cc} has its own slow start"),
+            "remove slow_start from flows with another cc",
         ));
     }
     let stack = picker.pick(&key("stack"), file.stack.as_ref());

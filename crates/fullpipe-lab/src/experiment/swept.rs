@@ -322,12 +322,18 @@ fn range<T: Value>(
     steps: &str,
 ) -> Result<Vec<(String, T)>, ExperimentError> {
     let count: u64 = steps.parse().ok().filter(|count| (2..=1000).contains(count)).ok_or_else(|| {
-        ExperimentError::new(format!("a range of '{steps}' steps"), "allowed: 2 to 1000, both ends included")
+        ExperimentError::new(
+            format!("a range cannot have '{steps}' steps"),
+            "allowed: 2 to 1000, both ends included",
+        )
     })?;
     let last = count - 1;
     let step = |step: u64| {
         T::between(&from.1, &to.1, step, last).ok_or_else(|| {
-            ExperimentError::new("a range needs values with steps in between", "write a list of values")
+            ExperimentError::new(
+                "this field has no intermediate values for a range",
+                "write a list of values",
+            )
         })
     };
     step(0)?;

@@ -309,7 +309,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = { from = 'reno', to = 'bbr1', steps = 2 }", ""),
-            "line 9, column 6: a range needs values with steps in between",
+            "line 9, column 6: this field has no intermediate values for a range",
             "write a list of values",
         ),
         (
@@ -349,8 +349,8 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = ['cubic', 'bbr1']\nslow_start = 'hystart++'", ""),
-            "point 'cc=bbr1': slow_start applies to reno and cubic; bbr1 has its own",
-            "remove slow_start for the others",
+            "point 'cc=bbr1': slow_start applies only to reno and cubic; bbr1 has its own slow start",
+            "remove slow_start from flows with another cc",
         ),
         (
             f(PATH, "", "cc = 'reno'\nstack = 'windows'", ""),
@@ -374,7 +374,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { read = '1mbit', rule = 'wget' }", ""),
-            "line 10, column 7: unknown rule 'wget' of app",
+            "line 10, column 7: unknown app rule 'wget'",
             "known: smooth, curl",
         ),
         (
@@ -386,7 +386,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = ['reno', 'reno']", ""),
             "point 'cc=reno' is defined twice",
-            "give each [[point]] its own name, and list no value twice",
+            "give each [[point]] its own name, and list each value only once",
         ),
         (
             f(
@@ -396,7 +396,7 @@ fn mistakes_are_named_in_one_line() {
                 "",
             ),
             "the sweep has 1000000 points",
-            "allowed: 100000; shorten a list or split the experiment",
+            "allowed: up to 100000; shorten a list or split the experiment",
         ),
         (
             f(PATH, "", FLOW, "").replace("20s", "0s"),
@@ -412,7 +412,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f("rate = 340mbit\nrtt = '1ms'", "", FLOW, ""),
             "line 4, column 8: string values must be quoted, expected literal string",
-            "texts need quotes, as in rate = \"340mbit\"; no key may come twice",
+            "put text values in quotes, as in rate = \"340mbit\"; write each key only once",
         ),
         (
             expect("metric = 'speed'\nmin = 1"),
@@ -429,7 +429,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             expect("metric = 'goodput_bps'"),
-            "line 10, column 1: [[expect]] of goodput_bps has no bound",
+            "line 10, column 1: [[expect]] for goodput_bps has no bound",
             "add min, max or both",
         ),
         (
@@ -440,7 +440,7 @@ fn mistakes_are_named_in_one_line() {
         (
             expect("metric = 'utilisation'\nmin = 0.9\nwhere = { speed = 'high' }"),
             "line 10, column 1: 'speed' is not a field of a point",
-            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
+            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc; point selects a [[point]] by name",
         ),
         (
             "name = 'x'\nduration = '1s'\npath = 3\nflow = []".into(),
@@ -560,7 +560,7 @@ fn applications_are_read() {
         ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
         (
             "{ read = '1mbit', read_buffer = '1KiB', reads_per_second = 1 }",
-            "app has both read and a read loop",
+            "app combines read with read_buffer or reads_per_second",
         ),
     ] {
         let text = file(PATH, "", &format!("{FLOW}\napp = {app}"), "");
@@ -579,5 +579,8 @@ fn a_kernels_tcp_is_not_simulated() {
     let stacks: Vec<_> = experiment.points().iter().map(|point| point.scenario.flows[0].stack).collect();
     assert_eq!(stacks, [Some(Stack::Fullpipe), Some(Stack::Kernel)]);
     let error = experiment.check_simulated().expect_err("a kernel's");
-    assert_eq!(error.message, "point 'stack=kernel' wants a kernel's TCP, which the simulator does not have");
+    assert_eq!(
+        error.message,
+        "point 'stack=kernel' requires the kernel TCP stack, which the simulator does not have"
+    );
 }

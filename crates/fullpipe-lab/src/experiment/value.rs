@@ -416,7 +416,7 @@ impl Value for App {
             (Some(rate), Some("curl"), None, None) => Reading::CurlLimit { rate },
             (Some(_), Some(rule), None, None) => {
                 return Err(ExperimentError::new(
-                    format!("unknown rule '{rule}' of app"),
+                    format!("unknown app rule '{rule}'"),
                     "known: smooth, curl",
                 ));
             }
@@ -427,7 +427,10 @@ impl Value for App {
             (None, None, Some(_), None) => return Err(needs("read_buffer", "reads_per_second")),
             (None, None, None, Some(_)) => return Err(needs("reads_per_second", "read_buffer")),
             (Some(_), ..) => {
-                return Err(ExperimentError::new("app has both read and a read loop", Self::EXAMPLE));
+                return Err(ExperimentError::new(
+                    "app combines read with read_buffer or reads_per_second",
+                    Self::EXAMPLE,
+                ));
             }
         };
         Ok(Self(Workload { writing, reading }))
@@ -576,7 +579,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
             format!("'{key}' is not a field of a point"),
-            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
+            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc; point selects a [[point]] by name",
         )),
     }
 }

@@ -74,13 +74,15 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&text.as_bytes()[begin..]);
-    let headers =
-        reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
+    let headers = reader
+        .headers()
+        .map_err(|_| ReadError("the header line with the column names is missing".into()))?
+        .clone();
     let mut required = COLUMNS.iter().filter(|column| !column.optional);
     if let Some(Column { name, .. }) =
         required.find(|column| !headers.iter().any(|header| header == column.name))
     {
-        return Err(ReadError(format!("the column {name} is missing")));
+        return Err(ReadError(format!("column {name} is missing")));
     }
     let mut recording = Recording::default();
     let mut records = reader.into_records().peekable();
@@ -110,12 +112,12 @@ fn explained(error: &csv::Error, headers: &csv::StringRecord, skipped: usize) ->
     ReadError(match error.kind() {
         csv::ErrorKind::Deserialize { pos, err } => {
             let column = err.field().and_then(|field| headers.get(field as usize)).unwrap_or("a column");
-            format!("line {}: {column} does not read as its value: {}", line(pos.as_ref()), err.kind())
+            format!("line {}: {column} has an invalid value: {}", line(pos.as_ref()), err.kind())
         }
         csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
             format!("line {} has {len} fields instead of {expected_len}", line(pos.as_ref()))
         }
-        _ => "it is no table of comma-separated values".into(),
+        _ => "the file is not a table of comma-separated values".into(),
     })
 }
 
@@ -126,11 +128,11 @@ impl TryFrom<&Record> for Row {
         let seconds = |name: &str, value: f64| {
             let fits = value.is_finite() && (0.0..=LONGEST_S).contains(&value);
             fits.then(|| Duration::from_secs_f64(value))
-                .ok_or_else(|| ReadError(format!("{name} {value} is no time")))
+                .ok_or_else(|| ReadError(format!("{name} {value} is not a valid time")))
         };
         let millis = |name: &str, value: Option<f64>| value.map(|ms| seconds(name, ms / 1e3)).transpose();
         if let Some((name, value)) = record.out_of_bounds() {
-            return Err(ReadError(format!("{name} {value} is more than any host has")));
+            return Err(ReadError(format!("{name} {value} is larger than any host supports")));
         }
         // The kernel reports an unlimited rate as all ones.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
@@ -295,7 +297,7 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let text = written(&rows());
         let of = |text: &str| read(text).expect_err("refused").to_string();
-        assert_eq!(of(&text.replacen("mss_bytes", "mss", 1)), "the column mss_bytes is missing");
+        assert_eq!(of(&text.replacen("mss_bytes", "mss", 1)), "column mss_bytes is missing");
         let spoilt = text.replacen(",1448,", ",many,", 1);
         assert!(of(&spoilt).starts_with("line 2: mss_bytes does not read"), "{}", of(&spoilt));
         let short = text.replacen(",1448,", ",", 1);
