@@ -187,7 +187,7 @@ pub struct TestStart {
 }
 
 impl TestStart {
-    /// Returns the parameters of a test of `params` with reports every `interval`.
+    /// Returns the parameters of a test with `params` and with reports every `interval`.
     pub fn of(params: &Params, interval: Duration) -> Self {
         let amount = !params.num.is_zero() || params.blocks > 0;
         Self {
@@ -489,7 +489,7 @@ pub struct End {
 }
 
 impl End {
-    /// Returns the receive rate in the main direction, or the send rate if the receiver's is unknown.
+    /// Returns the receive rate in the main direction, or the send rate if the receive rate is unknown.
     pub fn arrived(&self) -> Rate {
         let sum = self.sum_received.as_ref().or(self.sum_sent.as_ref());
         sum.map_or(Rate::ZERO, |sum| sum.amount.rate())

@@ -232,8 +232,7 @@ impl Params {
     /// Reads the parameters of a client. A value of the wrong type counts as absent, and unknown keys are
     /// ignored.
     ///
-    /// # Errors
-    /// Returns the refusal to send if a value is out of range or the protocol is not supported.
+    /// Returns the refusal to send to the client if a value is out of range or the protocol is not supported.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);

@@ -122,7 +122,7 @@ fn parse(text: &str, base: f64) -> Option<u64> {
         return None;
     }
     let value = number.parse::<f64>().ok()? * base.powi(power);
-    // Above this an f64 does not represent every integer, and no network is that fast.
+    // Above this value, an `f64` cannot represent every integer; no network is that fast.
     (value < 9e15).then_some(value.round() as u64)
 }
 

@@ -77,7 +77,8 @@ impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
 /// caller with access to a clock can time each run.
 ///
 /// # Errors
-/// Returns an error for the first run, in that order, that panicked; all other runs still complete.
+/// Returns an error for the first run, in the order of the results, that panicked; all other runs still
+/// complete.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],

@@ -361,7 +361,7 @@ pub enum Over {
     /// Mean of the repeats.
     #[default]
     Mean,
-    /// Median; of an even number of repeats, the mean of the middle two.
+    /// Median; for an even number of repeats, the mean of the middle two.
     Median,
     /// Minimum of the repeats.
     Min,

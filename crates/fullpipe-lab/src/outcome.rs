@@ -46,7 +46,7 @@ pub struct FlowOutcome {
     pub wire: WireOutcome,
     /// Arrival rate at the receiving host over the second half of the lifetime.
     pub wire_second_half: WireOutcome,
-    /// Time at which the last byte was acknowledged, for a flow of limited size that completed.
+    /// Time at which the last byte was acknowledged; `None` unless the flow has a limited size and completed.
     pub finished: Option<Instant>,
 }
 
@@ -134,7 +134,8 @@ impl PathOutcome {
     }
 }
 
-/// Work of the simulator in a run: counts instead of times, so identical on every machine.
+/// Work of the simulator in a run. It consists of counts instead of times and is therefore identical on every
+/// machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Number of event loop iterations: packets delivered, timers fired and trace rows.

@@ -680,7 +680,7 @@ mod tests {
         assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
-    /// A late run in real time meets its expectations only by accident.
+    /// A run in real time that was late meets its expectations only by accident.
     #[test]
     fn an_invalid_run_is_marked_and_nothing_holds() {
         use crate::validity::{LatenessQuantiles, Stalls, Validity};

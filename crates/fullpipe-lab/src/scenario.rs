@@ -1,7 +1,7 @@
 //! Complete specification of one run: the input of the simulator.
 //!
 //! An experiment file is written for people: it has defaults, multiples of the BDP and lists. A scenario is
-//! one point of it with every value resolved.
+//! one point of the experiment, with every value resolved.
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};

@@ -6,8 +6,8 @@ use crate::packet::{Note, PacketInfo, PacketKind, Verdict};
 
 /// Packet counts by outcome, over the whole run.
 ///
-/// `offered + duplicated` equals the number of packets delivered, dropped for any reason, and still on the
-/// path.
+/// `offered + duplicated` equals the number of packets that were delivered, dropped for any reason, or are
+/// still on the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that entered the path.

@@ -286,7 +286,8 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
 }
 
-/// Returns whether `point` meets all of `conditions`, compared as values: `"0.015 %"` equals `"150ppm"`.
+/// Returns whether `point` meets all of `conditions`. Values are compared, not texts: `"0.015 %"` equals
+/// `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
         // The condition is read first, so that an error in it is reported even if the point lacks the field.

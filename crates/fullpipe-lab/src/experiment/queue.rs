@@ -7,7 +7,7 @@ use super::ExperimentError;
 use super::impairments::Share;
 use super::value::{Amount, Value, fields, of_unit, out_of_range, whole_number};
 
-/// Size and AQM of a queue. Sizes may be multiples of the BDP, which is resolved later.
+/// Size and AQM of a queue. Sizes that are multiples of the BDP are resolved later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
     size: Amount,

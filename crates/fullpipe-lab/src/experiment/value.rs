@@ -544,7 +544,7 @@ impl Value for bool {
 /// Returns whether two texts mean the same value of the field `key`.
 ///
 /// # Errors
-/// Returns an error if there is no such field, or if a text is not a valid value of it.
+/// Returns an error if the field does not exist, or if a text is not a valid value of the field.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

@@ -1,6 +1,6 @@
 //! Closed-form throughput models for simple paths, compared with the simulator.
 //!
-//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
+//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
 
 use crate::rig;
 use crate::rig::*;
@@ -366,7 +366,7 @@ fn a_36_min_rtt_after_probe_rtt() {
     assert_eq!(run.outcome.flows[0].rtt.expect("measured").min, Duration::from_micros(41_200));
 }
 
-/// B1-7: ProbeRTT starts 10 s after the last one, and lasts 200 ms and one round trip.
+/// B1-7: ProbeRTT starts 10 s after the previous ProbeRTT, and lasts 200 ms plus one round trip.
 #[test]
 fn b1_7_probe_rtt() {
     for (rate, rtt) in [("10mbit", 40), ("100mbit", 100)] {
@@ -391,7 +391,8 @@ fn b1_7_probe_rtt() {
     }
 }
 
-/// B1-11: 1 % of loss costs BBR little more than 1 %: 90 of 100 Mbit/s. Reno gets Mathis' 1.4 Mbit/s.
+/// B1-11: 1 % of loss costs BBR little more than 1 %: it gets 90 of 100 Mbit/s. Reno gets the 1.4 Mbit/s of
+/// the Mathis model.
 #[test]
 fn b1_11_random_loss() {
     for seed in 1..=3 {
@@ -524,7 +525,8 @@ fn veg_6_several_flows() {
         let run = run(&scenario);
         assert!(run.utilisation("48mbit", 60.0) > 0.999);
         let queue = run.mean(60.0, |row| queue_of(row) as f64) / PACKET as f64;
-        // `diff` is rounded down: up to five segments per flow, one of all of them in service.
+        // `diff` is rounded down, so each flow may have up to five segments in the queue; one segment of all
+        // flows is in service.
         assert!(queue >= 2.0 * n as f64 - 1.0 && queue < 5.0 * n as f64, "{n}: {queue:.1} packets");
     }
 }

@@ -1,7 +1,7 @@
 //! Closed-form models of one flow over time: changing paths, ECN marks instead of losses, and the flow's
 //! measurements.
 //!
-//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
+//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
@@ -158,8 +158,8 @@ fn ecn_5_bbr3_on_a_path_with_marks() {
     assert_near(with, without, 0.1, "version 1");
 }
 
-/// Returns the highest delivery rate relative to a link of 10 Mbit/s, over the samples that are not
-/// application-limited, one row every 3 ms.
+/// Returns the highest delivery-rate sample that is not application-limited, relative to a link of 10 Mbit/s.
+/// A sample is taken every 3 ms.
 fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     let mut scenario = link(cc, "10mbit", ms(40), 33, 30);
     scenario.sample_every = ms(3);
@@ -170,7 +170,7 @@ fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     rates.map(|rate| rate.as_bps() as f64 * PACKET as f64 / MSS as f64 / 10e6).fold(0.0, f64::max)
 }
 
-/// DR-3: the highest delivery-rate sample is the link's rate within 1 %.
+/// DR-3: the highest delivery-rate sample equals the link's rate within 1 %.
 #[test]
 fn dr_3_the_maximum_is_the_link() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -191,7 +191,7 @@ fn dr_4_aggregated_acks() {
     assert!((0.99..1.25).contains(&gathered(Bbr3)));
 }
 
-/// DR-5: half of the ACKs are lost, and the maximum does not change.
+/// DR-5: losing half of the ACKs does not change the maximum delivery-rate sample.
 #[test]
 fn dr_5_lost_acks() {
     for cc in [Bbr1, Bbr3, Cubic] {

@@ -1,7 +1,7 @@
 //! Closed-form models of several flows on one path: convergence, shares, and the loss and queue that they
 //! cause.
 //!
-//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
+//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
 
 use std::collections::BTreeMap;
 
@@ -107,9 +107,9 @@ fn a_31_the_loss_that_flows_need() {
     }
 }
 
-/// two BBRv1 flows overestimate their shares and are limited by their windows: 2 D in flight, D of it
-/// in the queue, and an RTT of twice the minimum, at most 2.5. With four and eight flows the filters overlap
-/// more: up to 2.3 D, with peaks of 2.8.
+/// two BBRv1 flows overestimate their shares and are limited by their windows. They have 2 D in flight,
+/// D of it in the queue, and an RTT of twice the minimum, at most 2.5 times. With four and eight flows, the
+/// filters overlap more: up to 2.3 D in flight, with RTT peaks of 2.8 times the minimum.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 2.8)] {
@@ -130,8 +130,8 @@ fn a_34_bbr_flows_against_each_other() {
     }
 }
 
-/// B1-13: the second of two flows starts ten seconds later. From thirty seconds after that, each has between
-/// 40 and 60 % of the link, and their ProbeRTT phases coincide.
+/// B1-13: the second of two flows starts ten seconds later. From thirty seconds after the start of the second
+/// flow, each flow has between 40 and 60 % of the link, and their ProbeRTT phases coincide.
 #[test]
 fn b1_13_the_second_flow() {
     for seed in 1..=3 {

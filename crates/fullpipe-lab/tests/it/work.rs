@@ -88,7 +88,7 @@ fn between(file: &str, number: usize, from: u64, to: u64) -> Later {
 /// Timers and rows add to that, and must be rare.
 #[test]
 fn a_packet_takes_one_and_a_half_events() {
-    // A managed queue computes departures when packets are taken out.
+    // A managed queue computes departures only when packets are dequeued.
     for (file, number, seconds) in [(LOSSLESS, 0, 8), (TEN_FLOWS, 0, 4), (AQM, 1, 8), (AQM, 2, 8)] {
         let later = between(file, number, seconds, 2 * seconds);
         let per_packet = later.events / later.packets;

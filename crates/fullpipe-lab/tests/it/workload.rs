@@ -65,8 +65,8 @@ fn a_paced_writer_ends() {
     assert_near(finished.as_secs_f64(), 5.0 + 2.0 * 0.04, 0.01, "handshake, 5 s of data, a round trip");
 }
 
-/// A reader slower than the path sets the rate: its buffer is full, the window admits only what it reads, and
-/// the sender reports the receiver's window as its limit.
+/// A reader that is slower than the path sets the rate: its buffer is full, the window opens only as far as
+/// the reader reads, and the sender reports the receiver's window as its limit.
 #[test]
 fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
     for cc in [Cubic, Bbr1] {

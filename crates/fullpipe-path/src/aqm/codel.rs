@@ -1,4 +1,5 @@
-//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates one that drains within an interval.
+//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates a queue that drains within an
+//! interval.
 //!
 //! ```text
 //!                sojourn >= target for a whole interval
@@ -124,7 +125,8 @@ impl Codel {
         (Some(head), now >= since)
     }
 
-    /// Marks an ECN-capable packet and returns it; drops any other packet and returns `None`.
+    /// Marks the packet and returns it if ECN is enabled and the packet is ECN-capable. Otherwise drops the
+    /// packet and returns `None`.
     fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {
             head.packet.ecn = Ecn::Ce;

@@ -191,8 +191,8 @@ fn the_next_event_is_never_late() {
     }
 }
 
-/// at every step, each packet offered or duplicated was delivered, dropped once, or is inside. The notes
-/// contain exactly the drops that no returned verdict reported.
+/// at every step, each packet offered or duplicated has been delivered, was dropped once, or is still on
+/// the path. The notes contain exactly the drops that no returned verdict reported.
 #[test]
 fn packets_are_conserved() {
     let mut total = Counters::default();
@@ -335,7 +335,7 @@ fn a_step_marks_what_waits_behind_enough() {
     assert_eq!(path.counters().marked, 3);
 }
 
-/// One of every three pure ACKs of each flow passes, and so does every other packet.
+/// One of every three pure ACKs of each flow passes; packets that are not pure ACKs all pass.
 #[test]
 fn thinning_keeps_every_nth_ack() {
     let mut path = Path::new(vec![Element::AckThinning(AckThinning::new(3)), hop(1_000_000_000, 1 << 30)]);

@@ -64,7 +64,7 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     assert_eq!(path.counters().queue_drops, 2);
 }
 
-/// at every step, each packet has left, was dropped, or is inside.
+/// at every step, each packet has left the path, was dropped, or is still on the path.
 #[test]
 fn packets_are_conserved() {
     let loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::Packet, 3, 0);
