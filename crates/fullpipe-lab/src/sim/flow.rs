@@ -25,6 +25,8 @@ pub(crate) struct Flow {
     /// Completion time of a write in progress into a full buffer; far future if no write is in progress.
     writes_until: Instant,
     reader: Reader,
+    /// Whether the receiver has the sender's FIN.
+    peer_closed: bool,
     finished_at: Option<Instant>,
     /// Time of the last read; for a greedy reader, the start of the flow.
     read_at: Instant,
@@ -80,6 +82,7 @@ impl Flow {
             offered: 0,
             writes_until: Instant::FAR_FUTURE,
             reader: Reader::new(spec.workload.reading, starts_at),
+            peer_closed: false,
             finished_at: None,
             read_at: starts_at,
             arrived: 0,
@@ -94,6 +97,7 @@ impl Flow {
 
     pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment) {
         self.sender.handle_segment(now, segment);
+        self.sender_events(now);
     }
 
     pub(crate) fn sender_timeout(&mut self, now: Instant) {
@@ -102,19 +106,14 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
+        if self.writes_at() <= now {
+            self.offer(now);
+        }
+        self.sender_events(now);
     }
 
-    /// Lets the sending application write, if it is time or the socket has room again. Returns true if it was
-    /// woken.
-    #[inline]
-    pub(crate) fn sender_writes(&mut self, now: Instant) -> bool {
-        let mut woken = false;
-        if self.opened && self.writes_at() <= now {
-            self.offer(now);
-            woken = true;
-        }
+    fn sender_events(&mut self, now: Instant) {
         while let Some(event) = self.sender.poll_event() {
-            woken = true;
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
@@ -122,7 +121,6 @@ impl Flow {
                 Event::SoftError | Event::Aborted | Event::Closed => {}
             }
         }
-        woken
     }
 
     /// Writes what the sending application offers, block by block, while the socket accepts it.
@@ -191,9 +189,15 @@ impl Flow {
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
         while let Some(event) = self.receiver.poll_event() {
-            if event == Event::Readable {
-                self.application_reads(now);
+            match event {
+                Event::Readable => self.application_reads(now),
+                Event::PeerClosed => self.peer_closed = true,
+                _ => {}
             }
+        }
+        // An application closes its socket when it reads the end of the stream.
+        if self.peer_closed && self.receiver.readable() == 0 {
+            self.receiver.close();
         }
     }
 

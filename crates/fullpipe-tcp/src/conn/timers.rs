@@ -26,7 +26,8 @@ impl Connection {
             self.on_syn_timeout(now);
             return;
         }
-        self.sender.check_app_limited_without_write();
+        // The same check as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
+        self.sender.check_app_limited();
         let detached = self.lifecycle.detached;
         let gives_up = match timer {
             RetransmitTimer::Reordering => {

@@ -41,6 +41,8 @@ pub struct SentRecord {
     pub was_copy: bool,
     /// Whether the record carries the FIN.
     pub fin: bool,
+    /// Whether the record carries PSH, which its retransmissions repeat.
+    pub psh: bool,
     /// Departure of the last transmission.
     pub sent_at: Instant,
     /// Delivery-rate snapshot at the last transmission.
@@ -197,9 +199,17 @@ impl Scoreboard {
             state: RecordState::InFlight,
             was_copy: false,
             fin,
+            psh: false,
             sent_at,
             snapshot,
         });
+    }
+
+    /// Sets PSH on the newest record.
+    pub fn set_push(&mut self) {
+        if let Some(newest) = self.records.back_mut() {
+            newest.psh = true;
+        }
     }
 
     /// Returns the lowest record marked lost and not yet retransmitted.

@@ -22,6 +22,8 @@ pub(crate) struct NewData {
     snd_nxt: u64,
     /// End of the last short segment sent.
     short_until: u64,
+    /// End of the last segment sent with PSH.
+    pushed_until: u64,
     fin_sent: bool,
 }
 
@@ -101,7 +103,17 @@ impl NewData {
         }
     }
 
-    /// Sends the next `len` bytes. Returns the transmission and its number of segments.
+    /// Returns true if the next `len` bytes are to carry PSH: they are the last of those written (RFC 9293
+    /// section 3.9.1.2, MUST-61), or half of the largest window has been sent since the last PSH (Linux:
+    /// `forced_push`).
+    #[inline(always)]
+    pub(crate) fn pushes(&self, queue: &SendQueue, len: u64, largest_window: u64) -> bool {
+        let end = self.snd_nxt + len;
+        end >= queue.written() || end > self.pushed_until + largest_window / 2
+    }
+
+    /// Sends the next `len` bytes, with PSH in the last segment if they `push`. Returns the transmission and its
+    /// number of segments.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -110,6 +122,7 @@ impl NewData {
         rate: &mut DeliveryRate,
         len: u64,
         (ecn, flags): (Ecn, Flags),
+        push: bool,
         nodelay: bool,
     ) -> (Transmit, u64) {
         let inflight = board.inflight();
@@ -126,10 +139,15 @@ impl NewData {
             board.push_new(at - u64::from(piece), piece, false, departure.at, snapshot);
         }
         self.snd_nxt = end;
+        if push {
+            board.set_push();
+            self.pushed_until = end;
+        }
         if len < segments * departure.mss && !nodelay {
             self.short_until = end;
         }
-        let header = departure.header(offset, Flags::ACK.with(Flags::PSH).with(flags), ecn);
+        let flags = if push { flags.with(Flags::PSH) } else { flags };
+        let header = departure.header(offset, Flags::ACK.with(flags), ecn);
         (Transmit::of_data(departure, header, len), segments)
     }
 

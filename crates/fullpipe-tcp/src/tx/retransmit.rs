@@ -61,12 +61,16 @@ pub(crate) fn retransmit(
 ) -> Option<Retransmitted> {
     let board = &recovery.board;
     let record = board.get(number)?;
-    let (offset, len, fin) = (record.offset, u64::from(record.len), record.fin);
+    let (offset, len, fin, psh) = (record.offset, u64::from(record.len), record.fin, record.psh);
     let snapshot = rate.on_send(departure.at, board.inflight(), len, board.lost_total());
     recovery.on_retransmission(departure.at, number, snapshot, kind);
     // A retransmission is not ECN-capable (RFC 3168 section 6.1.5). A FIN occupies one octet of sequence
     // space and has no payload.
-    let (flags, payload) = if fin { (Flags::ACK.with(Flags::FIN), 0) } else { (Flags::ACK, len) };
+    let (flags, payload) = match (fin, psh) {
+        (true, _) => (Flags::ACK.with(Flags::FIN), 0),
+        (false, true) => (Flags::ACK.with(Flags::PSH), len),
+        (false, false) => (Flags::ACK, len),
+    };
     let transmit = Transmit::of_data(departure, departure.header(offset, flags, Ecn::NotEct), payload);
     Some(Retransmitted { transmit, offset, len })
 }

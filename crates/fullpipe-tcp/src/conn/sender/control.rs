@@ -174,16 +174,6 @@ impl Sender {
         self.decision.settle(self.config.max_pacing_rate);
     }
 
-    /// Marks the coming rate samples app-limited if the application leaves the window unused, at an ACK or a
-    /// timer. In Linux only writes do so (`tcp_rate_check_app_limited`): a write that follows an ACK at once
-    /// would otherwise look like a pause, and BBR behind a small send buffer would never leave Startup.
-    #[inline(always)]
-    pub(in crate::conn) fn check_app_limited_without_write(&mut self) {
-        if self.config.tunables.app_limited_without_write {
-            self.check_app_limited();
-        }
-    }
-
     /// Marks the coming rate samples app-limited if the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
     #[inline(always)]

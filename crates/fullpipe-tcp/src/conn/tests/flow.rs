@@ -169,3 +169,24 @@ fn pc_4_retransmissions_are_paced() {
     let most = per_ms.values().max().expect("something was resent");
     assert!(*most <= 8, "{most} retransmissions within a millisecond");
 }
+
+/// MUST-61 (RFC 9293 section 3.9.1.2): PSH is set in the last segment that is queued. Linux also sets it after half
+/// of the largest window.
+#[test]
+fn push_ends_what_is_queued() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(20 * MSS);
+    let pushed = |script: &Script| {
+        let flags = script.segments.iter().filter(|(_, segment)| segment.len > 0);
+        flags.map(|(_, segment)| segment.flags.has(Flags::PSH)).collect::<Vec<_>>()
+    };
+    assert_eq!(pushed(&script), [false; 10], "more is queued, and less than half of the window is sent");
+    script.clear();
+    script.ack(100, 10 * MSS, &[]);
+    assert_eq!(pushed(&script), [[false; 9].as_slice(), &[true]].concat(), "the last of it");
+    script.clear();
+    script.write(400 * MSS);
+    script.ack(200, 20 * MSS, &[]);
+    let count = pushed(&script).iter().filter(|push| **push).count();
+    assert!(count <= 2, "one for half of a window: {:?}", pushed(&script));
+}

@@ -99,12 +99,7 @@ impl Script {
     /// Creates a client with `cc` whose congestion window has grown to `window` segments in slow start, from
     /// a first flight of ten. Time continues from the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
-        Self::warm_with(config(cc), window)
-    }
-
-    /// Like [`Script::warm`], with any configuration.
-    fn warm_with(config: Config, window: u64) -> Self {
-        let mut script = Self::client(config);
+        let mut script = Self::client(config(cc));
         let (mut at, mut acked, mut flight) = (0, 0, 10);
         while flight < window {
             script.write(flight * MSS);
