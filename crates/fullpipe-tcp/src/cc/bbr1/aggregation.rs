@@ -2,7 +2,7 @@
 //!
 //! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. Between two bursts
 //! the sender needs additional data in flight: as much as the next burst will acknowledge beyond `bw x time`.
-//! Without it, transmission stops in every gap.
+//! Without that data, transmission stops in every gap.
 //!
 //! ```text
 //!   acked                    ┌────   burst
@@ -17,21 +17,23 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::gain::amount;
 use crate::cc::{AckSample, Context};
 
-/// Length of one window in rounds; the maximum is over the current and the previous window.
+/// Length of one filter window in rounds; the filter takes the maximum over the current and the previous
+/// window.
 const WINDOW_ROUNDS: u64 = 5;
 
-/// Number of segments after which an epoch ends, so that it follows changes of the bandwidth.
+/// Maximum length of an epoch, in ACKed segments. The limit lets the estimate follow bandwidth changes.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// Upper limit of the excess, as a time at the estimated bandwidth: longer gaps are outages, not aggregation.
+/// Upper limit of the excess, in time at the estimated bandwidth. Longer ACK gaps are outages, not
+/// aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
-/// ACK aggregation of one connection, in segments.
+/// ACK aggregation filter of one connection, in segments.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     epoch_start: Instant,
     epoch_acked: u64,
-    /// Largest excess of each of two windows; `present` is the index of the one being filled.
+    /// Largest excess in each of the two filter windows; `present` is the index of the current window.
     excess: [u64; 2],
     present: usize,
     rounds: u64,
@@ -42,7 +44,7 @@ impl Aggregation {
         Self { epoch_start: now, epoch_acked: 0, excess: [0; 2], present: 0, rounds: 0 }
     }
 
-    /// Starts a new epoch, because time without transmission is not time between two bursts of ACKs.
+    /// Starts a new epoch after idle time: a gap in transmission is not a gap between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.epoch_start = now;
         self.epoch_acked = 0;
@@ -74,13 +76,13 @@ impl Aggregation {
             expected = 0;
         }
         self.epoch_acked += sample.acked_segments;
-        // An excess above the window is not a property of the path.
+        // An excess larger than the window does not describe the path.
         let excess = self.epoch_acked.saturating_sub(expected).min(cwnd);
         let present = &mut self.excess[self.present];
         *present = excess.max(*present);
     }
 
-    /// Returns the number of segments to add to the window.
+    /// Returns the number of segments to add to the window to cover ACK aggregation.
     pub(super) fn extra(&self, bw: Rate, mss: u64) -> u64 {
         let [one, other] = self.excess;
         one.max(other).min(amount(bw, MAX_EXTRA_TIME) / mss)

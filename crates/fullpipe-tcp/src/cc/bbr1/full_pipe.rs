@@ -6,17 +6,17 @@
 
 use fullpipe_units::Rate;
 
-/// Growth that counts: a factor of 5/4; anything less is no growth.
+/// Smallest factor that counts as bandwidth growth: 5/4.
 const GROWTH_NUM: u64 = 5;
 const GROWTH_DEN: u64 = 4;
 
-/// Number of rounds without growth after which the pipe counts as full.
+/// Number of consecutive rounds without growth after which the pipe counts as full.
 const ROUNDS: u32 = 3;
 
-/// Bandwidth growth during Startup.
+/// Detector of a full pipe: tracks bandwidth growth during Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// Bandwidth when it last grew.
+    /// Bandwidth at the last growth.
     bw: Rate,
     rounds: u32,
     reached: bool,
@@ -27,7 +27,7 @@ impl FullPipe {
         self.reached
     }
 
-    /// Records the bandwidth at the end of a round that the application did not limit.
+    /// Records the bandwidth at the end of a round that was not application-limited.
     pub(super) fn update(&mut self, bw: Rate) {
         if self.reached {
             return;
@@ -41,7 +41,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts the judgement of growth. A pipe that was full stays full.
+    /// Restarts growth detection. A pipe already found full stays full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

@@ -1,8 +1,8 @@
 //! BBR version 1 (Cardwell et al., "BBR: congestion-based congestion control", 2016), as in Linux.
 //!
-//! BBR models a path by two quantities, and loss is neither: the highest delivery rate (`bw`), and the
-//! round-trip time with an empty queue (`min_rtt`). Only one of them can be measured at a time, so BBR
-//! alternates by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
+//! BBR models a path by two quantities: the highest delivery rate (`bw`) and the round-trip time with an
+//! empty queue (`min_rtt`). Loss is not part of the model. Only one quantity can be measured at a time, so
+//! BBR alternates between them by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
 //!
 //! ```text
 //!            ┌─────────┐ bw stopped growing ┌───────┐
@@ -19,8 +19,9 @@
 //! ```
 //!
 //! Further parts: [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the window
-//! for aggregated ACKs), [`policer`] (detects token buckets, which must not be probed), and the modulation of
-//! the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in Linux.
+//! for aggregated ACKs), and [`policer`] (detects token buckets, which must not be probed).
+//! [`Bbr1::update_cwnd`] adjusts the window during and after loss recovery. Windows are in whole segments, as
+//! in Linux.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -42,18 +43,19 @@ mod policer;
 /// Gain in units of 1/256, as in Linux.
 type Gain = gain::Gain<256>;
 
-/// Gain of Startup: 2/ln 2, the smallest gain with which a paced sender doubles its rate every round trip.
+/// Pacing and window gain of Startup: 2/ln 2, the smallest gain with which a paced sender doubles its rate
+/// every round trip.
 const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
 
-/// Pacing gain of Drain: the inverse of Startup's, so that the queue drains in about the time in which it was
-/// built.
+/// Pacing gain of Drain: the inverse of the Startup gain, so that the queue drains in about the time it took
+/// to build.
 const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 
 /// Window gain in ProbeBW: twice the BDP, so that delayed and aggregated ACKs do not stop transmission.
 const CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
-/// Pacing gains of ProbeBW: one phase above the bandwidth to find more of it, one below to drain the queue
-/// that this built, and six that cruise. Their mean is 1.
+/// Pacing gains of ProbeBW: one phase above the bandwidth to probe for more, one phase below it to drain the
+/// queue built by the probe, and six cruising phases. Their mean is 1.
 const CYCLE: [Gain; 8] = [
     Gain::of(5, 4, 0),
     Gain::of(3, 4, 0),
@@ -65,22 +67,23 @@ const CYCLE: [Gain; 8] = [
     Gain::UNIT,
 ];
 
-/// Length of the maximum filter of `bw` in round trips: one cycle, and two to spare.
+/// Length of the `bw` maximum filter in round trips: one gain cycle plus two spare rounds.
 const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
 
-/// Age at which `min_rtt` is measured again; the queue of a competitor rarely lasts that long.
+/// Age at which `min_rtt` expires and is measured again. The queue of a competing flow rarely lasts that
+/// long.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 
-/// Time for which ProbeRTT keeps the pipe nearly empty: long enough for flows to overlap, and only 2 % of
-/// [`MIN_RTT_WINDOW`].
+/// Time for which ProbeRTT keeps the pipe nearly empty: long enough for the ProbeRTT phases of several flows
+/// to overlap, and only 2 % of [`MIN_RTT_WINDOW`].
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
-/// Window in ProbeRTT, and smallest window elsewhere, in segments: it keeps the ACK clock running through
-/// delayed ACKs.
+/// Window in ProbeRTT and lower bound of the window in all other states, in segments. Four segments keep the
+/// ACK clock running despite delayed ACKs.
 const MIN_CWND: u64 = 4;
 
-/// Rate below which the pacer releases single segments: a segment takes 10 ms or more, so two at once would
-/// be a burst worth avoiding.
+/// Pacing rate below which the pacer releases single segments. At this rate one segment takes 10 ms or more,
+/// so two segments at once would be a noticeable burst.
 const ONE_SEGMENT_RATE: Rate = Rate::from_bps(1_200_000);
 
 /// Largest number of segments in a super-segment.
@@ -89,7 +92,7 @@ const MAX_TSO_SEGMENTS: u64 = 127;
 /// RTT assumed for the first pacing rate when no RTT is known.
 const ASSUMED_RTT: Duration = Duration::from_millis(1);
 
-/// State of the machine in the diagram above, with the data that only this state needs.
+/// State of the state machine in the diagram above, with the data specific to that state.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Startup,
@@ -98,7 +101,7 @@ enum Mode {
     ProbeRtt(ProbeRtt),
 }
 
-/// Phase within [`CYCLE`], and the time at which it began.
+/// Current phase within [`CYCLE`] and its start time.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     phase: usize,
@@ -114,7 +117,7 @@ struct ProbeRtt {
     round_done: bool,
 }
 
-/// Loss repair under way as of the last ACK.
+/// Kind of loss recovery in progress at the last ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repair {
     None,
@@ -149,21 +152,23 @@ pub struct Bbr1 {
     /// Window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     repair: Repair,
-    /// Whether this is the first round of recovery, in which the sender sends only as much as was delivered.
+    /// Whether packet conservation applies: in the first round of recovery the sender sends only as much as
+    /// was delivered.
     conserving: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
-    /// Whether the flow restarts from idle: the queue has just been empty, so ProbeRTT is not needed.
+    /// Whether the flow restarts from idle. The queue was empty during the idle time, so ProbeRTT is not
+    /// needed.
     idle_restart: bool,
-    /// Whether the last ACK came in ProbeRTT: the rate of segments sent after it does not show the bandwidth.
+    /// Whether the last ACK arrived in ProbeRTT. Segments sent after such an ACK do not show the bandwidth.
     window_is_low: bool,
-    /// Number of random numbers used.
+    /// Number of random numbers drawn so far.
     draws: u64,
 }
 
 impl Bbr1 {
-    /// Returns a controller for a new connection.
+    /// Returns a BBRv1 controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let cwnd = hints.initial_cwnd.map_or(INITIAL_SEGMENTS, |bytes| cx.segments(bytes).max(1));
         let rtt = cx.srtt.or(hints.rtt);
@@ -192,7 +197,7 @@ impl Bbr1 {
         }
     }
 
-    /// Returns the bandwidth estimate to use: the policer's rate if a policer was found.
+    /// Returns the bandwidth estimate in use: the policer's rate if a policer was detected, otherwise `bw`.
     fn bandwidth(&self) -> Rate {
         self.policer.rate_in_use().unwrap_or_else(|| self.bw.get())
     }
@@ -227,12 +232,11 @@ impl Bbr1 {
         }
     }
 
-    /// Adds to `segments` the allowance for offload in the hosts: one super-segment each in the pacer, in the
-    /// sender's network card, and in the receiver's GRO. The result is even, for receivers that acknowledge
-    /// every other segment.
+    /// Adds the offload allowance to `segments`: one super-segment each for the pacer, the sender's network
+    /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // With few segments in flight, 1.25 times as many rounds to the same number.
+        // With few segments in flight, 1.25 times their number rounds back to the same number.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -244,14 +248,14 @@ impl Bbr1 {
         if self.pacing_rate < ONE_SEGMENT_RATE { 1 } else { 2 }
     }
 
-    /// Returns the number of segments in one super-segment at the current pacing rate: about 1 ms worth.
+    /// Returns the size of a super-segment in segments: about 1 ms at the current pacing rate.
     fn tso_goal(&self) -> u64 {
         let bytes = (self.pacing_rate.as_bytes_per_sec() >> 10).min(MAX_QUANTUM);
         (bytes / self.mss).max(self.min_tso_segments()).min(MAX_TSO_SEGMENTS)
     }
 
-    /// Returns the number of segments that will be in the network when the pacer next releases one. With
-    /// departures scheduled ahead of time, "in flight" includes segments that have not left yet.
+    /// Returns the number of segments that will be in the network when the pacer releases the next one. The
+    /// pacer schedules departures ahead of time, so "in flight" includes segments that have not left yet.
     fn in_network_at_next_departure(&self, cx: &Context, inflight: u64) -> u64 {
         let wait = cx.next_departure.saturating_since(cx.now);
         let delivered = if wait.is_zero() { 0 } else { amount(self.bandwidth(), wait) / self.mss };
@@ -273,7 +277,7 @@ impl Bbr1 {
             self.conserving = false;
         }
         self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
-        // An application-limited sample may be too low, but no sample exceeds the speed of the path.
+        // An application-limited sample may be too low, but no sample exceeds the bandwidth of the path.
         let bw = rate_of(sample.delivered, interval);
         if !sample.app_limited || bw >= self.bw.get() {
             self.bw.update(self.round, bw);
@@ -323,8 +327,8 @@ impl Bbr1 {
         self.mode = mode;
     }
 
-    /// Enters ProbeBW in a random phase other than the draining one, as there is no queue to drain yet. The
-    /// phase is random so that flows which begin together do not probe together.
+    /// Enters ProbeBW in a random phase, so that flows that start together do not probe together. The
+    /// draining phase is excluded, as there is no queue to drain yet.
     fn enter_probe_bw(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws) >> 32;
         self.draws += 1;
@@ -352,7 +356,7 @@ impl Bbr1 {
             // More bandwidth shows only when more is in flight, unless the queue overflows first.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
-            // Ends as soon as the queue is drained: below the BDP the path would idle.
+            // The draining phase ends as soon as the queue is empty: below the BDP the path would idle.
             full_length || inflight() <= self.target_inflight(bw, Gain::UNIT)
         } else {
             full_length
@@ -438,11 +442,13 @@ impl Bbr1 {
         }
     }
 
-    /// Adjusts the window around loss; returns true while packet conservation decides it alone.
+    /// Adjusts the window during and after loss recovery. Returns true while packet conservation alone sets
+    /// the window.
     ///
-    /// Lost segments leave the window at once. In the first round of recovery the state of the path is
-    /// unknown, so the sender sends only as much as was delivered; from the second round on the model decides
-    /// again. After recovery the window returns to its earlier size: loss alone is no reason to slow down.
+    /// Lost segments are subtracted from the window at once. In the first round of recovery the state of the
+    /// path is unknown, so the sender sends only as much as was delivered. From the second round on, the
+    /// model sets the window again. After recovery the window returns to its earlier size, because BBR does
+    /// not slow down for loss alone.
     fn recover_or_restore(&mut self, cx: &Context, sample: &AckSample) -> bool {
         let acked = sample.acked_segments;
         let conserved = cx.inflight.div_ceil(self.mss) + acked;
@@ -470,7 +476,7 @@ impl Bbr1 {
         self.conserving
     }
 
-    /// Saves the window, to be restored later.
+    /// Saves the window, to restore it after recovery or ProbeRTT.
     fn save_cwnd(&mut self) {
         if self.repair == Repair::None && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.prior_cwnd = self.cwnd;
@@ -486,7 +492,8 @@ impl CongestionControl for Bbr1 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth known: resume at the bandwidth, without probing or draining.
+        // The queue is empty and the bandwidth is known: resume at that bandwidth, without probing or
+        // draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
         match self.mode {
@@ -511,13 +518,13 @@ impl CongestionControl for Bbr1 {
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // The rounds without growth did not measure the path. The window itself is restored when
-                // recovery ends.
+                // The rounds without growth did not measure the path, so growth detection restarts. The
+                // window itself is restored when recovery ends.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // BBRv1 measures the path neither by loss nor by ECN marks, and `on_send` handles idling.
+            // BBRv1 ignores loss and ECN marks as signals, and `on_send` handles idling.
             Signal::ExitRecovery
             | Signal::TlpRepaired
             | Signal::LossBatchEnd

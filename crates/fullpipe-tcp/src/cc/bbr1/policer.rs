@@ -1,9 +1,9 @@
-//! Detection of a token-bucket policer as the limit instead of a link.
+//! Detection of token-bucket policers.
 //!
-//! A policer passes a burst at full speed and then drops everything beyond its rate. The maximum filter of
-//! `bw` remembers the burst, and each probe empties the bucket again: heavy loss for no gain. Two consecutive
-//! intervals with heavy loss and nearly equal mean rates identify a policer. BBR then sends at that mean
-//! rate, without probing, for 48 rounds.
+//! A policer passes a burst at full speed and then drops everything beyond its rate. The `bw` maximum filter
+//! retains the rate of the burst, and each probe empties the bucket again, which causes heavy loss without
+//! higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify a
+//! policer. BBR then sends at that mean rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst
@@ -16,31 +16,33 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Length of an interval in rounds: the minimum gives a mean; beyond the maximum, loss was only at its ends.
+/// Length of an interval in rounds. Below the minimum, the mean rate is not meaningful; beyond the maximum,
+/// loss occurred only at both ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
 /// Threshold of heavy loss: bytes lost per 256 delivered (20 %).
 const HEAVY_LOSS: u64 = 50;
 
-/// Difference below which two rates are nearly equal: 1/8 of the older one, or 4 kbit/s.
+/// Largest difference between two rates that count as nearly equal: 1/8 of the older rate, or 4 kbit/s.
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
-/// Rounds for which the rate is used; afterwards the policer may be gone.
+/// Number of rounds for which the policer's rate is used. After that the policer may no longer be on the
+/// path.
 const USE_ROUNDS: u64 = 48;
 
 /// Shortest interval from which a rate is computed.
 const MIN_TIME: Duration = Duration::from_millis(1);
 
-/// Policer detector, with the policer's rate once one is found.
+/// Policer detector; holds the policer's rate after detection.
 #[derive(Debug)]
 pub(super) struct Policer {
     sampling: bool,
     in_use: bool,
     /// Mean rate of the last interval, or the rate in use; zero before the first interval has ended.
     rate: Rate,
-    /// Rounds of the current interval, or of use.
+    /// Number of rounds in the current interval, or since the rate came into use.
     rounds: u64,
     start: Instant,
     delivered: u64,
@@ -60,7 +62,7 @@ impl Policer {
         }
     }
 
-    /// Returns the policer's rate, if a policer was found.
+    /// Returns the policer's rate, or `None` if no policer is detected.
     pub(super) fn rate_in_use(&self) -> Option<Rate> {
         self.in_use.then_some(self.rate)
     }
@@ -90,7 +92,8 @@ impl Policer {
             }
             return over;
         }
-        // Wait until the bucket is empty: before the first loss, the rate is that of the burst.
+        // Wait for the first loss: until then the bucket is not empty, and the measured rate is that of the
+        // burst.
         if !self.sampling {
             if !lost {
                 return false;
@@ -105,7 +108,7 @@ impl Policer {
         if self.rounds > MAX_ROUNDS {
             self.reset(cx);
         } else if self.rounds >= MIN_ROUNDS && lost {
-            // End with a loss: then the bucket is as empty as it was at the start.
+            // The interval ends with a loss, so that the bucket is as empty as it was at the start.
             self.end_interval(cx);
         }
         false

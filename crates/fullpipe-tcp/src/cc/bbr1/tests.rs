@@ -12,7 +12,7 @@ fn run(rate: &str, rtt: Duration) -> Run {
     Run::new(Algorithm::Bbr1, rate, rtt, BIG)
 }
 
-/// Acknowledges one segment with this rate sample; the ACK begins a round.
+/// Acknowledges one segment with a rate sample of `bps`; the ACK begins a round.
 fn rate_sample(bench: &mut Bench<Bbr1>, bps: u64, app_limited: bool) {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -39,7 +39,7 @@ fn pc_5_send_quantum() {
     assert_eq!(linux_send_quantum(Rate::from_bps(9_900_000), Some(ms(100)), MSS, 2), 2 * MSS);
     assert_eq!(linux_send_quantum(mbps(990), Some(ms(100)), MSS, 2), 65_536 / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(1), Some(ms(100)), MSS, 1), MSS);
-    // 64 KiB / 2^1 on a path of 512 us; 12.2 KB of 100 Mbit/s in 1.024 ms.
+    // On a path of 512 us: 64 KiB / 2^1. At 100 Mbit/s: 12.2 KB in 1.024 ms.
     let near = linux_send_quantum(mbps(100), Some(Duration::from_micros(600)), MSS, 2);
     assert_eq!(near, (12_207 + 32_768) / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(100), None, MSS, 2), 12_207 / MSS * MSS);
@@ -81,7 +81,7 @@ fn b1_1_gains_phases_and_their_length() {
         let [(gain, from), (next, to)] = pair else { unreachable!() };
         let rounds = to.saturating_since(*from).as_millis_f64() / run.value("min_rtt");
         match (gain, next) {
-            // Long enough to bring the whole 1.25 BDP in flight.
+            // Long enough to reach 1.25 BDP in flight.
             (1.25, 0.75) => assert!((1.0..2.2).contains(&rounds), "up {rounds}"),
             (0.75, 1.0) => assert!((0.0..1.1).contains(&rounds), "down {rounds}"),
             (1.0, 1.25) => assert!((6.0..6.3).contains(&rounds), "cruise {rounds}"),
@@ -105,8 +105,8 @@ fn b1_1_any_phase_but_the_draining_one_comes_first() {
     assert!(seen.iter().enumerate().all(|(phase, n)| phase == 1 || (850..1_150).contains(n)), "{seen:?}");
 }
 
-/// B1-2: each round delivers about twice as much as the one before; on a kernel 10, 20, 34, 62, 125, 247
-/// segments.
+/// B1-2: each round delivers about twice as much as the previous one; the Linux kernel delivers 10, 20, 34,
+/// 62, 125 and 247 segments.
 #[test]
 fn b1_2_startup_doubles() {
     let mut run = run("10gbit", ms(100));
@@ -149,7 +149,7 @@ fn b1_3_and_5_startup_and_drain_end() {
     assert!(inflight as f64 <= run.bdp_segments().ceil() + 6.0 + 1.0, "{inflight} in flight");
 }
 
-/// B1-4: Startup never has more in flight than 2.887 BDP and the allowance for super-segments.
+/// B1-4: Startup never has more in flight than 2.887 BDP plus the allowance for super-segments.
 #[test]
 fn b1_4_startup_is_bounded() {
     let mut run = run("100mbit", ms(40));
@@ -208,7 +208,8 @@ fn b1_7_probe_rtt() {
     assert_eq!(run.value("min_rtt"), path.as_millis_f64());
 }
 
-/// Samples taken with ProbeRTT's four segments do not lower the bandwidth, and the window returns at once.
+/// Samples taken in ProbeRTT, with four segments in flight, do not lower the bandwidth, and the window is
+/// restored at once.
 #[test]
 fn b1_7_probe_rtt_leaves_bandwidth_and_window_alone() {
     let mut run = run("10mbit", ms(100));
@@ -242,10 +243,10 @@ fn b1_8_a_tenth_of_the_bandwidth_is_noticed_after_ten_rounds() {
     assert!(close(run.value("bw"), 1e6, 0.03), "{}", run.value("bw"));
 }
 
-/// B1-9: at a quarter more per cycle this would take 10.3 cycles. On a path without noise it is faster: the
-/// probing phase lasts until 1.25 times the *current* BDP is in flight. While the bandwidth estimate grows,
-/// that is always slightly more than is in flight, so the estimate grows by a quarter per one or two round
-/// trips.
+/// B1-9: ten times the bandwidth is found. With growth by a quarter per cycle this would take 10.3 cycles.
+/// Without noise on the path it takes less time: the probing phase lasts until 1.25 times the *current* BDP
+/// is in flight. While the bandwidth estimate grows, this target stays slightly above the amount in flight,
+/// so the estimate grows by a quarter every one or two round trips.
 #[test]
 fn b1_9_ten_times_the_bandwidth_is_found() {
     let mut run = run("10mbit", ms(40));
@@ -287,10 +288,10 @@ fn b1_12_a_policer_is_found_and_obeyed() {
         tokens: 50_000,
         filled: Instant::ZERO,
     });
-    // The burst and the losses of Startup, then two intervals.
+    // The burst and losses in Startup, then two intervals.
     run.until(at_ms(1_000), |_| ());
     let (lost, delivered) = (run.cx.lost, run.cx.delivered);
-    // 48 rounds at the mean.
+    // 48 rounds at the mean rate.
     run.until(at_ms(2_500), |run| assert_eq!(run.value("pacing_gain"), 1.0));
     let (lost, delivered) = (run.cx.lost - lost, run.cx.delivered - delivered);
     assert!(lost * 100 < delivered * 3, "{lost} lost of {delivered}");
@@ -301,7 +302,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
 fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     let mut cx = context();
     let mut policer = Policer::new(&cx);
-    // 5 Mbit/s delivered and a third as much lost, in rounds of 40 ms.
+    // Rounds of 40 ms that deliver 5 Mbit/s and lose a third as much.
     let mut round = |policer: &mut Policer| {
         cx.now += ms(40);
         cx.delivered_time = cx.now;
@@ -318,9 +319,9 @@ fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     assert_eq!(given_up, Some(48));
 }
 
-/// `log2(D / 10)` rounds to reach the full bandwidth and three to detect a full pipe, after one round
-/// that makes the first sample and one in which pacing follows it. The deep queue here makes the last rounds
-/// long.
+/// Startup takes one round for the first sample, one round for pacing to follow it, `log2(D / 10)`
+/// rounds to reach the full bandwidth and three to detect a full pipe. The deep queue here lengthens the last
+/// rounds.
 #[test]
 fn a_16_startup_of_long_paths() {
     for (rate, rounds, secs) in [("1gbit", 11 + 3, 2.9), ("105mbit", 8 + 3, 2.3)] {
@@ -339,7 +340,7 @@ fn a_16_startup_of_long_paths() {
     }
 }
 
-/// one flow fills the link with a small queue.
+/// one flow fills the link and keeps the queue small.
 #[test]
 fn a_32_steady_state() {
     let mut run = run("100mbit", ms(40));
@@ -442,7 +443,7 @@ fn after_idling_it_goes_on_at_the_bandwidth() {
     assert!(close(rate.as_bps() as f64, 0.99 * run.value("bw"), 1e-6));
 }
 
-/// An idle period longer than the RTT window causes no ProbeRTT afterwards.
+/// An idle period longer than the `min_rtt` window does not trigger ProbeRTT.
 #[test]
 fn idling_spares_probe_rtt() {
     let mut run = settled();
@@ -458,7 +459,7 @@ fn lumps_of_acks_widen_the_window() {
     let mut cx = context();
     let mut aggregation = Aggregation::new(cx.now);
     let bw = Rate::from_bps(10_000_000);
-    // 20 segments every 23 ms, about what 10 Mbit/s deliver in that time.
+    // 20 segments every 23 ms, about as much as 10 Mbit/s deliver in that time.
     for _ in 0..20 {
         cx.now += ms(23);
         cx.delivered_time = cx.now;

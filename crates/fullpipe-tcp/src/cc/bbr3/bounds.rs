@@ -1,4 +1,4 @@
-//! Long-term and short-term bounds of rate and volume in flight, and how loss lowers them (5.5.10).
+//! Long-term and short-term bounds on rate and volume in flight, and their reduction by loss (5.5.10).
 //!
 //! ```text
 //!                        set by                                      forgotten
@@ -7,8 +7,8 @@
 //!   bw_shortterm         any loss while not probing, once a round    when the next probe begins
 //! ```
 //!
-//! The long-term bound is the volume that the path bears; the short-term bounds follow the capacity that
-//! competing traffic leaves at present. `None` stands for the draft's infinity.
+//! The long-term bound is the volume in flight that the path can hold. The short-term bounds follow the
+//! capacity that competing traffic currently leaves. `None` stands for the draft's infinity.
 
 use fullpipe_units::Rate;
 
@@ -42,8 +42,8 @@ impl Bounds {
     }
 
     /// Implements `LossLowerBounds()`: lowers the short-term bounds at the end of a round with loss. Each
-    /// falls to what that round delivered, but to no less than 0.7 times its value, so a round that lost 1 %
-    /// costs 1 %.
+    /// bound falls to the delivery of that round, but to no less than 0.7 times its value, so a round with 1
+    /// % loss lowers the bounds by 1 %.
     pub(super) fn lower(&mut self, latest: &Latest, max_bw: Rate, cwnd: u64) {
         let bw = self.bw_shortterm.unwrap_or(max_bw);
         let inflight = self.inflight_shortterm.unwrap_or(cwnd);
@@ -51,7 +51,8 @@ impl Bounds {
         self.inflight_shortterm = Some(latest.inflight.max(BETA.times(inflight)));
     }
 
-    /// Implements `InflightWithHeadroom()`: the long-term bound less the share left to other flows, in bytes.
+    /// Implements `InflightWithHeadroom()`: returns the long-term bound minus the headroom for other flows,
+    /// in bytes.
     pub(super) fn with_headroom(&self, mss: u64) -> Option<u64> {
         let bound = self.inflight_longterm?;
         let headroom = HEADROOM.times(bound).max(mss);
@@ -59,7 +60,8 @@ impl Bounds {
     }
 }
 
-/// Maxima of the latest round, and whether it lost anything (5.5.10.3). A first loss begins a new round.
+/// Maximum delivery rate and volume of the latest round, and whether the round had a loss (5.5.10.3). The
+/// first loss begins a new round.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     /// `BBR.bw_latest`.
@@ -75,7 +77,8 @@ pub(super) struct Latest {
 }
 
 impl Latest {
-    /// Implements `NoteLoss()`, except for saving the state. A full round is measured from the first loss on.
+    /// Implements `NoteLoss()`, except for saving the state. The first loss starts a new round, so that a
+    /// full round is measured.
     pub(super) fn note_loss(&mut self, cx: &Context) {
         if !self.is_loss_in_round {
             self.round_delivered = cx.delivered;
@@ -110,13 +113,13 @@ impl Latest {
 /// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost. Without
 /// SACK the sender detects at most one loss per round trip, so any loss is too much.
 pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool {
-    // Saturates instead of overflowing; no real window is that large.
+    // The product saturates instead of overflowing; no real window is that large.
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)
 }
 
-/// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. That is
-/// everything sent before `lost`, and the part of `lost` that could be lost before the ratio reaches 2 %: `(2
-/// % x before - lost before) / (1 - 2 %)`.
+/// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. The sum
+/// consists of everything sent before `lost` and the part of `lost` at which the ratio reaches 2 %: `(2 % x
+/// before - lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);
@@ -126,11 +129,11 @@ pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     before + prefix
 }
 
-/// Second exit from Startup (5.3.1.3): loss that lasts a round trip and is spread over it.
+/// Detector for the exit from Startup on loss (5.3.1.3): loss spread over a whole round trip.
 #[derive(Debug, Default)]
 pub(super) struct StartupLoss {
     ranges: u64,
-    /// End of the last range lost; a loss that begins here extends that range.
+    /// End offset of the last lost range; a loss that begins at this offset extends the range.
     end: u64,
 }
 
@@ -142,7 +145,7 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Returns whether a round of fast recovery that ends now lost too much, and begins the next round.
+    /// Returns true if a round of fast recovery ends with this ACK and lost too much; begins the next round.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start
