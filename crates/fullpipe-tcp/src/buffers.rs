@@ -1,7 +1,7 @@
 //! Conversion between socket buffer sizes and windows, by kernel version.
 //!
-//! The receive window, the send buffer, the explainer and the advisor all use this module. A socket buffer
-//! counts *memory*, the window counts *payload*; the difference is the overhead of the skbs:
+//! The receive window, the send buffer, the explainer and the advisor all use this module. A socket buffer is
+//! counted in *memory*, the window in *payload*; the difference is the skb overhead:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
@@ -13,7 +13,7 @@ use core::str::FromStr;
 
 use fullpipe_units::Bytes;
 
-/// Kernel release, as `major.minor`; buffer accounting depends on it.
+/// Kernel release (`major.minor`), which determines the buffer accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
     /// Major version.
@@ -23,17 +23,17 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// Returns the release `major.minor`.
+    /// Returns the kernel release `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// First release in which the window follows each socket's measured ratio of payload to memory and
-    /// `tcp_adv_win_scale` is ignored.
+    /// First release that derives the window from the measured payload-to-memory ratio of each socket and
+    /// ignores `tcp_adv_win_scale`.
     pub const PER_SOCKET_RATIO: Self = Self::new(6, 6);
     /// First release with BBR.
     pub const BBR: Self = Self::new(4, 9);
-    /// First release in which TCP paces internally; before it, BBR needs the `fq` queueing discipline.
+    /// First release with TCP-internal pacing; earlier releases need the `fq` queueing discipline for BBR.
     pub const INTERNAL_PACING: Self = Self::new(4, 13);
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// Error for a text that does not begin with `major.minor`.
+/// Error for a kernel release that does not begin with `major.minor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseKernelError(String);
 
@@ -58,7 +58,7 @@ impl std::error::Error for ParseKernelError {}
 impl FromStr for KernelVersion {
     type Err = ParseKernelError;
 
-    /// Parses a release such as `"6.8"` or `"4.15.0-213-generic"`.
+    /// Parses a kernel release such as `"6.8"` or `"4.15.0-213-generic"`.
     fn from_str(text: &str) -> Result<Self, ParseKernelError> {
         let mut parts = text.trim().split(['.', '-', '+']);
         let mut number = || parts.next().and_then(|part| part.parse().ok());
@@ -69,20 +69,20 @@ impl FromStr for KernelVersion {
     }
 }
 
-/// Rule by which the kernel converts receive-buffer memory to window.
+/// Kernel rule for the conversion of receive-buffer memory to window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowRule {
-    /// Value of `tcp_adv_win_scale`, for kernels before 6.6. A positive `s` reserves `1/2^s` of the buffer
-    /// for overhead; otherwise `1/2^-s` of the buffer is window.
+    /// Value `s` of `tcp_adv_win_scale`, for kernels before 6.6. A positive `s` reserves `1/2^s` of the
+    /// buffer for overhead; otherwise the window is `1/2^-s` of the buffer.
     AdvWinScale(i8),
-    /// Share of the buffer that is window, in 256ths, for kernels since 6.6. The kernel derives it from the
-    /// payload and memory of arriving packets.
+    /// Window as a share of the buffer, in 256ths, for kernels since 6.6. The kernel derives the share from
+    /// the payload and memory of arriving packets.
     ScalingRatio(u16),
 }
 
 impl WindowRule {
-    /// Returns the rule of `kernel`. `adv_win_scale` is the host's sysctl; `None` means the kernel's default
-    /// of 1 (since 2012).
+    /// Returns the rule of `kernel`. `adv_win_scale` is the host's `tcp_adv_win_scale`; `None` means the
+    /// kernel default of 1 (since 2012).
     pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
         if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
             Self::ScalingRatio(MEASURED_RATIO)
@@ -94,8 +94,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`.
-    /// Their skbs are no smaller, so a smaller share of the memory is window. `mss` must not be zero.
+    /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`. The
+    /// skbs are as large as before, so the window is a smaller share of the memory. `mss` must not be zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
@@ -111,8 +111,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns this rule as it applies before the first segment is measured: at most half of the memory is
-    /// window.
+    /// Returns this rule for the time before the first segment is measured: the window is at most half of the
+    /// memory.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
@@ -120,7 +120,7 @@ impl WindowRule {
         }
     }
 
-    /// Returns the window that `space` bytes of buffer allow.
+    /// Returns the window for a buffer of `space` bytes.
     pub const fn window(self, space: Bytes) -> Bytes {
         let space = space.get();
         Bytes::new(match self {
@@ -131,7 +131,7 @@ impl WindowRule {
         })
     }
 
-    /// Returns the smallest buffer that allows `window` bytes, rounded up.
+    /// Returns the smallest buffer for a window of `window` bytes, rounded up.
     pub const fn space(self, window: Bytes) -> Bytes {
         if window.is_zero() {
             return Bytes::ZERO;
@@ -164,13 +164,14 @@ impl fmt::Display for WindowRule {
     }
 }
 
-/// Payload over memory of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625, measured on Linux
-/// 6.18. A network card that fills pages reaches 219/256; the kernel measures the ratio for each socket.
+/// Payload-to-memory ratio of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625, measured on
+/// Linux 6.18. With a network card that fills whole pages the ratio is 219/256; the kernel measures it for
+/// each socket.
 pub const MEASURED_RATIO: u16 = 160;
 
-/// Ratio that a new connection assumes (`TCP_DEFAULT_SCALING_RATIO`).
+/// Initial ratio of a new connection (`TCP_DEFAULT_SCALING_RATIO`).
 const UNMEASURED_RATIO: u16 = 128;
-/// Step in which the memory of an skb grows, in bytes.
+/// Granularity of skb memory, in bytes.
 const MEMORY_STEP: u64 = 256;
 
 const fn clamp_shift(bits: u8) -> u8 {
@@ -181,7 +182,7 @@ const fn shifted(space: u64, bits: u8) -> u64 {
     space >> clamp_shift(bits)
 }
 
-/// Limit of a socket buffer, and whether the kernel autotunes it.
+/// Size limit of a socket buffer, autotuned or fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
     /// Buffer that the kernel autotunes up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
@@ -194,7 +195,7 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// Returns the most memory that this buffer ever takes.
+    /// Returns the maximum memory of this buffer.
     pub const fn limit(self) -> Bytes {
         match self {
             Self::Auto { max } => max,
@@ -204,21 +205,21 @@ impl Buffer {
 }
 
 /// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of a
-/// full segment rounded up to a power of two, and its descriptor.
+/// full segment, rounded up to a power of two, plus its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
-/// Returns the send buffer that autotuning chooses for a congestion window of `cwnd` bytes, before
-/// `tcp_wmem[2]` limits it: the skb memory of `factor` windows (2; BBR asks for 3).
+/// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes, before the limit by
+/// `tcp_wmem[2]`: the skb memory of `factor` windows (3 for BBR, otherwise 2).
 pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
-/// Memory of an skb in the send queue in addition to its payload, in bytes: the descriptor, its shared info,
-/// and the head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
+/// Memory of an skb in the send queue beyond its payload, in bytes: the descriptor, the shared info and the
+/// header buffer. Measured on Linux 6.18 (x86-64): one skb with 65 160 bytes of payload takes 65 992 bytes.
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
-/// Returns the payload that a send buffer of `sndbuf` bytes holds. Queued data is in skbs of up to 64 KiB,
-/// whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
+/// Returns the payload capacity of a send buffer of `sndbuf` bytes. Queued data is stored in skbs of up to 64
+/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
@@ -228,7 +229,7 @@ pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 /// Default `tcp_rmem[2]` from 2012 until 6.15, on hosts with enough memory.
 pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
 
-/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory; 6.16 raised it.
+/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory; Linux 6.16 raised it.
 pub fn default_rmem(kernel: KernelVersion) -> Bytes {
     if kernel >= KernelVersion::new(6, 16) { Bytes::from_mib(32) } else { OLDER_DEFAULT_RMEM }
 }

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// Reason why the sender stopped sending, recorded exactly by the sender on each change.
+/// Reason why the sender stopped sending. The sender records every change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SendLimit {
     /// The application has written nothing more.
     App,
     /// The send buffer is full of unacknowledged data, while the application has more to write.
     Sndbuf,
-    /// The receiver's window is full.
+    /// The receive window is full.
     Rwnd,
     /// The congestion window is full, outside slow start.
     Cwnd,
@@ -17,12 +17,12 @@ pub enum SendLimit {
     SlowStart,
     /// The pacer delays the next transmission.
     Pacing,
-    /// Loss recovery limits sending: fast recovery or the repair after a timeout.
+    /// Loss recovery limits sending: fast recovery, or recovery after a timeout.
     Recovery,
 }
 
 impl SendLimit {
-    /// All values, in the order of the report.
+    /// All values, in report order.
     pub const ALL: [Self; 7] =
         [Self::App, Self::Sndbuf, Self::Rwnd, Self::Cwnd, Self::SlowStart, Self::Pacing, Self::Recovery];
 

@@ -1,12 +1,12 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
-//! Both sides of a connection use it, for data that arrived out of order and for data that the peer reports
-//! as arrived. Most inserts extend the newest range, which is the fast path; the others cost a binary search
-//! and a short move. The number of ranges grows with the number of holes, not of packets.
+//! The receiver uses it for data that arrived out of order, the sender for data that the peer reports as
+//! arrived. Most inserts extend the newest range, which is the fast path; other inserts cost a binary search
+//! and a short move. The number of ranges grows with the number of holes, not with the number of packets.
 
 use std::collections::VecDeque;
 
-/// Set of half-open ranges, disjoint, non-adjacent and ascending.
+/// Set of half-open ranges in ascending order; they neither overlap nor adjoin.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
     ranges: VecDeque<(u64, u64)>,
@@ -24,14 +24,14 @@ impl RangeSet {
         self.ranges.len()
     }
 
-    /// Returns whether a range overlaps or adjoins `start..end`; adding that does not increase the number of
-    /// ranges.
+    /// Returns whether a range of the set overlaps or adjoins `start..end`. If so, inserting `start..end`
+    /// does not increase the number of ranges.
     pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)
     }
 
-    /// Returns whether the set has no range.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -48,7 +48,7 @@ impl RangeSet {
 
     /// Returns the range that contains `offset`.
     pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
-        // Most calls concern the newest range, as it is the one that grows.
+        // Most calls concern the newest range, because it is the range that grows.
         let newest = self.last()?;
         if offset >= newest.0 {
             return (offset < newest.1).then_some(newest);
@@ -57,7 +57,7 @@ impl RangeSet {
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }
 
-    /// Returns whether one range contains all of `start..end`.
+    /// Returns whether a single range contains all of `start..end`.
     pub fn covers(&self, start: u64, end: u64) -> bool {
         self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
     }
@@ -83,7 +83,7 @@ impl RangeSet {
             self.ranges.push_back((start, end));
             return;
         }
-        // First range that touches or follows `start`.
+        // Index of the first range that touches or follows `start`.
         let first = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         let (mut merged_start, mut merged_end, mut position) = (start, end, start);
         let mut next = first;
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use fullpipe_units::draw;
 
-    /// The set agrees with a plain bitmap: same contents, and each newly covered byte is reported exactly
-    /// once.
+    /// The set behaves like a plain bitmap: the contents are the same, and each newly covered byte is
+    /// reported exactly once.
     #[test]
     fn behaves_as_a_bitmap() {
         for seed in 0..200 {

@@ -13,13 +13,14 @@
 //!            t = 0              K
 //! ```
 //!
-//! On short paths the cubic grows more slowly than Reno would; there the window follows an estimate of Reno's
-//! window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then set
-//! below the window, which makes room sooner (fast convergence).
+//! On short paths the cubic function grows more slowly than Reno. There the window follows an estimate of
+//! Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then
+//! set below the window, which releases capacity sooner (fast convergence).
 //!
-//! As in Linux: time is in ticks of 1/1024 s and runs ahead by the minimum RTT; growth is expressed as
-//! `count`, the number of ACKed segments per segment of growth; a cut reduces the window, not the bytes in
-//! flight, and is equal for loss and ECN; an undo restores the window but not the curve.
+//! As in Linux: time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead;
+//! growth is expressed as `count`, the number of ACKed segments per segment of growth; the reduction applies
+//! to the window, not to the bytes in flight, and is the same for loss and ECN; an undo restores the window
+//! but not the curve.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -27,33 +28,33 @@ use super::slow_start::Watch;
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, SlowStart, Status};
 
-/// Share of the window that a cut leaves, in 1/1024: 0.70020 for RFC 9438's 0.7.
+/// Multiplicative decrease factor, in 1/1024: 0.70020 for RFC 9438's 0.7.
 const BETA: u64 = 717;
 
 /// RFC 9438's constant C in 1/1024 segments per second cubed: 0.40039 for 0.4.
 const C: u64 = 410;
 
-/// Fractional bits of `C` plus three times those of a tick: the cube of ticks, scaled by `C` and shifted
-/// right by this, is in segments.
+/// Fractional bits of `C` plus three times those of a tick. A cube of ticks, multiplied by `C` and shifted
+/// right by this number, is in segments.
 const CUBE_SHIFT: u32 = 10 + 3 * TICK_SHIFT;
 
 /// Fractional bits of a tick, which is 2^-10 s.
 const TICK_SHIFT: u32 = 10;
 
-/// ACKed segments per segment by which Reno's estimate grows, in 1/8 of the window: 15. The slope is 8/15 =
-/// 0.5333 per round trip, for RFC 9438's `3 (1 - beta) / (1 + beta)` = 0.5294.
+/// ACKed segments per segment of growth of the Reno estimate, in units of 1/8 window: 15. The slope is 8/15 =
+/// 0.5333 per round trip, compared with 0.5294 from RFC 9438's `3 (1 - beta) / (1 + beta)`.
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
-/// Bounds of `count`, the ACKed segments per segment of growth. The lower one limits growth to half a window
-/// per round trip. The upper one applies before the first loss: growth is at least 5 % per round trip, as
-/// nothing indicates that the plateau is near.
+/// Bounds of `count`, the ACKed segments per segment of growth. The lower bound limits growth to half a
+/// window per round trip. The upper bound applies before the first loss: growth is at least 5 % per round
+/// trip, because the plateau is not known yet.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Number of windows per segment of growth at the plateau, where the window nearly stops.
+/// Number of windows per segment of growth at the plateau, where the window grows most slowly.
 const PLATEAU_WINDOWS: u64 = 100;
 
-/// Time after a cut in which RTT samples still contain the queue that caused it.
+/// Time after a window reduction during which RTT samples still include the queue that caused it.
 const RTT_HOLD_OFF: Duration = Duration::from_secs(1);
 
 /// CUBIC state of one connection.
@@ -65,7 +66,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// Returns a controller for a new connection.
+    /// Returns a CUBIC controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self {
             window: Window::new(cx, hints),
@@ -120,30 +121,32 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// Cubic of the current epoch, and the estimate of Reno's window; windows are in segments.
+/// State of the cubic function for the current epoch, and the Reno-friendly window estimate (W_est, RFC
+/// 9438); windows are in segments.
 #[derive(Debug, Default)]
 struct Curve {
-    /// Window at the last cut (less, by fast convergence); zero before the first.
+    /// Window at the last reduction, or less with fast convergence; zero before the first reduction.
     w_max: u64,
-    /// Start of growth after the last cut, moved forward by idle time; `None` until growth starts.
+    /// Start of growth after the last reduction, plus idle time; `None` until growth starts.
     epoch: Option<Instant>,
     /// Window at the plateau of this epoch.
     origin: u64,
     /// Time from the start of the epoch to the plateau, in ticks.
     k: u64,
-    /// Estimate of Reno's window, and the ACKed segments that it does not yet include.
+    /// Estimate of Reno's window, and the ACKed segments not yet included in it.
     w_est: u64,
     w_est_credit: u64,
-    /// Number of ACKed segments per segment of growth, with the window and time for which it was computed.
+    /// Number of ACKed segments per segment of growth, and the window and time of its computation.
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
-    /// Minimum RTT, without samples right after a cut.
+    /// Minimum RTT, excluding samples within [`RTT_HOLD_OFF`] after a reduction.
     min_rtt: Option<Duration>,
 }
 
 impl Curve {
-    /// Records an RTT sample and returns the minimum RTT; `None` if the sample comes too soon after a cut.
+    /// Records an RTT sample and returns the minimum RTT; `None` if the sample comes too soon after a
+    /// reduction.
     fn note_rtt(&mut self, now: Instant, rtt: Duration) -> Option<Duration> {
         if self.epoch.is_some_and(|epoch| now.saturating_since(epoch) < RTT_HOLD_OFF) {
             return None;
@@ -153,28 +156,29 @@ impl Curve {
         Some(min_rtt)
     }
 
-    /// Reacts to congestion; returns the new ssthresh. The next ACK that grows the window starts an epoch.
+    /// Handles a congestion signal; returns the new ssthresh. The next ACK that grows the window starts an
+    /// epoch.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.epoch = None;
         self.w_max = plateau(cwnd, self.w_max, BETA);
         cwnd * BETA / KEEP_ONE
     }
 
-    /// Excludes `idle` from the time of the cubic. The path was not tested while nothing was sent, and the
-    /// window would jump by the growth of that time.
+    /// Excludes `idle` from the time of the cubic function. Nothing was sent in that time, so the window must
+    /// not jump by the growth that the function would give.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
         }
     }
 
-    /// Returns the number of ACKed segments per segment of growth, after `acked` further segments.
+    /// Returns the number of ACKed segments per segment of growth, after `acked` more segments.
     fn count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         self.w_est_credit += acked;
         if self.count_cwnd == cwnd && now.saturating_since(self.count_time) <= RECOMPUTE {
             return self.count;
         }
-        // At most once per tick: the cubic does not change within a tick.
+        // Computed at most once per tick, as the cubic function does not change within a tick.
         if self.epoch.is_none() || ticks(now) != ticks(self.count_time) {
             self.count_cwnd = cwnd;
             self.count_time = now;
@@ -184,8 +188,8 @@ impl Curve {
         self.count
     }
 
-    /// Returns the `count` with which the window reaches, within one round trip, the cubic's value at the end
-    /// of it.
+    /// Returns the `count` with which the window reaches, after one round trip, the value of the cubic
+    /// function for that time.
     fn cubic_count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         let epoch = *self.epoch.get_or_insert_with(|| {
             self.w_est_credit = acked;
@@ -208,10 +212,11 @@ impl Curve {
         if t < self.k { self.origin.saturating_sub(height) } else { self.origin + height }
     }
 
-    /// Advances Reno's estimate and returns the `count` that follows it; `u64::MAX` if the window is ahead.
+    /// Advances the Reno estimate. Returns the `count` with which the window follows it, or `u64::MAX` if the
+    /// window is already larger.
     fn reno_count(&mut self, cwnd: u64) -> u64 {
         let per_segment = (cwnd * RENO_SLOPE) >> 3;
-        // Linux requires strictly more than a step's worth, hence the one less.
+        // Linux requires strictly more than one step's credit, hence the subtraction of one.
         let steps = self.w_est_credit.saturating_sub(1) / per_segment.max(1);
         self.w_est_credit -= steps * per_segment;
         self.w_est += steps;
@@ -219,21 +224,21 @@ impl Curve {
     }
 }
 
-/// Returns the whole ticks of 1/1024 s since the start of the run.
+/// Returns the number of whole ticks of 1/1024 s since the start of the run.
 fn ticks(at: Instant) -> u64 {
     // 10^9 / 2^10 ns = 5^9 / 2 ns.
     at.as_nanos().saturating_mul(2) / 1_953_125
 }
 
-/// Returns K in ticks for a plateau `height` segments above: `cbrt(height / C)`.
+/// Returns K in ticks for a plateau `height` segments above the window: `cbrt(height / C)`.
 fn time_to_plateau(height: u64) -> u64 {
     const TICKS_CUBED_PER_SEGMENT: u64 = (1 << CUBE_SHIFT) / C;
     cube_root(height.saturating_mul(TICKS_CUBED_PER_SEGMENT))
 }
 
-/// Returns the cube root rounded to the nearest integer, computed one binary digit at a time.
+/// Returns the cube root, rounded to the nearest integer; it is computed one binary digit at a time.
 fn cube_root(n: u64) -> u64 {
-    // Differences of the cubes of `root + 1` and (four times) of `root + 1/2` from the cube of `root`.
+    // `step` is `(root + 1)^3 - root^3`; `half_step` is four times `(root + 1/2)^3 - root^3`, rounded down.
     let step = |root: u64| 3 * root * (root + 1) + 1;
     let half_step = |root: u64| 6 * root * root + 3 * root;
     let mut rest = n;

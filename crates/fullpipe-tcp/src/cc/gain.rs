@@ -1,12 +1,12 @@
-//! Integer arithmetic of both versions of BBR: gains, and products of rates and times.
+//! Integer arithmetic for both versions of BBR: gains, and products of rates and times.
 //!
 //! Results are exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
-//! products fit 64 bits, where a division is ten times cheaper than in 128; the others use 128 bits.
+//! products fit 64 bits, where a division is ten times cheaper than in 128 bits; the others use 128 bits.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Percentage by which pacing stays below the bandwidth, so that an existing queue drains slowly
-/// (`BBR.PacingMarginPercent`).
+/// Percentage by which the pacing rate stays below the bandwidth estimate, so that an existing queue drains
+/// slowly (`BBR.PacingMarginPercent`).
 const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
@@ -52,7 +52,7 @@ impl<const ONE: u64> Gain<ONE> {
     }
 }
 
-/// Returns the bytes that flow at `rate` in `span`.
+/// Returns the number of bytes sent at `rate` in `span`.
 pub(super) fn amount(rate: Rate, span: Duration) -> u64 {
     match rate.as_bps().checked_mul(span.as_nanos()) {
         Some(bit_nanos) => bit_nanos / (8 * NANOS_PER_SEC),
@@ -60,7 +60,7 @@ pub(super) fn amount(rate: Rate, span: Duration) -> u64 {
     }
 }
 
-/// Returns the rate at which `bytes` flow in `span`, which must not be zero.
+/// Returns the rate of `bytes` per `span`; `span` must not be zero.
 pub(super) fn rate_of(bytes: u64, span: Duration) -> Rate {
     match bytes.checked_mul(8 * NANOS_PER_SEC) {
         Some(bit_nanos) => Rate::from_bps(bit_nanos / span.as_nanos()),

@@ -1,10 +1,10 @@
 //! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
 //! rounding.
 //!
-//! The window grows by one segment per round trip without loss, and halves on loss. It is a sawtooth between
-//! `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments whatever the rate of the
-//! link, so a long fast path with one loss in ten thousand stays nearly empty. At 1 Gbit/s and 210 ms, one
-//! halving takes half an hour to grow back.
+//! The window grows by one segment per round trip without loss, and halves on loss. The window is a sawtooth
+//! between `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments, independent of the
+//! link rate, so a long fast path with one loss per ten thousand segments stays nearly empty. At 1 Gbit/s and
+//! 210 ms, the window takes half an hour to recover from one halving.
 //!
 //! Linux halves the window instead of the amount in flight (RFC 5681), and rounds down.
 
@@ -20,7 +20,7 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// Returns a controller for a new connection.
+    /// Returns a Reno controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let kind = hints.slow_start.unwrap_or(SlowStart::Standard);
         Self { window: Window::new(cx, hints), slow_start: Watch::new(cx, kind) }
@@ -39,7 +39,7 @@ impl CongestionControl for Reno {
         let grant = self.slow_start.on_ack(cx, sample, cx.min_rtt, &mut self.window);
         let rest = self.window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            // One segment per acknowledged window is one per round trip.
+            // Growth of one segment per ACKed window is one segment per round trip.
             self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }

@@ -1,8 +1,8 @@
-//! Vegas congestion control (Brakmo and Peterson, 1995) as in Linux: a window that keeps a few segments
-//! queued.
+//! Vegas congestion control (Brakmo and Peterson, 1995), as in Linux: the window keeps a few segments in the
+//! queue.
 //!
-//! A queue raises the RTT before anything is lost. With the minimum RTT ever measured as the RTT of the empty
-//! path, the number of segments of a window that are queued is
+//! A queue raises the RTT before anything is lost. If the minimum RTT ever measured is the RTT of the empty
+//! path, the number of queued segments is
 //!
 //! ```text
 //!   diff = cwnd (RTT - base_rtt) / base_rtt
@@ -15,32 +15,33 @@
 //!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments wait in the queue whatever the length of the path: enough to use capacity that
-//! becomes free, too few to overflow. Vegas assumes that `base_rtt` is the RTT of the empty path and that all
-//! flows use Vegas. A flow that joins others never measures the empty path, takes their queue for part of it,
-//! and gets more than its share. Against Reno, which fills the queue, Vegas gives way until little is left.
-//! Both follow from using delay as the signal.
+//! Two to four segments stay in the queue, independent of the path length: enough to use capacity that
+//! becomes free, too few to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the empty path
+//! and that all flows use Vegas. A flow that joins others never measures the empty path. It takes their queue
+//! for part of the path and gets more than its share. Against Reno, which fills the queue, Vegas reduces its
+//! window until little is left. Both effects follow from using delay as the signal.
 //!
-//! As in Linux: slow start doubles the window every round trip (the paper: every other); the minimum RTT of a
-//! round counts, so that delayed ACKs do not; a round with fewer than three samples grows the window as Reno
-//! does; `diff` is relative to `base_rtt` and not to the RTT, which makes it larger than the true queue by
-//! RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
+//! As in Linux: slow start doubles the window every round trip (in the paper, every second one); the minimum
+//! RTT of a round is used, which excludes delayed ACKs; in a round with fewer than three samples the window
+//! grows as in Reno; `diff` is relative to `base_rtt` instead of the RTT, which makes it larger than the true
+//! queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
 
 use super::window::Window;
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
 
-/// Lower bound of the segments in the queue; with fewer, the window grows by one (Linux `alpha`).
+/// Lower bound of the queued segments; below it, the window grows by one segment (Linux `alpha`).
 const ALPHA: u64 = 2;
 
-/// Upper bound of the segments in the queue; with more, the window shrinks by one (`beta`).
+/// Upper bound of the queued segments; above it, the window shrinks by one segment (Linux `beta`).
 const BETA: u64 = 4;
 
-/// Number of segments in the queue above which slow start ends (`gamma`).
+/// Number of queued segments above which slow start ends (Linux `gamma`).
 const GAMMA: u64 = 1;
 
-/// Number of RTT samples in a round that makes it likely that one is not of a delayed ACK.
+/// Minimum number of RTT samples per round: with three samples, at least one is probably not from a delayed
+/// ACK.
 const MIN_SAMPLES: u64 = 3;
 
 /// Vegas state of one connection.
@@ -48,21 +49,22 @@ const MIN_SAMPLES: u64 = 3;
 pub struct Vegas {
     window: Window,
     watch: Watch,
-    /// Segments in the queue at the last evaluation.
+    /// Estimated number of queued segments at the last evaluation.
     diff: u64,
 }
 
-/// RTTs of the connection and of the current round.
+/// RTT measurements of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// Minimum RTT since transmission last began with nothing in flight; taken as the RTT of the empty path.
+    /// Minimum RTT since transmission last started with nothing in flight; used as the RTT of the empty path.
     base: Option<Duration>,
-    /// Minimum RTT of the round.
+    /// Minimum RTT of the current round.
     least: Option<Duration>,
     samples: u64,
     /// Offset beyond which an acknowledgement ends the round.
     round_end: u64,
-    /// Whether RTTs are evaluated: no repair is under way, so they reflect the window.
+    /// Whether RTTs are evaluated. They are ignored during loss recovery, when they do not reflect the
+    /// window.
     on: bool,
 }
 
@@ -72,7 +74,7 @@ impl Watch {
     }
 
     fn add(&mut self, rtt: Duration) {
-        // An RTT of zero would divide by zero, so the smallest is 1 ns.
+        // The minimum of 1 ns avoids a division by zero.
         let rtt = rtt.max(Duration::from_nanos(1));
         let less = |known: Option<Duration>| Some(known.map_or(rtt, |known| known.min(rtt)));
         self.base = less(self.base);
@@ -86,14 +88,15 @@ impl Watch {
         self.samples = 0;
     }
 
-    /// Returns the RTT of the empty path and of the round, if the round had enough samples.
+    /// Returns the RTT of the empty path and the minimum RTT of the round; `None` if the round has too few
+    /// samples.
     fn rtts(&self) -> Option<(Duration, Duration)> {
         Some((self.base?, self.least?)).filter(|_| self.samples >= MIN_SAMPLES)
     }
 }
 
 impl Vegas {
-    /// Returns a controller for a new connection.
+    /// Returns a Vegas controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self { window: Window::new(cx, hints), watch: Watch::new(cx.snd_nxt), diff: 0 }
     }
@@ -105,20 +108,21 @@ impl Vegas {
         }
     }
 
-    /// Adjusts the window once per round trip, from the RTT of the empty path and of the round.
+    /// Adjusts the window once per round trip, from the RTT of the empty path and the minimum RTT of the
+    /// round.
     fn adjust(&mut self, cx: &Context, sample: &AckSample, base: Duration, rtt: Duration) {
         let cwnd = self.window.cwnd();
         let (base, rtt) = (base.as_nanos(), rtt.as_nanos());
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has shown the capacity of the path: the window becomes that, without a queue. One
-                // more segment compensates for the rounding of the division.
+                // The round has measured the capacity of the path: the window is set to that capacity,
+                // without a queue. The additional segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {
-                // Segments left over at ssthresh are not used: avoidance adjusts the window once per round
-                // trip.
+                // Segments left over at ssthresh are not used: congestion avoidance adjusts the window once
+                // per round trip.
                 let _ = self.window.on_ack(cx, sample);
             }
         } else if self.diff > BETA {
@@ -141,7 +145,7 @@ impl CongestionControl for Vegas {
         self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
         match signal {
             Signal::EnterRecovery => self.watch.on = false,
-            // Nothing is left in flight, so the repair starts on an empty path: measure it again.
+            // Nothing is left in flight, so recovery starts on an empty path: measure it again.
             Signal::Timeout { .. } if cx.inflight == 0 => self.watch = Watch::new(cx.snd_nxt),
             Signal::Timeout { .. } => self.watch.on = false,
             Signal::ExitRecovery

@@ -1,7 +1,7 @@
-//! Window of a loss-based controller: the part that Reno, BIC, CUBIC and Vegas share.
+//! Congestion window of the loss-based controllers: the part shared by Reno, BIC, CUBIC and Vegas.
 //!
-//! Kernels count the window in whole segments, and their rounding is part of their behaviour: a cut at 21
-//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. So this module keeps whole
+//! Kernels count the window in whole segments, and the rounding is part of their behaviour: a reduction at 21
+//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. Therefore this module counts whole
 //! segments and converts them to bytes in [`Window::control`].
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //!   timeout  ssthresh = cut(cwnd), cwnd = 1
 //! ```
 //!
-//! Each algorithm passes in the parts that differ: `count`, and the function `cut`.
+//! Each algorithm passes its own parts: `count` and the function `cut`.
 
 use fullpipe_units::Duration;
 
@@ -23,26 +23,26 @@ use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, S
 pub const INITIAL_SEGMENTS: u64 = 10;
 
 /// Smallest slow-start threshold in segments (RFC 5681 equation 4): a single segment in flight could not
-/// provoke the duplicate ACKs that repair its loss.
+/// trigger the duplicate ACKs needed to repair its loss.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing in percent of `cwnd / srtt` while the window may still double: twice the current rate, so that
+/// Pacing rate in percent of `cwnd / srtt` while the window may still double: twice the current rate, so that
 /// pacing does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
-/// Pacing in percent of `cwnd / srtt` otherwise: a margin for growth and for filling gaps.
+/// Pacing rate in percent of `cwnd / srtt` otherwise: leaves a margin for growth and for filling gaps.
 const PACING_AVOIDANCE: u64 = 120;
 
-/// Time for which BIC and CUBIC keep the growth that they computed, while the window stays the same.
+/// Time for which BIC and CUBIC reuse the computed growth while the window is unchanged.
 pub(super) const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
-/// Denominator of the share that a cut by BIC or CUBIC leaves: 1024.
+/// Denominator of the multiplicative decrease factor of BIC and CUBIC: 1024.
 pub(super) const KEEP_ONE: u64 = 1024;
 
-/// Threshold before the first reduction, in segments.
+/// Slow-start threshold before the first reduction, in segments: no limit.
 const NO_SSTHRESH: u64 = u64::MAX;
 
-/// Window and threshold before a cut, to be restored if the cut proves spurious.
+/// Window and threshold before a reduction, to restore them if the reduction proves spurious.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     cwnd: u64,
@@ -55,9 +55,9 @@ pub(super) struct Window {
     mss: u64,
     cwnd: u64,
     ssthresh: u64,
-    /// ACKed segments that count towards the next increase in congestion avoidance.
+    /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Initial window, to which an idle window decays.
+    /// Initial window, the lower limit of the decay after idle time.
     initial: u64,
     in_recovery: bool,
     undo: Option<Undo>,
@@ -95,7 +95,7 @@ impl Window {
         self.ssthresh = self.cwnd;
     }
 
-    /// Returns the pacing rate in percent of `cwnd / srtt`, where the host paces.
+    /// Returns the pacing rate in percent of `cwnd / srtt`, for hosts that pace.
     pub(super) fn pacing_percent(&self) -> u64 {
         if self.cwnd < self.ssthresh / 2 { PACING_SLOW_START } else { PACING_AVOIDANCE }
     }
@@ -115,21 +115,22 @@ impl Window {
         }
     }
 
-    /// Records the phase, and returns whether this ACK may change the window. Only cumulative progress does
-    /// (a duplicate ACK may be the first sign of a loss), and never while fast recovery sets the window.
+    /// Records the phase, and returns whether this ACK may change the window. Only an advance of the
+    /// cumulative ACK may do so, as a duplicate ACK may be the first sign of a loss. During fast recovery no
+    /// ACK does, because recovery sets the window.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.una_advanced
     }
 
-    /// Returns whether the window is in use. A window that was never filled does not show the capacity of the
-    /// path (RFC 7661). In slow start half a window in flight is enough, as the next round could fill it.
+    /// Returns whether the window is fully used. A window that was never filled does not show the capacity of
+    /// the path (RFC 7661). In slow start half a window in flight is sufficient, as the next round could fill
+    /// the window.
     pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
 
-    /// Grows the window by `grant` segments, at most to `ssthresh`; returns the number of segments left
-    /// beyond it.
+    /// Grows the window by `grant` segments, at most to `ssthresh`; returns the number of segments left over.
     fn slow_start(&mut self, acked: u64, grant: u64) -> u64 {
         if !self.in_slow_start() {
             return acked;
@@ -141,7 +142,7 @@ impl Window {
 
     /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit that was collected under a larger `count` adds one segment, not several: they would be a burst
+    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a burst
     /// for which the current ACKs made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
@@ -157,8 +158,8 @@ impl Window {
         }
     }
 
-    /// Sets the window without a loss. The threshold follows it down; on the way up it becomes at least three
-    /// quarters of the window.
+    /// Sets the window without a loss. If the window shrinks, the threshold follows it; if the window grows,
+    /// the threshold becomes at least three quarters of it.
     pub(super) fn set(&mut self, segments: u64) {
         self.cwnd = segments.max(MIN_SSTHRESH);
         self.ssthresh = self.ssthresh.min(self.cwnd);
@@ -174,8 +175,8 @@ impl Window {
                 self.undo = Some(self.before_cut());
                 self.reduce(cut);
             }
-            // These cuts cannot be undone: an ECN mark is never spurious, and a probe that filled a hole
-            // proves that there was one.
+            // These reductions cannot be undone: an ECN mark is never spurious, and a tail loss probe that
+            // filled a hole proves the loss.
             Signal::TlpRepaired | Signal::EcnEcho => {
                 // Fast recovery and a timeout have already reduced the window for this window of data.
                 if !cx.in_recovery && !cx.in_loss {
@@ -184,7 +185,8 @@ impl Window {
                 }
             }
             Signal::Timeout { first } => {
-                // A timeout during fast recovery concerns the same window of data: one cut.
+                // A timeout during fast recovery concerns the same window of data, so the window is not
+                // reduced again.
                 if first && !self.in_recovery {
                     self.undo = Some(self.before_cut());
                     self.reduce(cut);
@@ -197,7 +199,7 @@ impl Window {
                 if let Some(Undo { cwnd, ssthresh }) = self.undo.take() {
                     self.cwnd = self.cwnd.max(cwnd);
                     self.ssthresh = self.ssthresh.max(ssthresh);
-                    // The reduction is undone, so the next loss may cut again.
+                    // The reduction is undone, so the next loss may reduce the window again.
                     self.in_recovery = false;
                 }
             }
@@ -218,8 +220,8 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// Returns the threshold that remembers the current window: it has just been in use without loss, so slow
-    /// start may return to three quarters of it.
+    /// Returns the threshold for the current window: at least three quarters of it, because that window was
+    /// in use without loss.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }
@@ -232,7 +234,7 @@ impl Window {
         }
         self.ssthresh = self.remembered_ssthresh();
         let floor = self.initial.min(self.cwnd);
-        // Pauses of up to one RTO do not count as idle, so the first halving comes just after it.
+        // Pauses of up to one RTO do not count as idle, so the first halving comes just after one RTO.
         let halvings = (idle - 1) / rto;
         self.cwnd =
             self.cwnd.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0).max(floor);
@@ -262,10 +264,12 @@ impl Window {
     }
 }
 
-/// Returns the window at which growth slows down, after a cut at `cwnd` that leaves `keep` 1024ths of it.
+/// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`
+/// 1024ths of it.
 ///
-/// It usually is the window of the cut. A cut below the last such window means that another flow is growing;
-/// then it is lower than the window, to make room sooner (fast convergence).
+/// The plateau usually is the window at the reduction. A reduction below the last plateau means that another
+/// flow is growing; then the new plateau is lower than the window, which releases capacity sooner (fast
+/// convergence).
 pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
     if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }
 }

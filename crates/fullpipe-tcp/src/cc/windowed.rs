@@ -1,8 +1,8 @@
 //! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
-//! A full history would cost memory per sample, and a plain maximum never expires. Three samples are enough:
-//! the best, the best after it, and the best after that one. When the best expires, the second replaces it,
-//! being the best of the remaining samples.
+//! A full history would need memory for each sample, and a plain maximum never expires. Three samples are
+//! enough: the best, the best since then, and the best since the second. When the best expires, the second
+//! replaces it as the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -12,11 +12,11 @@
 //!     ───────┴──────────┴────────┴──────► time      all three within `window`
 //! ```
 //!
-//! To keep the three apart in time, the second must come from after the first quarter of the window and the
-//! third from after its half. The result can only be too low: when the best expires, a better sample between
-//! the three may already have been discarded.
+//! To spread the three samples over the window, the second must come from after its first quarter and the
+//! third from after its first half. The result can only be too low, never too high: when the best expires, a
+//! better sample between the three may already have been discarded.
 
-/// Value and the time of its sample.
+/// Sampled value and the time of the sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct TimedValue<V> {
     at: u64,
@@ -46,7 +46,7 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         self.best[0].value
     }
 
-    /// Records a sample that is not older than any before it.
+    /// Records a sample; `at` must not decrease from call to call.
     pub(super) fn update(&mut self, at: u64, value: V) {
         let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;

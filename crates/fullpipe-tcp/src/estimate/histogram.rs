@@ -1,8 +1,8 @@
-//! Histogram that gives quantiles of round-trip times in constant space.
+//! RTT histogram for quantiles in constant memory.
 
 use fullpipe_units::Duration;
 
-/// Binary logarithm of the bins per doubling: neighbouring bins differ by 1/32, about 3 %.
+/// Binary logarithm of the number of bins per doubling: neighbouring bins differ by 1/32, about 3 %.
 const STEPS_LOG2: u32 = 5;
 const STEPS: u64 = 1 << STEPS_LOG2;
 /// Number of bins: enough for every duration in 64 bits of nanoseconds.
@@ -58,7 +58,7 @@ impl RttHistogram {
         self.permille(10 * percent)
     }
 
-    /// Like [`RttHistogram::percentile`], in thousandths.
+    /// Like [`RttHistogram::percentile`], with the quantile in thousandths.
     pub fn permille(&self, permille: u64) -> Option<Duration> {
         let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;

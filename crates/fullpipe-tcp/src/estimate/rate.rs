@@ -1,8 +1,8 @@
 //! Delivery-rate sampling (draft-ietf-ccwg-bbr section 4.1).
 //!
-//! Each transmission stores a snapshot of the bytes delivered when it left. When that transmission is
-//! delivered itself, the difference in delivered bytes over the longer of two intervals is a rate at which
-//! the path has actually delivered:
+//! Each transmission stores a snapshot of the delivered byte count at its departure. When that transmission
+//! is itself delivered, the difference in delivered bytes, divided by the longer of two intervals, is the
+//! delivery rate of the path:
 //!
 //! ```text
 //!   send_elapsed = P.sent_at - P.first_send_time      time taken to send the delivered data
@@ -10,12 +10,12 @@
 //!   rate         = (delivered - P.delivered) / max(send_elapsed, ack_elapsed)
 //! ```
 //!
-//! The longer interval is used because ACKs that were held up and arrive together would otherwise show a rate
+//! The longer interval is used because ACKs that were delayed and arrive together would otherwise show a rate
 //! above that of the path.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Delivery state at the time when a record was last sent.
+/// Delivery state when a record was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSnapshot {
     /// Total bytes delivered.
@@ -28,7 +28,7 @@ pub struct RateSnapshot {
     pub tx_in_flight: u64,
     /// Total bytes marked lost.
     pub lost: u64,
-    /// Whether the application was the limit.
+    /// Whether the flow was application-limited.
     pub app_limited: bool,
 }
 
@@ -37,9 +37,10 @@ pub struct RateSnapshot {
 pub struct RateSample {
     /// Bytes delivered.
     pub delivered: u64,
-    /// Time in which they were delivered.
+    /// Time in which the bytes were delivered.
     pub interval: Duration,
-    /// Whether the application left the window unused in that time.
+    /// Whether the sample is application-limited: the application left part of the window unused in that
+    /// time.
     pub app_limited: bool,
 }
 
@@ -63,7 +64,7 @@ pub struct DeliveryRate {
     /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
     first_send_time: Instant,
-    /// Value of `delivered` up to which samples are marked application-limited; zero when they are not.
+    /// Value of `delivered` up to which samples are marked application-limited; zero if no mark is active.
     app_limited_until: u64,
     next_round_delivered: u64,
     last: Option<RateSample>,
@@ -73,7 +74,7 @@ impl DeliveryRate {
     /// Returns the snapshot for a transmission at `departure`.
     pub fn on_send(&mut self, departure: Instant, inflight: u64, len: u64, lost: u64) -> RateSnapshot {
         if inflight == 0 {
-            // A new flight: idle time must not count as time in which little was delivered.
+            // A new flight starts: idle time must not count as time of slow delivery.
             self.first_send_time = departure;
             self.delivered_time = departure;
         }
@@ -97,8 +98,8 @@ impl DeliveryRate {
     }
 
     /// Returns the interval of the sample that ends with the delivery of a record sent at `sent_at` with
-    /// `snapshot`; `None` if it is shorter than `min_rtt`, which no real delivery can be. The next send
-    /// interval starts at `sent_at`.
+    /// `snapshot`; `None` if it is shorter than `min_rtt`, because no real delivery is that fast. The next
+    /// send interval starts at `sent_at`.
     pub fn interval(
         &mut self,
         sent_at: Instant,
@@ -112,15 +113,15 @@ impl DeliveryRate {
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
     }
 
-    /// Keeps a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited sample
-    /// does not replace an earlier one with a higher rate.
+    /// Stores a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
+    /// sample does not replace an earlier one with a higher rate.
     pub fn keep(&mut self, sample: RateSample) {
         if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
             self.last = Some(sample);
         }
     }
 
-    /// Returns the last sample kept.
+    /// Returns the last stored sample.
     pub fn last(&self) -> Option<RateSample> {
         self.last
     }
@@ -134,8 +135,8 @@ impl DeliveryRate {
         starts
     }
 
-    /// Marks samples application-limited until everything in flight is delivered; called when the application
-    /// has nothing to send although the window has room.
+    /// Marks samples application-limited until everything in flight is delivered. The caller calls it when
+    /// the application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -154,7 +155,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// DR-1 and DR-2: the longer interval counts, and an interval below `min_rtt` is invalid.
+    /// DR-1 and DR-2: the longer interval is used, and an interval below `min_rtt` is invalid.
     #[test]
     fn the_longer_interval_counts() {
         let snapshot = RateSnapshot {
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(rate.interval(at(110), &snapshot, Some(Duration::from_millis(25))), None);
     }
 
-    /// DR-6: samples are marked until everything that was in flight has been delivered.
+    /// DR-6: samples are marked application-limited until everything that was in flight has been delivered.
     #[test]
     fn app_limited_lasts_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate { delivered: 50_000, ..DeliveryRate::default() };
@@ -181,8 +182,8 @@ mod tests {
         assert!(!rate.on_send(at(4), 1, 1, 0).app_limited);
     }
 
-    /// A pause of the application does not lower the reported rate of the path; the next sample without a
-    /// pause does.
+    /// A pause of the application does not lower the reported delivery rate; only the next sample without a
+    /// pause may lower it.
     #[test]
     fn a_pause_does_not_hide_the_path() {
         let sample = |delivered, app_limited| RateSample {

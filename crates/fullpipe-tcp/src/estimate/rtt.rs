@@ -1,7 +1,7 @@
 //! Smoothed RTT and retransmission timeout (RFC 6298, in Linux's form).
 //!
 //! The kernel's floor applies to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, instead of `max(200 ms,
-//! SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large fall of the RTT moves the
+//! SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large drop in the RTT changes the
 //! deviation with an eighth of the usual gain, so that a draining queue does not look like jitter. The
 //! variance decays only once per round trip. [`RtoRule`] also offers the RFC's form.
 
@@ -13,7 +13,7 @@ use crate::RtoRule;
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Retransmission timeout before the first sample (RFC 6298 section 2.1).
 pub const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// Time for which a minimum RTT holds before a later, larger one replaces it.
+/// Time after which a later, larger minimum replaces the minimum RTT.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// Estimator of SRTT, RTTVAR, the RTO and the windowed minimum RTT.
@@ -37,8 +37,8 @@ impl RttEstimator {
         Self { rule, ..Self::default() }
     }
 
-    /// Records a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
-    /// includes the peer's ACK delay.
+    /// Records a sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
+    /// delivered, which includes the peer's ACK delay.
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
         let floor = match self.rule {
@@ -56,8 +56,8 @@ impl RttEstimator {
         };
         let srtt = srtt.as_nanos();
         let deviation = m.abs_diff(srtt);
-        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls by more than
-        // mdev.
+        // mdev += (|err| - mdev) / 4, stored times four; the gain is an eighth of that when the RTT falls by
+        // more than mdev.
         let mdev = self.mdev4 / 4;
         self.mdev4 = if m < srtt && deviation > mdev {
             self.mdev4 + (deviation - mdev) / 8
@@ -89,7 +89,7 @@ impl RttEstimator {
                 self.var4 = 2 * r;
             }
             Some(srtt) => {
-                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, kept times four, and with the SRTT before this
+                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, stored times four; SRTT is the value before this
                 // sample.
                 self.var4 = self.var4 - self.var4 / 4 + r.abs_diff(srtt);
                 self.srtt = Some(Duration::from_nanos(srtt - srtt / 8 + r / 8));
@@ -97,7 +97,7 @@ impl RttEstimator {
         }
     }
 
-    /// Records a sample for the minimum: the RTT of the *newest* segment that an ACK delivered.
+    /// Records a sample for the minimum RTT: the RTT of the *newest* segment that an ACK delivered.
     pub fn on_min_sample(&mut self, rtt: Duration, now: Instant) {
         match self.min_rtt {
             Some((min, at)) if rtt > min && now.saturating_since(at) <= MIN_RTT_WINDOW => {}
@@ -154,13 +154,13 @@ mod tests {
     /// RTO-2: a steady RTT of 100 ms gives a timeout of 300 ms, not 200.
     #[test]
     fn steady_rtt_keeps_200_ms_of_slack() {
-        // To the microsecond: the integer decay stops a few nanoseconds above the floor.
+        // Compared in whole microseconds: the integer decay stops a few nanoseconds above the floor.
         assert_eq!(feed(&[100; 50]).rto().as_micros(), 300_000);
         assert_eq!(feed(&[210; 100]).rto().as_micros(), 410_000);
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
     }
 
-    /// RTO-1, profile rfc: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's floor.
+    /// RTO-1, profile `rfc`: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's floor.
     #[test]
     fn rto_1_the_numbers_of_the_rfc() {
         let granularity = MS(1);
@@ -175,7 +175,8 @@ mod tests {
         }
     }
 
-    /// RTO-6, profile rfc: at a constant RTT the variation vanishes, and one tick of the clock remains.
+    /// RTO-6, profile `rfc`: at a constant RTT the variance falls to zero, and the RTO stays one clock tick
+    /// above SRTT.
     #[test]
     fn rto_6_a_tick_is_left() {
         let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
@@ -196,7 +197,7 @@ mod tests {
         assert!(estimator.rto() <= MS(310), "{}", estimator.rto());
     }
 
-    /// A jump of the RTT widens the timeout at once.
+    /// A jump in the RTT lengthens the timeout at once.
     #[test]
     fn a_spike_widens_the_timeout() {
         let before = feed(&[100; 20]).rto();

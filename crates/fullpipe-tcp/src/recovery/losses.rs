@@ -1,23 +1,22 @@
-//! Records that one event marked lost: the result of loss detection.
+//! Result of loss detection: the records that one event marked lost.
 
 use crate::cc::{LossCause, Lost};
 
 use super::scoreboard::SentRecord;
 
-/// State of a record when it was marked lost.
+/// Record as it was when it was marked lost.
 #[derive(Clone, Copy, Debug)]
 struct Marked {
     offset: u64,
     len: u64,
     /// Bytes in flight just after the record was sent, itself included.
     tx_in_flight: u64,
-    /// Bytes marked lost since the start of the connection, at the time it was sent.
+    /// Bytes marked lost between the start of the connection and the last transmission of the record.
     lost_before_sent: u64,
     app_limited: bool,
 }
 
-/// Buffer for the records that one event marks lost. It is reused, so marking does not allocate once it has
-/// grown.
+/// Buffer for the records that one event marks lost. It is reused, so it allocates memory only when it grows.
 #[derive(Debug, Default)]
 pub(crate) struct LossBuffer(Vec<Marked>);
 
@@ -37,14 +36,14 @@ impl LossBuffer {
     }
 }
 
-/// Records that one event marked lost, in the order of marking.
+/// Records that one event marked lost, in the order in which they were marked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Losses<'a> {
     marked: &'a [Marked],
     cause: LossCause,
-    /// Bytes marked lost before this event, in total.
+    /// Total bytes marked lost before this event.
     lost_before: u64,
-    /// Whether one of them is a retransmission sent after the last reduction of the window.
+    /// Whether one of the lost records is a retransmission sent after the last window reduction.
     retransmission: bool,
 }
 
@@ -63,12 +62,12 @@ impl<'a> Losses<'a> {
         self.marked.is_empty()
     }
 
-    /// Returns true if a retransmission was lost that was sent after the last reduction of the window.
+    /// Returns true if a retransmission sent after the last window reduction was lost.
     pub(crate) fn has_retransmission(&self) -> bool {
         self.retransmission
     }
 
-    /// Returns the loss reports for the controller, one per record.
+    /// Returns one loss report per record, for the congestion controller.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Lost> + '_ {
         let (mut total, mut previous_end) = (self.lost_before, None);
         self.marked.iter().map(move |record| {
@@ -93,8 +92,8 @@ mod tests {
     use super::*;
     use crate::recovery::scoreboard::board;
 
-    /// Each report counts the bytes lost before the event; a range is new if the record before it was not
-    /// marked lost.
+    /// Each report includes the bytes lost before the event; a lost range is new if the preceding record was
+    /// not marked lost.
     #[test]
     fn each_record_is_told_with_its_sums() {
         let (board, mut buffer) = (board(10), LossBuffer::default());

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The losses of one event are returned as `Losses` (`losses.rs`). `conn/sender/episodes.rs` reports them to
-//! the controller and decides whether a recovery begins.
+//! the congestion controller and decides whether recovery begins.
 //!
 //! Code outside this module cannot mark a record lost:
 //!
@@ -53,15 +53,15 @@ pub(crate) enum Phase {
     Loss,
 }
 
-/// Sent records, and the detectors and timeouts that decide which of them are lost.
+/// Loss recovery of a connection: the sent records, and the detectors and timeouts that mark them lost.
 #[derive(Debug)]
 pub(crate) struct LossRecovery {
     pub(crate) board: Scoreboard,
     pub(crate) rack: Rack,
-    /// Loss detection without SACK, in place of RACK.
+    /// Loss detection without SACK, used instead of RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// Time from which the timeout runs: the last progress, or the first transmission after a pause.
+    /// Start of the retransmission timeout: the last progress, or the first transmission after a pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
@@ -111,8 +111,8 @@ impl LossRecovery {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Lets RACK mark losses, once it [`suspects`](Self::suspects) any. Returns the losses, and when to check
-    /// again.
+    /// Marks losses with RACK; called after [`suspects`](Self::suspects) returns true. Returns the losses and
+    /// the time of the next check.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,
@@ -130,8 +130,8 @@ impl LossRecovery {
         (Losses::new(buffer, LossCause::Rack, lost_before, retransmission), look_again)
     }
 
-    /// Detects losses from duplicate ACKs, without SACK. `advanced` says whether the ACK advanced to
-    /// `snd_una`.
+    /// Detects losses from duplicate ACKs, without SACK. `advanced` says whether the cumulative ACK advanced,
+    /// to `snd_una`.
     pub(crate) fn detect_without_sack<'b>(
         &mut self,
         snd_una: u64,
@@ -146,7 +146,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::DupAck, lost_before, false)
     }
 
-    /// Marks the losses that a retransmission timeout implies; everything if the peer has `reneged`.
+    /// Marks records lost after a retransmission timeout; marks all of them if the peer has `reneged`.
     pub(crate) fn mark_on_timeout<'b>(
         &mut self,
         now: Instant,
@@ -166,7 +166,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Undoes the loss marks of records not yet retransmitted: they were only late.
+    /// Returns lost records that are not yet retransmitted to the network: they were only late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);
@@ -178,7 +178,7 @@ impl LossRecovery {
         ReoWndInputs { min_rtt, srtt, in_recovery: self.phase != Phase::Open }
     }
 
-    /// Checks the counters against a recount, for tests.
+    /// Recounts the records and checks the counters, for tests.
     pub(crate) fn check(&self) {
         self.board.check();
     }

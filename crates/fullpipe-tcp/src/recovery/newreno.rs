@@ -1,15 +1,16 @@
 //! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
-//! A duplicate ACK says that one more segment has arrived above the hole, but not which one. It is counted as
-//! if a SACK had reported the segment: held segments have left the network, and PRR sizes the window as it
-//! does with SACK. RFC 6582's inflation, "three, and one more for each duplicate", gives the same result.
+//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. It counts
+//! like a SACK of one segment: segments held by the peer have left the network, and PRR sets the window as it
+//! does with SACK. The window inflation of RFC 6582 (three segments, and one more for each duplicate) gives
+//! the same result.
 //!
 //! ```text
 //!   open ──`dup_thresh` duplicates──► oldest is lost ──ACK advances, below `recover`──► new oldest is lost
 //!    ▲                                                         │
 //!    └───────────────────────── ACK of `recover` ◄─────────────┘
 //! ```
-//! One hole is repaired per round trip; a lost retransmission is left to the timeout.
+//! One hole is repaired per round trip; a lost retransmission is repaired by the retransmission timeout.
 
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
@@ -17,14 +18,14 @@ use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 /// Upper limit of `dup_thresh` after reordering (`tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 
-/// Information from duplicate ACKs.
+/// Loss detection state from duplicate ACKs.
 #[derive(Clone, Debug)]
 pub struct NewReno {
-    /// Number of segments that the peer holds above the oldest one.
+    /// Number of segments that the peer holds above the oldest outstanding segment.
     held: u64,
     dup_thresh: u64,
-    /// End of the data outstanding when the last episode began. Duplicates up to there are echoes of it (RFC
-    /// 6582 section 3.2, step 1).
+    /// End of the data outstanding when the last recovery began. Duplicate ACKs below this offset belong to
+    /// that recovery (RFC 6582 section 3.2, step 1).
     recover: Option<u64>,
 }
 
@@ -35,19 +36,19 @@ impl Default for NewReno {
 }
 
 impl NewReno {
-    /// Starts a recovery, or the repair after a timeout, with data outstanding up to `snd_nxt`.
+    /// Starts fast recovery or recovery after a timeout, with data outstanding up to `snd_nxt`.
     pub fn begin(&mut self, snd_nxt: u64) {
         self.recover = self.recover.max(Some(snd_nxt));
     }
 
-    /// Returns true if duplicates of `snd_una` belong to the present flight.
+    /// Returns true if duplicate ACKs of `snd_una` belong to the current flight.
     pub fn listens(&self, snd_una: u64) -> bool {
         self.recover.is_none_or(|recover| snd_una > recover)
     }
 
-    /// Counts a duplicate ACK of one segment of `mss` bytes. Returns true if the peer can hold one more
-    /// segment: one must be missing, or it would not have sent a duplicate. Further duplicates come from a
-    /// path that reorders or duplicates packets, and raise `dup_thresh`.
+    /// Counts a duplicate ACK as one segment of `mss` bytes. Returns true if the peer can hold one more
+    /// segment; at least one segment must be missing, or the ACK would have advanced. Excess duplicates come
+    /// from a path that reorders or duplicates packets, and raise `dup_thresh`.
     pub fn on_duplicate(&mut self, board: &mut Scoreboard, mss: u64) -> bool {
         let outstanding = board.outstanding() as u64;
         if self.held + 1 >= outstanding {
@@ -59,9 +60,9 @@ impl NewReno {
         true
     }
 
-    /// Handles an ACK that covers `segments` more: the hole, and segments held above it. Returns how many of
-    /// them duplicates had already counted. Segments held beyond the ACK are remembered only while the
-    /// `recovery` continues.
+    /// Handles an ACK that covers `segments` more segments: the hole, and segments held above it. Returns how
+    /// many of them had already been counted by duplicate ACKs. Segments held beyond the ACK are kept only
+    /// while `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };
@@ -69,14 +70,15 @@ impl NewReno {
         counted
     }
 
-    /// Forgets the held segments: all of them will be retransmitted.
+    /// Discards the count of held segments: all of them will be retransmitted.
     pub fn forget(&mut self, board: &mut Scoreboard) {
         self.held = 0;
         board.presume_delivered(0);
     }
 
-    /// Marks the oldest record lost after enough duplicates, or if a partial ACK in recovery `uncovered` it
-    /// (RFC 6582 section 3.2 step 3). A record already retransmitted is left to the timeout.
+    /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
+    /// it (RFC 6582 section 3.2, step 3). A record already retransmitted is left to the retransmission
+    /// timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -96,7 +98,7 @@ impl NewReno {
         }
     }
 
-    /// Marks everything lost, because nothing says what has arrived.
+    /// Marks all records lost, because without SACK the arrived segments are unknown.
     pub(super) fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
         for number in board.numbers() {
             if board.mark_lost(number)
@@ -122,8 +124,8 @@ mod tests {
         marked
     }
 
-    /// FR-1 and FR-2: each duplicate takes one segment out of the network, and the third marks the oldest,
-    /// once.
+    /// FR-1 and FR-2: each duplicate ACK takes one segment out of the network, and the third marks the oldest
+    /// record lost, once.
     #[test]
     fn the_third_duplicate_marks_the_oldest() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -138,11 +140,11 @@ mod tests {
         board.check();
     }
 
-    /// FR-3: a partial ACK uncovers the next hole; the segments held beyond it stay held.
+    /// FR-3: a partial ACK uncovers the next hole; the segments held beyond that hole still count as held.
     #[test]
     fn a_partial_ack_uncovers_the_next_hole() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
-        // The peer lacks 0 and 5: eight duplicates.
+        // The peer lacks segments 0 and 5, so it sends eight duplicate ACKs.
         assert!((0..8).all(|_| newreno.on_duplicate(&mut board, 100)));
         assert_eq!(detect(&newreno, &mut board, true, false), [0]);
         board.on_resent(0, Instant::from_nanos(50), RateSnapshot::default(), false);
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // After its retransmission it is left to the timeout.
+        // After its retransmission, the record is left to the retransmission timeout.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});
@@ -160,8 +162,8 @@ mod tests {
         assert_eq!(board.inflight(), 0);
     }
 
-    /// More duplicates than segments above the hole come from a path that duplicates: `dup_thresh` grows, as
-    /// in Linux.
+    /// More duplicate ACKs than segments above the hole raise `dup_thresh`, as in Linux: the path duplicates
+    /// packets.
     #[test]
     fn too_many_duplicates_make_patient() {
         let (mut board, mut newreno) = (board(6), NewReno::default());
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(detect(&newreno, &mut board, true, false), []);
     }
 
-    /// FR-5: duplicates for the data of the last episode are its echo.
+    /// FR-5: duplicate ACKs for data of the last recovery do not start another one.
     #[test]
     fn an_episode_is_not_begun_twice() {
         let mut newreno = NewReno::default();

@@ -1,4 +1,4 @@
-//! Probes: segments that ask the peer for an answer, and the number of unanswered ones.
+//! Probes: segments that make the peer answer, and the number of unanswered probes.
 //!
 //! | kind | condition | segment |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //!
 //! # Tail loss probe
 //!
-//! If the end of a flight is lost, nothing is delivered after it, so RACK has no evidence. After two round
-//! trips of silence one segment is sent. Its SACK reveals the hole, or, if the segment was itself lost, it
-//! fills the hole.
+//! If the end of a flight is lost, no later segment is delivered, so RACK cannot detect the loss. After two
+//! round trips without an ACK the sender transmits one segment as a probe. The SACK of the probe reveals the
+//! hole; if the probe repeats the lost segment, it fills the hole.
 //!
 //! ```text
 //!   idle ──silence for PTO──► probing(high_seq) ──ACK > high_seq, or duplicate──► repaired | not needed
@@ -20,14 +20,14 @@
 
 use fullpipe_units::Duration;
 
-/// Largest delay by which the peer may hold back an ACK (`MAX_ACK_DELAY` in RFC 8985).
+/// Largest ACK delay of the peer (`MAX_ACK_DELAY` in RFC 8985).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Slack in addition to two round trips, if the peer has several segments to acknowledge.
+/// Slack beyond two round trips, if the peer has several segments to acknowledge.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
-/// Probe timeout without an RTT sample.
+/// Probe timeout before the first RTT sample.
 const PTO_INITIAL: Duration = Duration::from_secs(1);
 
-/// Reason for asking the peer for an answer.
+/// Kind of probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeKind {
     /// Tail loss probe.
@@ -38,7 +38,7 @@ pub(crate) enum ProbeKind {
     KeepAlive,
 }
 
-/// The probe that is due, and the number of unanswered window and keep-alive probes.
+/// The probe currently due, and the number of unanswered window and keep-alive probes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
     due: Option<ProbeKind>,
@@ -51,7 +51,8 @@ impl Probes {
         self.due = Some(ProbeKind::Tail);
     }
 
-    /// Makes a window or keep-alive probe due. It counts as unanswered until something is heard.
+    /// Makes a window or keep-alive probe due. The probe counts as unanswered until an acceptable segment
+    /// arrives.
     pub(crate) fn request(&mut self, kind: ProbeKind) {
         self.due = Some(kind);
         self.unanswered += 1;
@@ -63,7 +64,7 @@ impl Probes {
         self.due.is_some()
     }
 
-    /// Takes the probe that is due.
+    /// Takes the probe that is due, if any.
     #[inline(always)]
     pub(crate) fn take_due(&mut self) -> Option<ProbeKind> {
         self.due.take()
@@ -91,11 +92,11 @@ pub struct TailProbe {
 struct Outstanding {
     /// `snd_nxt` after the probe.
     high_seq: u64,
-    /// Whether the probe repeated old data instead of carrying new data.
+    /// Whether the probe retransmitted data instead of sending new data.
     is_retransmission: bool,
 }
 
-/// Result of a probe.
+/// Outcome of a tail loss probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeEnd {
     /// Nothing was lost.
@@ -105,7 +106,7 @@ pub enum ProbeEnd {
 }
 
 impl TailProbe {
-    /// Returns how long to wait for the peer before probing.
+    /// Returns the probe timeout (PTO).
     pub fn timeout(srtt: Option<Duration>, segments_in_flight: u64) -> Duration {
         match srtt {
             None => PTO_INITIAL,
@@ -123,12 +124,12 @@ impl TailProbe {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// Handles an ACK. `news` says whether it delivered data, `duplicate_reported` whether it carried a
+    /// Handles an ACK. `news` says whether the ACK delivered data, `duplicate_reported` whether it carried a
     /// D-SACK.
     ///
-    /// The ACK that first covers the probed segment does not tell whether the original or the probe arrived.
-    /// A D-SACK that follows shows that nothing was lost; an ACK of further data without one shows that the
-    /// probe repaired a loss (RFC 8985 section 7.4.2).
+    /// The first ACK of the probed segment does not show whether the original or the probe arrived. A later
+    /// D-SACK shows that nothing was lost; an ACK of further data without a D-SACK shows that the probe
+    /// repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;
         if snd_una < high_seq {
@@ -147,7 +148,7 @@ impl TailProbe {
         Some(end)
     }
 
-    /// Cancels the probe, because recovery or a timeout takes over.
+    /// Cancels the probe when recovery or a timeout takes over.
     pub fn cancel(&mut self) {
         self.outstanding = None;
     }
@@ -165,8 +166,8 @@ mod tests {
         assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
     }
 
-    /// TLP-2 and TLP-3: a loss repaired by the probe costs one reduction, a reported duplicate none. The
-    /// first ACK of the probed segment decides nothing.
+    /// TLP-2 and TLP-3: a loss repaired by the probe causes one window reduction; a reported duplicate causes
+    /// none. The first ACK of the probed segment does not decide the outcome.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

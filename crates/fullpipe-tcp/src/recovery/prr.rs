@@ -2,13 +2,13 @@
 //!
 //! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction: while
 //! more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
-//! have brought the flight below `ssthresh`, it sends about as much as is delivered, plus one segment for
-//! progress without a new loss, until `ssthresh` is reached again.
+//! have reduced the flight below `ssthresh`, PRR sends about as much as is delivered, plus one segment if the
+//! ACK makes progress without a new loss, until `ssthresh` is reached again.
 
 /// PRR's variables; names as in the RFC.
 #[derive(Clone, Debug, Default)]
 pub struct Prr {
-    /// Congestion window at the start of recovery, which Linux uses for `RecoverFS`.
+    /// Congestion window at the start of recovery; Linux uses it for `RecoverFS`.
     recover_fs: u64,
     prr_delivered: u64,
     prr_out: u64,
@@ -26,7 +26,8 @@ impl Prr {
         self.prr_out += len;
     }
 
-    /// Handles an ACK of `delivered` bytes; `inflight` already reflects it and the losses that it revealed.
+    /// Handles an ACK of `delivered` bytes; `inflight` already reflects this ACK and the losses that it
+    /// revealed.
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -50,7 +51,7 @@ impl Prr {
             }
             limit.min(ssthresh - inflight)
         };
-        // The first retransmission always leaves.
+        // The first retransmission is always allowed.
         if self.prr_out == 0 {
             sndcnt = sndcnt.max(mss);
         }
@@ -67,14 +68,14 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Returns the sends per SACK from the detection at the third SACK on: a flight of 20, the first segment
-    /// lost, one SACK at a time.
+    /// Returns the number of segments sent per SACK, from the loss detection at the third SACK on, for a
+    /// flight of 20 whose first segment is lost. SACKs arrive one at a time.
     fn sends_per_sack(ssthresh: u64) -> Vec<u64> {
         let mut prr = Prr::default();
-        // Two limited transmits raised the number sent to 22; the third SACK detects the loss.
+        // Two limited transmits raised the number of sent segments to 22; the third SACK detects the loss.
         let (mut inflight, mut sends) = (20u64, Vec::new());
         prr.enter(20);
-        inflight -= 1; // the first is marked lost; three are SACKed, two new ones were sent
+        inflight -= 1; // the first is marked lost, three are SACKed, two new segments were sent
         inflight -= 1;
         for sack in 0..17 {
             if sack > 0 {
@@ -89,8 +90,8 @@ mod tests {
         sends
     }
 
-    /// PRR-1: with Reno's half, every other SACK releases a segment, eight in all, and the flight ends at
-    /// `ssthresh`.
+    /// PRR-1: with Reno's factor of 0.5, every other SACK releases a segment, eight in total, and the flight
+    /// ends at `ssthresh`.
     #[test]
     fn reno_releases_every_other() {
         let sends = sends_per_sack(10);
@@ -98,13 +99,14 @@ mod tests {
         assert_eq!(sends.iter().sum::<u64>(), 8);
     }
 
-    /// PRR-2: with CUBIC's 0.7, twelve of seventeen SACKs release a segment.
+    /// PRR-2: with CUBIC's factor of 0.7, twelve of seventeen SACKs release a segment.
     #[test]
     fn cubic_releases_seven_of_ten() {
         assert_eq!(sends_per_sack(14), [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
     }
 
-    /// PRR-3: after 7 of 20 are delivered towards 14, ceil(4.9) = 5 may have been sent.
+    /// PRR-3: after 7 of 20 segments are delivered, with `ssthresh` = 14, ceil(4.9) = 5 segments may have
+    /// been sent.
     #[test]
     fn the_share_is_rounded_up() {
         let mut prr = Prr::default();
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(prr.cwnd() - 18, 5);
     }
 
-    /// PRR-4: under heavy loss no ACK releases more than it delivered plus one segment.
+    /// PRR-4: under heavy loss no ACK releases more than the delivered amount plus one segment.
     #[test]
     fn heavy_loss_releases_what_is_delivered() {
         let mut prr = Prr::default();

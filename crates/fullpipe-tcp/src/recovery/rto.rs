@@ -1,5 +1,4 @@
-//! The retransmission timeout: its back-off, and F-RTO, which tests whether a timeout was spurious (RFC 5682
-//! with SACK).
+//! Retransmission timeout: back-off, and F-RTO, which detects spurious timeouts (RFC 5682 with SACK).
 //!
 //! ```text
 //!   expiry: resend the first ──ACK advances──► send NEW data ──data sent once arrives──► spurious
@@ -10,14 +9,14 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::estimate::{RTO_MAX, RttEstimator};
 
-/// State of the retransmission timeout.
+/// Back-off and F-RTO state of the retransmission timeout.
 #[derive(Clone, Debug, Default)]
 pub struct Rto {
-    /// Number of doublings of the timeout: expiries and unanswered probes since the last valid RTT sample.
+    /// Number of timeout doublings: expiries and unanswered probes since the last valid RTT sample.
     backoff: u32,
-    /// Expiries since the last progress.
+    /// Number of expiries since the last advance of the cumulative ACK.
     expiries: u32,
-    /// Offset whose acknowledgement ends the repair after a timeout.
+    /// Offset whose acknowledgement ends recovery after a timeout.
     repair_until: Option<u64>,
     /// Time of the last expiry that may still prove spurious.
     suspect_since: Option<Instant>,
@@ -32,9 +31,9 @@ impl Rto {
         doubled.min(RTO_MAX)
     }
 
-    /// Handles an expiry with data outstanding up to `snd_nxt`, while `recovering` or not. Returns true for
-    /// the first expiry for this data. A repeated expiry leaves open whether the first was needed. F-RTO does
-    /// not test an expiry after progress or during fast recovery.
+    /// Handles an expiry with data outstanding up to `snd_nxt`; `recovering` says whether fast recovery is in
+    /// progress. Returns true for the first expiry for this data. After a repeated expiry, the first may
+    /// still prove spurious. F-RTO does not test an expiry after progress or during fast recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
@@ -46,13 +45,13 @@ impl Rto {
         first
     }
 
-    /// Records an unanswered window probe: the next one waits longer.
+    /// Records an unanswered window probe, which doubles the time to the next probe.
     pub fn on_unanswered_probe(&mut self) {
         self.backoff += 1;
     }
 
-    /// Records an advance of the cumulative ACK. By Karn's rule the back-off may continue, but the peer is
-    /// alive.
+    /// Records an advance of the cumulative ACK. By Karn's rule the back-off continues until a valid RTT
+    /// sample, but the peer is alive.
     pub fn on_progress(&mut self) {
         self.expiries = 0;
     }
@@ -73,7 +72,7 @@ impl Rto {
         self.asked_at.is_some_and(|at| snd_nxt > at)
     }
 
-    /// Returns true, and ends the repair, if `snd_una` has passed all data outstanding at the timeout.
+    /// Ends recovery and returns true if all data outstanding at the timeout is acknowledged.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
         if over {
@@ -82,15 +81,15 @@ impl Rto {
         over
     }
 
-    /// Ends the repair, whether it succeeded or was not needed.
+    /// Ends recovery after a timeout, whether it succeeded or was not needed.
     pub fn end_repair(&mut self) {
         self.repair_until = None;
         self.confirm();
     }
 
-    /// Takes the F-RTO step for an ACK that neither proves the timeout spurious nor ends the repair.
-    /// `advanced`, `sacked` and `sendable` say whether the cumulative ACK advanced, SACK blocks arrived, and
-    /// new data can be sent.
+    /// Performs the F-RTO step for an ACK that neither proves the timeout spurious nor ends recovery.
+    /// `advanced`, `sacked` and `sendable` say whether the cumulative ACK advanced, whether SACK blocks
+    /// arrived, and whether new data can be sent.
     pub fn on_ack_in_repair(&mut self, advanced: bool, sacked: bool, snd_nxt: u64, sendable: bool) {
         if self.suspect_since.is_none() {
             return;
@@ -108,27 +107,28 @@ impl Rto {
         }
     }
 
-    /// Returns true while new data tests the path, so that lost data is not retransmitted yet.
+    /// Returns true while F-RTO tests the path with new data; lost data is not retransmitted until the test
+    /// ends.
     pub fn asks_with_new_data(&self) -> bool {
         self.asked_at.is_some()
     }
 
-    /// Returns true if a repair is in progress.
+    /// Returns true if recovery after a timeout is in progress.
     pub fn repairing(&self) -> bool {
         self.repair_until.is_some()
     }
 
-    /// Returns the number of doublings of the timeout.
+    /// Returns the number of timeout doublings.
     pub fn backoff(&self) -> u32 {
         self.backoff
     }
 
-    /// Returns the expiries since the last progress.
+    /// Returns the number of expiries since the last advance of the cumulative ACK.
     pub fn expiries(&self) -> u32 {
         self.expiries
     }
 
-    /// Accepts the timeout as genuine: it can no longer prove spurious.
+    /// Accepts the timeout as genuine; it can no longer be undone.
     pub fn confirm(&mut self) {
         self.suspect_since = None;
         self.asked_at = None;
@@ -154,8 +154,8 @@ mod tests {
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// FRTO-4: an expiry for other data during the repair is not suspect; a repeated expiry without progress
-    /// still is.
+    /// FRTO-4: an expiry for other data during recovery cannot be spurious; after a repeated expiry without
+    /// progress, the first still can.
     #[test]
     fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();

@@ -4,28 +4,28 @@ use fullpipe_units::Duration;
 
 use crate::cc::gain;
 
-/// Decimal fraction with four places.
+/// Gain as a decimal fraction with four places.
 pub(super) type Gain = gain::Gain<10_000>;
 
 /// `BBR.StartupPacingGain` (2.4): 4 ln 2, the smallest gain with which a sender whose window is twice the BDP
 /// doubles its rate every round trip.
 pub(super) const STARTUP_PACING_GAIN: Gain = Gain::of(27_726, 10_000, 0);
 
-/// `BBR.DrainPacingGain` (2.4): one round trip of Drain removes the queue that one of Startup built.
+/// `BBR.DrainPacingGain` (2.4): one round trip of Drain removes the queue built by one round trip of Startup.
 pub(super) const DRAIN_PACING_GAIN: Gain = Gain::of(1, 2, 0);
 
-/// Pacing gain in ProbeBW_DOWN (5.3.3.1): the smallest with which flows that probe with 1.25 converge to
+/// Pacing gain in ProbeBW_DOWN (5.3.3.1): the smallest gain with which flows that probe at 1.25 converge to
 /// equal shares.
 pub(super) const DOWN_PACING_GAIN: Gain = Gain::of(9, 10, 0);
 
 /// Pacing gain in ProbeBW_UP (5.3.3.4).
 pub(super) const UP_PACING_GAIN: Gain = Gain::of(5, 4, 0);
 
-/// `BBR.DefaultCwndGain` (2.5): keeps delayed and aggregated ACKs from stopping transmission.
+/// `BBR.DefaultCwndGain` (2.5): transmission continues despite delayed and aggregated ACKs.
 pub(super) const DEFAULT_CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
-/// Window gain in ProbeBW_UP (5.3.3.4): makes room for the higher pacing rate even if the window was the
-/// limit before.
+/// Window gain in ProbeBW_UP (5.3.3.4): allows the higher pacing rate even if the window was the limit
+/// before.
 pub(super) const UP_CWND_GAIN: Gain = Gain::of(9, 4, 0);
 
 /// `BBR.ProbeRTTCwndGain` (2.13.2): half the BDP.
@@ -34,63 +34,64 @@ pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::of(1, 2, 0);
 /// `BBR.LossThresh` (2.7): if a round trip loses more than 2 %, too much was in flight.
 pub(super) const LOSS_THRESH_PERCENT: u64 = 2;
 
-/// `BBR.Beta` (2.7): smallest factor by which a round trip with loss lowers the short-term bounds; equal to
-/// CUBIC's.
+/// `BBR.Beta` (2.7): smallest factor by which a round trip with loss multiplies the short-term bounds; the
+/// same as in CUBIC.
 pub(super) const BETA: Gain = Gain::of(7, 10, 0);
 
 /// `BBR.Headroom` (2.7): share of the long-term bound left to other flows while cruising.
 pub(super) const HEADROOM: Gain = Gain::of(15, 100, 0);
 
-/// `BBR.MinPipeCwnd` (2.7) in segments: keeps the ACK clock running through delayed ACKs.
+/// `BBR.MinPipeCwnd` (2.7) in segments: keeps the ACK clock running despite delayed ACKs.
 pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// `BBR.ExtraAckedFilterLen` (2.10) in round trips, and its value before the pipe was full (5.5.9).
+/// `BBR.ExtraAckedFilterLen` (2.10) in round trips, and the filter length before the pipe is full (5.5.9).
 pub(super) const EXTRA_ACKED_FILTER_LEN: u64 = 10;
 pub(super) const EXTRA_ACKED_STARTUP_LEN: u64 = 1;
 
-/// Rounds without bandwidth growth after which the pipe counts as full (5.3.1.2).
+/// Number of rounds without bandwidth growth after which the pipe counts as full (5.3.1.2).
 pub(super) const FULL_BW_ROUNDS: u32 = 3;
 
 /// Factor by which the delivery rate must rise to count as growth (5.3.1.2).
 pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 
-/// `BBRStartupFullLossCnt` (5.3.1.3): number of discontiguous ranges lost in a round trip.
+/// `BBRStartupFullLossCnt` (5.3.1.3): number of discontiguous ranges lost in a round trip that ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Rounds after which Drain ends although there still is a queue (5.3.2): the bandwidth was overestimated.
+/// Number of rounds after which Drain ends even if a queue remains (5.3.2): the bandwidth was overestimated.
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
-/// `T_bbr` (5.3.3.8): shortest time between two probes for bandwidth, and the width of its random extension.
+/// `T_bbr` (5.3.3.8): shortest time between two bandwidth probes, and the maximum of its random extension.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 
-/// `T_reno_bound` (5.3.3.8) in round trips: as many as Reno needs at 25 Mbit/s and 30 ms.
+/// `T_reno_bound` (5.3.3.8) in round trips: the number that Reno needs at 25 Mbit/s and 30 ms.
 pub(super) const MAX_RENO_ROUNDS: u64 = 63;
 
-/// Limit of the doublings of the long-term bound's growth in ProbeBW_UP (5.3.3.9).
+/// Maximum number of doublings of the growth of the long-term bound in ProbeBW_UP (5.3.3.9).
 pub(super) const MAX_UP_ROUNDS: u32 = 30;
 
 /// `BBR.MinRTTFilterLen` (2.13.1).
 pub(super) const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 
-/// `BBR.ProbeRTTInterval` (2.13.2): equal in all implementations, so that flows empty the queue together.
+/// `BBR.ProbeRTTInterval` (2.13.2): the same in all implementations, so that flows empty the queue together.
 pub(super) const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// `BBR.ProbeRTTDuration` (2.13.2): long enough for flows to overlap; at half the pipe it costs 2 % of the
-/// interval.
+/// `BBR.ProbeRTTDuration` (2.13.2): long enough for the ProbeRTT phases of several flows to overlap. Half the
+/// window for this time costs 2 % of the interval's throughput.
 pub(super) const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 
 /// RTT assumed for the first pacing rate when no RTT is known (5.6.2).
 pub(super) const ASSUMED_RTT: Duration = Duration::from_millis(1);
 
-/// Time whose data makes `C.send_quantum` (5.6.3), with at most 64 KiB and at least two segments.
+/// Transmission time of `C.send_quantum` at the pacing rate (5.6.3). The quantum is at most 64 KiB and at
+/// least two segments.
 pub(super) const QUANTUM_TIME: Duration = Duration::from_millis(1);
 pub(super) const MIN_QUANTUM_SEGMENTS: u64 = 2;
 
-/// Quanta inside the hosts at both ends (5.5.8): in the sender's queue, in its network card, and in the
-/// receiver's GRO.
+/// Number of send quanta held inside the two hosts (5.5.8): one each in the sender's queue, the sender's
+/// network card and the receiver's GRO.
 pub(super) const OFFLOAD_QUANTA: u64 = 3;
 
-/// Additional segments in ProbeBW_UP (5.6.4.2): with few in flight, 1.25 times as many rounds to the same
-/// number.
+/// Additional segments in ProbeBW_UP (5.6.4.2): with few segments in flight, 1.25 times their number rounds
+/// back to the same number.
 pub(super) const UP_EXTRA_SEGMENTS: u64 = 2;

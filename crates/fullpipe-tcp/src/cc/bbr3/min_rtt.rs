@@ -1,7 +1,7 @@
 //! Minimum RTT of the path, and the schedule of ProbeRTT (5.3.4.3, 5.5.7).
 //!
-//! There are two minima over two windows. The shorter one schedules ProbeRTT. The longer one keeps the result
-//! of the previous ProbeRTT, so that half the BDP is half of the true BDP; and BBR accepts a larger RTT only
+//! The minimum is taken over two windows. The shorter window schedules ProbeRTT. The longer window retains
+//! the result of the previous ProbeRTT, so that ProbeRTT halves the true BDP. BBR accepts a larger RTT only
 //! after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
@@ -52,7 +52,7 @@ impl MinRtt {
         }
     }
 
-    /// Schedules the next ProbeRTT one interval from now, as one has just ended.
+    /// Schedules the next ProbeRTT one interval after `now`, the end of the last one.
     pub(super) fn schedule(&mut self, now: Instant) {
         self.recent_stamp = now;
     }

@@ -3,8 +3,8 @@
 //! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with
 //! an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also derives
 //! bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
-//! (`inflight_longterm`). Any loss outside a probe shows the capacity that other flows leave at present
-//! (`bw_shortterm`, `inflight_shortterm`).
+//! (`inflight_longterm`). Any loss outside a probe lowers the short-term bounds to the capacity that other
+//! flows currently leave (`bw_shortterm`, `inflight_shortterm`).
 //!
 //! ```text
 //!                 │                                             pacing   cwnd   bounds
@@ -35,7 +35,7 @@
 //! Further parts: [`constants`], [`signals`] (rounds, `max_bw`, full pipe, ACK aggregation), [`bounds`]
 //! (long-term and short-term bounds), [`probe`] (schedule and growth of probes), [`min_rtt`].
 //!
-//! `docs/algorithms/bbr3.md` lists the places where the draft leaves a choice or contradicts itself.
+//! `docs/algorithms/bbr3.md` lists where the draft leaves a choice or contradicts itself.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -57,7 +57,7 @@ mod min_rtt;
 mod probe;
 mod signals;
 
-/// State of the machine in the diagram above (`BBR.state`).
+/// State of the state machine in the diagram above (`BBR.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Startup,
@@ -75,7 +75,7 @@ impl State {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
 
-    /// Implements `IsProbingBW()`: in these states the probe itself causes the losses.
+    /// Implements `IsProbingBW()`: in these states the probe itself may cause losses.
     fn is_probing(self) -> bool {
         matches!(self, Self::Startup | Self::Refill | Self::Up)
     }
@@ -111,12 +111,12 @@ impl State {
     }
 }
 
-/// Loss episode, which later evidence may prove spurious (5.5.11.1).
+/// Loss episode that may later prove spurious (5.5.11.1).
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// Bounds before the episode.
+    /// Bounds before the loss episode.
     before: Bounds,
-    /// `BBR.undo_state`: the probing state that the episode ended.
+    /// `BBR.undo_state`: Startup or UP if the losses of this episode ended it.
     ended: Option<State>,
 }
 
@@ -135,7 +135,7 @@ pub struct Bbr3 {
     full_pipe: FullPipe,
     bounds: Bounds,
 
-    // Observers, and the state of the machine.
+    // Path signals and the state of the state machine.
     rounds: Rounds,
     latest: Latest,
     startup_loss: StartupLoss,
@@ -159,7 +159,7 @@ pub struct Bbr3 {
 }
 
 impl Bbr3 {
-    /// Returns a controller for a new connection.
+    /// Returns a BBRv3 controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let cwnd = hints.initial_cwnd.unwrap_or(INITIAL_SEGMENTS * cx.mss).max(cx.mss);
         let rtt = cx.srtt.or(hints.rtt);
@@ -207,8 +207,8 @@ impl Bbr3 {
         self.bdp_multiple(self.bw, Gain::UNIT)
     }
 
-    /// Implements `QuantizationBudget()`: raises `inflight` to what the hosts at both ends need for
-    /// segmentation offload.
+    /// Implements `QuantizationBudget()`: raises `inflight` to the volume that segmentation offload needs in
+    /// the two hosts.
     fn with_quanta(&self, inflight: u64) -> u64 {
         let least = inflight.max(OFFLOAD_QUANTA * self.send_quantum).max(MIN_PIPE_SEGMENTS * self.mss);
         if self.state == State::Up { least + UP_EXTRA_SEGMENTS * self.mss } else { least }
@@ -299,8 +299,8 @@ impl Bbr3 {
         }
     }
 
-    /// Implements `AdaptLongTermModel()`: evaluates the ACKs of a probe, and returns true if they changed the
-    /// state.
+    /// Implements `AdaptLongTermModel()`: evaluates the ACKs of a probe. Returns true if the state has
+    /// changed.
     fn adapt_long_term_model(&mut self, cx: &Context, rs: &Sample) -> bool {
         let in_probe_bw = self.state.is_probe_bw();
         match self.probe.ack_phase {
@@ -332,14 +332,14 @@ impl Bbr3 {
         false
     }
 
-    /// Implements `IsTimeToProbeBW()`: true when the wait is over, or after as many round trips as Reno would
-    /// need in this flow's place.
+    /// Implements `IsTimeToProbeBW()`: returns true when the wait is over, or, to coexist with Reno, after
+    /// one round trip per segment of the target in flight (at most 63).
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
     }
 
-    /// Implements `IsTimeToCruise()`: true when there is headroom and no queue.
+    /// Implements `IsTimeToCruise()`: returns true when there is headroom and no queue.
     fn is_time_to_cruise(&self, cx: &Context) -> bool {
         self.bounds.with_headroom(self.mss).is_none_or(|bound| cx.inflight <= bound)
             && cx.inflight <= self.inflight(self.max_bw.get(), Gain::UNIT)
@@ -348,8 +348,8 @@ impl Bbr3 {
     /// Implements `IsTimeToGoDown()`.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
-        // Volume in flight before this ACK, with a tolerance of one segment: a window limited by `bound`
-        // never holds more than `bound`.
+        // The volume in flight before this ACK is compared with a tolerance of one segment, because a window
+        // limited by `bound` never exceeds `bound`.
         if self.probe.prev_too_high && prior_inflight.saturating_add(self.mss) > bound {
             self.probe.prev_precautionary = true;
             return true;
@@ -362,7 +362,7 @@ impl Bbr3 {
         self.full_pipe.now
     }
 
-    /// Implements `HandleInflightTooHigh()`: reacts to a probe that lost too much with `inflight` bytes in
+    /// Implements `HandleInflightTooHigh()`: handles a probe with too much loss at `inflight` bytes in
     /// flight.
     fn on_inflight_too_high(&mut self, cx: &Context, inflight: u64, is_app_limited: bool) {
         self.probe.prev_too_high = true;
@@ -435,7 +435,8 @@ impl Bbr3 {
         }
     }
 
-    /// Implements `HandleSpuriousLossDetection()`: nothing was lost, so nothing was too high.
+    /// Implements `HandleSpuriousLossDetection()`: nothing was lost, so the volume in flight was not too
+    /// high.
     fn undo(&mut self, cx: &Context) {
         self.restore_cwnd();
         self.latest.is_loss_in_round = false;
@@ -456,7 +457,7 @@ impl Bbr3 {
         }
     }
 
-    /// Saves the window, to be restored later.
+    /// Saves the window, to restore it after recovery or ProbeRTT.
     fn save_cwnd(&mut self) {
         self.prior_cwnd = if self.episode.is_none() && self.state != State::ProbeRtt {
             self.cwnd
@@ -519,7 +520,8 @@ impl CongestionControl for Bbr3 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth known: resume at the bandwidth, without probing or draining.
+        // The queue is empty and the bandwidth is known: resume at that bandwidth, without probing or
+        // draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
         if self.state.is_probe_bw() {
@@ -552,9 +554,9 @@ impl CongestionControl for Bbr3 {
                 self.episode = None;
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
-            // An ECN mark is congestion (3.7); the draft does not say how much. Here a round with a mark
-            // counts as one with loss. A probe with a mark counts as one that lost too much, as an echo does
-            // not give the number of marks.
+            // An ECN mark is a congestion signal (3.7), but the draft does not specify the response. Here a
+            // round with a mark counts as a round with loss. A probe with a mark counts as a probe with too
+            // much loss, because an ECN echo does not give the number of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {
@@ -562,7 +564,7 @@ impl CongestionControl for Bbr3 {
                 }
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // The segment that the loss probe repaired was lost, although it was never marked lost.
+            // The segment repaired by the tail loss probe was lost, although it was never marked lost.
             Signal::TlpRepaired => self.latest.note_loss(cx),
             Signal::LossBatchEnd | Signal::Idle { .. } => {}
         }
@@ -600,7 +602,8 @@ impl CongestionControl for Bbr3 {
 
     fn control(&self) -> Control {
         Control {
-            // Whole segments: the sender sends whole segments, so only such a window can be filled.
+            // Rounded down to whole segments: the sender sends whole segments and could not fill any other
+            // window.
             cwnd: (self.cwnd / self.mss).max(1) * self.mss,
             ssthresh: self.ssthresh.unwrap_or(u64::MAX),
             pacing: Pacing::Rate(self.pacing_rate),

@@ -1,12 +1,12 @@
-//! Schedule of the probes of ProbeBW, and growth of the long-term bound (5.3.3.8, 5.3.3.9).
+//! Schedule of the ProbeBW bandwidth probes, and growth of the long-term bound (5.3.3.8, 5.3.3.9).
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 use crate::cc::Context;
 
-/// Phase of a probe to which the ACKs arriving now belong (`BBR.ack_phase`); it lags one round trip behind
-/// the sending.
+/// Probe phase in which the segments acknowledged now were sent (`BBR.ack_phase`); it lags one round trip
+/// behind the sending phase.
 ///
 /// ```text
 ///   sending   DOWN, CRUISE │ REFILL │ UP                     │ DOWN
@@ -19,43 +19,43 @@ pub(super) enum AckPhase {
     Init,
     /// ACKs of segments that fill the pipe before a probe.
     Refilling,
-    /// ACKs, during a probe, of segments sent before it.
+    /// ACKs, during a probe, of segments sent before the probe.
     ProbeStarting,
-    /// ACKs of segments that the probe sent.
+    /// ACKs, during a probe, of segments sent by the probe.
     ProbeFeedback,
-    /// ACKs of segments that the probe sent, after it ended.
+    /// ACKs, after the end of a probe, of segments sent by the probe.
     ProbeStopping,
 }
 
-/// Schedule of the probes, and state of the current one.
+/// Schedule of the bandwidth probes, and state of the current probe.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) ack_phase: AckPhase,
-    /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe, and it has not yet reacted to
-    /// one.
+    /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe and no reaction to them has
+    /// occurred yet.
     pub(super) is_sample: bool,
-    /// `BBR.prev_probe_too_high`: whether the previous probe lost too much.
+    /// `BBR.prev_probe_too_high`: whether the previous probe had too much loss.
     pub(super) prev_too_high: bool,
-    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the one
-    /// before it had lost too much.
+    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
+    /// before that had too much loss.
     pub(super) prev_precautionary: bool,
     /// `BBR.rounds_since_probe_up`; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,
     /// `BBR.bw_probe_wait`, counted from `cycle_stamp`.
     pub(super) wait: Duration,
     pub(super) cycle_stamp: Instant,
-    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the amount to be acknowledged per
-    /// segment of growth, and the amount acknowledged so far.
+    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the ACKed amount per segment of
+    /// growth, and the amount ACKed so far.
     acked_per_inc: u64,
     acked: u64,
     up_rounds: u32,
-    /// Number of random numbers used.
+    /// Number of random numbers drawn so far.
     draws: u64,
 }
 
 impl Probe {
-    /// Enters DOWN, which includes `PickProbeWait()`. The wait is random so that flows which began together
-    /// do not probe together.
+    /// Enters DOWN, and implements `PickProbeWait()`. The wait is random so that flows that start together do
+    /// not probe together.
     pub(super) fn start_down(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws);
         self.draws += 1;
@@ -78,8 +78,9 @@ impl Probe {
         self.raise_slope(cwnd, mss);
     }
 
-    /// Implements `ProbeInflightLongtermUpward()`: returns by how many segments the bound grows. It grows by
-    /// one segment in the first round and twice as many in each following one, spread over the round.
+    /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the bound in segments. The bound
+    /// grows by one segment in the first round, and by twice as many in each following round; the growth is
+    /// spread evenly over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;

@@ -1,4 +1,4 @@
-//! Small observers of the path: rounds, maximum bandwidth, full pipe, ACK aggregation.
+//! Path signals: rounds, maximum bandwidth, full pipe and ACK aggregation.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -40,8 +40,8 @@ impl Sample {
     }
 }
 
-/// Packet-timed round trips (5.5.1). Phases start rounds of the draft's own count, so it differs from the
-/// connection's.
+/// Packet-timed round trips (5.5.1). The draft starts a new round at some state changes, so this count
+/// differs from the connection's.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pub(super) count: u64,
@@ -76,15 +76,15 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the speed of the
-    /// path.
+    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the bandwidth of
+    /// the path.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
         }
     }
 
-    /// Ends a probing cycle. A cycle without a sample discards nothing.
+    /// Ends a probing cycle. A cycle without a sample leaves the maximum unchanged.
     pub(super) fn advance(&mut self) {
         if !self.present.is_zero() {
             self.previous = self.present;
@@ -100,7 +100,7 @@ impl MaxBw {
 /// measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// `BBR.full_bw`: delivery rate when it last grew.
+    /// `BBR.full_bw`: delivery rate at the last growth.
     bw: Rate,
     count: u32,
     /// `BBR.full_bw_now`: whether the pipe was found full since the last reset.
@@ -138,8 +138,7 @@ impl FullPipe {
 /// ACK aggregation: how far ACKs run ahead of the bandwidth (5.5.9).
 ///
 /// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
-/// needs additional data in flight: as much as the next burst will acknowledge beyond what the bandwidth
-/// explains.
+/// needs additional data in flight: as much as the next burst will acknowledge beyond the bandwidth estimate.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     interval_start: Instant,
@@ -152,7 +151,7 @@ impl Aggregation {
         Self { interval_start: now, delivered: 0, filter: WindowedMax::new(EXTRA_ACKED_STARTUP_LEN) }
     }
 
-    /// Starts a new interval, because time without transmission is not time between two bursts of ACKs.
+    /// Starts a new interval after idle time: a gap in transmission is not a gap between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.interval_start = now;
     }
@@ -168,7 +167,7 @@ impl Aggregation {
     ) {
         let mut expected = amount(bw, now.saturating_since(self.interval_start));
         if self.delivered <= expected {
-            // ACKs are no faster than the bandwidth: the burst is over.
+            // ACKs no longer run ahead of the bandwidth: the burst is over.
             self.delivered = 0;
             self.interval_start = now;
             expected = 0;

@@ -19,12 +19,12 @@ fn resume(bench: &mut Bench<Cubic>, idle: Duration) {
     bench.cc.on_send(&bench.cx, &sent);
 }
 
-/// Acknowledges one segment with this RTT.
+/// Acknowledges one segment with an RTT sample of `rtt`.
 fn ack_with_rtt(bench: &mut Bench<Cubic>, rtt: Duration) {
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// CUB-1, in the fixed point of CUB-3: the curve in whole segments, rounded towards the plateau.
+/// CUB-1, with the fixed-point arithmetic of CUB-3: the curve in whole segments, rounded towards the plateau.
 #[test]
 fn cub_1_the_curve() {
     let curve = curve(100, 70);
@@ -50,7 +50,7 @@ fn cube_roots_are_the_nearest_integers() {
     numbers.extend((0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]));
     numbers.push(u64::MAX);
     for n in numbers {
-        // Eight times the cube of (root +- 1/2), to remain in integers.
+        // Eight times the cube of (root +- 1/2), to stay with integers.
         let twice = 2 * u128::from(cube_root(n));
         let n8 = 8 * u128::from(n);
         assert!(n8 < (twice + 1).pow(3), "cbrt({n}) > {}", twice / 2);
@@ -144,7 +144,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// CUB-12: a mark cuts like a loss; Linux cuts to at least two segments, for marks too.
+/// CUB-12: an ECN mark reduces the window like a loss; Linux keeps at least two segments in both cases.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);
@@ -162,7 +162,7 @@ fn growth_before_the_first_loss_is_five_percent_a_round_trip() {
     assert_eq!(curve.count, MAX_COUNT_WITHOUT_LOSS);
 }
 
-/// HS-6: after slow start ended without a loss, the plateau is the current window.
+/// HS-6: after HyStart ends slow start without a loss, the plateau is the current window.
 #[test]
 fn hs_6_after_hystart_the_plateau_is_here() {
     let mut bench = at(100);
@@ -187,7 +187,7 @@ fn hystart_leaves_before_the_loss() {
     assert_ne!(run.control().ssthresh, u64::MAX);
 }
 
-/// Returns the mean window with one loss after every `segments`.
+/// Returns the mean window with one loss per `segments` segments delivered.
 fn mean_window(rtt: Duration, segments: u64) -> f64 {
     let mut bench = at(200);
     bench.lose();
@@ -209,21 +209,21 @@ fn mean_window(rtt: Duration, segments: u64) -> f64 {
     area as f64 / f64::from(rounds)
 }
 
-/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the cubic's 5.9.
+/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 of the cubic function.
 #[test]
 fn cub_7_reno_region() {
     let mean = mean_window(ms(10), 1_000);
     assert!((mean / 38.7 - 1.0).abs() < 0.08, "mean window {mean}");
 }
 
-/// on a long path the mean window is the cubic's.
+/// on a long path the mean window is that of the cubic function.
 #[test]
 fn a_20_deterministic_loss() {
     let mean = mean_window(ms(100), 10_000);
     assert!((mean / 187.4 - 1.0).abs() < 0.05, "mean window {mean}");
 }
 
-/// INV-11: nothing overflows at the ends of the range.
+/// INV-11: nothing overflows at the limits of the range.
 #[test]
 fn extreme_windows_and_times() {
     let mut bench = at(10_000_000);

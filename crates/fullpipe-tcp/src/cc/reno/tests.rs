@@ -8,7 +8,7 @@ fn at(segments: u64) -> Bench<Reno> {
     Bench::new(segments, Reno::new)
 }
 
-/// Returns a bench in congestion avoidance at `segments`.
+/// Returns a bench in congestion avoidance with a window of `segments` segments.
 fn avoiding(segments: u64) -> Bench<Reno> {
     let mut bench = at(segments * 2);
     bench.lose();
@@ -55,7 +55,7 @@ fn reno_3_stale_credit_is_applied_once() {
     assert_eq!(bench.cwnd(), 5, "a cut takes the credit away");
 }
 
-/// RENO-4: with a loss at every `W` = 40, the window climbs from 20 by one per round trip.
+/// RENO-4: with a loss whenever `W` reaches 40, the window grows from 20 by one segment per round trip.
 #[test]
 fn reno_4_sawtooth() {
     let mut bench = avoiding(20);
@@ -96,7 +96,7 @@ fn reno_5_deterministic_loss() {
     assert!((28..=31).contains(&(area / rounds)), "mean {}", area / rounds);
 }
 
-/// SS-1: slow start doubles the window every round trip, for Reno on a path too fast to be the limit.
+/// SS-1: in slow start Reno doubles the window every round trip on a path too fast to be the limit.
 #[test]
 fn ss_1_doubles_every_round_trip() {
     let mut run = Run::new(Algorithm::Reno, "100gbit", ms(100), u64::MAX);
@@ -188,7 +188,7 @@ fn un_2_an_undo_restores_window_and_threshold() {
     assert_eq!((bench.cwnd(), bench.ssthresh()), (21, 20));
 }
 
-/// INV-3: a window of data is cut at most once.
+/// INV-3: the window is reduced at most once per window of data.
 #[test]
 fn a_timeout_during_recovery_does_not_cut_again() {
     let mut bench = at(40);

@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
 //!
-//! Like HyStart it takes a growing RTT as the sign of a queue. It compares with the previous round instead of
-//! the overall minimum RTT, and confirms the sign before it leaves slow start:
+//! Like HyStart, it interprets a growing RTT as a sign of a queue. It compares the RTT with that of the
+//! previous round instead of the overall minimum, and confirms the sign before it leaves slow start:
 //!
 //! ```text
 //!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
@@ -12,7 +12,8 @@
 //!                                                              ssthresh = cwnd: congestion avoidance
 //! ```
 //!
-//! Only the first slow start of a connection is watched (section 4.3): a later one has a known ssthresh.
+//! HyStart++ runs only in the first slow start of a connection (section 4.3), as a later one has a known
+//! ssthresh.
 
 use fullpipe_units::Duration;
 
@@ -20,7 +21,7 @@ use super::{DELAY_MAX, DELAY_MIN, delay_threshold};
 use crate::cc::window::Window;
 use crate::cc::{AckSample, Context};
 
-/// Number of RTT samples of a round before their minimum is used (`N_RTT_SAMPLE`).
+/// Number of RTT samples required in a round before their minimum is used (`N_RTT_SAMPLE`).
 const N_RTT_SAMPLE: u32 = 8;
 
 /// Divisor of slow start's growth in Conservative Slow Start (`CSS_GROWTH_DIVISOR`).
@@ -29,8 +30,8 @@ const CSS_GROWTH_DIVISOR: u64 = 4;
 /// Number of rounds of Conservative Slow Start (`CSS_ROUNDS`), including the one in which it begins.
 const CSS_ROUNDS: u32 = 5;
 
-/// Largest growth per ACK of an unpaced window, in segments (`L`); pacing avoids the burst, so a paced window
-/// has no limit.
+/// Largest window growth per ACK without pacing, in segments (`L`). With pacing there is no limit, as pacing
+/// avoids the burst.
 const UNPACED_LIMIT: u64 = 8;
 
 // HyStart's constants serve as `MIN_RTT_THRESH`, `MAX_RTT_THRESH` and `MIN_RTT_DIVISOR`: 4 ms, 16 ms and 8.
@@ -42,7 +43,7 @@ struct Conservative {
     /// `cssBaselineMinRtt`.
     baseline: Duration,
     rounds: u32,
-    /// ACKed segments that do not yet make a whole segment of growth.
+    /// ACKed segments not yet converted into a whole segment of growth.
     credit: u64,
 }
 
@@ -52,7 +53,7 @@ pub(in crate::cc) struct HyStartPlusPlus {
     /// Offset whose acknowledgement ends the round (`windowEnd`).
     window_end: u64,
     last_round: Option<Duration>,
-    /// `currentRoundMinRTT` and `rttSampleCount`.
+    /// `currentRoundMinRTT`; the next field is `rttSampleCount`.
     this_round: Option<Duration>,
     samples: u32,
     conservative: Option<Conservative>,
@@ -71,8 +72,8 @@ impl HyStartPlusPlus {
         }
     }
 
-    /// Handles an ACK, and ends slow start after the last CSS round; returns the segments by which the window
-    /// may grow.
+    /// Handles an ACK, and ends slow start after the last CSS round. Returns the allowed window growth in
+    /// segments.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample, window: &mut Window) -> u64 {
         let acked = sample.acked_segments;
         if !window.in_first_slow_start() {
@@ -103,7 +104,7 @@ impl HyStartPlusPlus {
             return;
         }
         match self.conservative {
-            // The delay was jitter.
+            // The RTT increase was jitter.
             Some(css) if least < css.baseline => self.conservative = None,
             Some(_) => {}
             None => {

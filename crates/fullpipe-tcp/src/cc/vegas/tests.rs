@@ -6,20 +6,21 @@ fn at(segments: u64) -> Bench<Vegas> {
     Bench::new(segments, Vegas::new)
 }
 
-/// Acknowledges one segment with this RTT.
+/// Acknowledges one segment with an RTT sample of `rtt`.
 fn ack(bench: &mut Bench<Vegas>, rtt: Duration) {
     bench.cx.snd_una += MSS;
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// Makes ten ACKs, a round trip's worth, all with this RTT; the last one ends the round.
+/// Acknowledges one round trip of ten segments, all with an RTT of `rtt`; the last ACK ends the round.
 fn round(bench: &mut Bench<Vegas>, rtt: Duration) {
     bench.cx.snd_nxt = bench.cx.snd_una + 10 * MSS;
     bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
     (0..10).for_each(|_| ack(bench, rtt));
 }
 
-/// Returns a bench in congestion avoidance at `segments`, with an empty-path RTT of 100 ms.
+/// Returns a bench in congestion avoidance with a window of `segments` segments and an empty-path RTT of 100
+/// ms.
 fn avoiding(segments: u64) -> Bench<Vegas> {
     let mut bench = at(segments);
     bench.cc.watch.base = Some(ms(100));
@@ -28,7 +29,8 @@ fn avoiding(segments: u64) -> Bench<Vegas> {
     bench
 }
 
-/// VEG-1 to VEG-3: with two to four segments in the queue the window stays; otherwise it moves by one.
+/// VEG-1 to VEG-3: with two to four queued segments the window stays unchanged; otherwise it changes by one
+/// segment.
 #[test]
 fn veg_1_to_3_one_segment_a_round_trip() {
     for (rtt, after, diff) in [(110, 44, 4), (112, 43, 5), (102, 45, 0), (105, 44, 2), (104, 45, 1)] {
@@ -38,7 +40,7 @@ fn veg_1_to_3_one_segment_a_round_trip() {
     }
 }
 
-/// VEG-4: more than one segment in the queue ends slow start, at the capacity of the path.
+/// VEG-4: more than one queued segment ends slow start, and the window is set to the capacity of the path.
 #[test]
 fn veg_4_slow_start_ends_before_the_loss() {
     let mut bench = at(20);
@@ -57,7 +59,8 @@ fn veg_4_slow_start_ends_before_the_loss() {
     assert_eq!(bench.cwnd(), 30, "one segment is no queue");
 }
 
-/// A round with fewer than three samples grows as Reno's, since all of them may be of delayed ACKs.
+/// In a round with fewer than three RTT samples the window grows as in Reno, since all samples may be from
+/// delayed ACKs.
 #[test]
 fn few_samples_are_not_believed() {
     let mut bench = avoiding(10);
@@ -80,7 +83,8 @@ fn veg_10_delayed_acks_do_not_count() {
     assert_eq!((bench.cwnd(), bench.cc.diff), (44, 2));
 }
 
-/// A loss halves the window as in Reno. RTTs during the repair do not count, and rounds restart after it.
+/// A loss halves the window as in Reno. RTTs during recovery do not count, and a new round starts after
+/// recovery.
 #[test]
 fn a_loss_halves_and_suspends() {
     let mut bench = avoiding(44);
@@ -95,7 +99,7 @@ fn a_loss_halves_and_suspends() {
     bench.signal(Signal::Timeout { first: true });
     assert_eq!((bench.cwnd(), bench.ssthresh(), bench.cc.watch.on), (1, 11, false));
     assert_eq!(bench.cc.watch.base, Some(ms(100)));
-    // With nothing in flight, the path counts as new.
+    // With nothing in flight, the path is measured again.
     bench.cx.inflight = 0;
     bench.signal(Signal::Timeout { first: false });
     assert_eq!((bench.cc.watch.base, bench.cc.watch.on), (None, true));
@@ -139,8 +143,8 @@ fn the_window_has_a_floor() {
     assert_eq!(bench.cwnd(), 2);
 }
 
-/// VEG-9: a longer path looks like a queue. The window shrinks by one segment per round trip and does not
-/// recover.
+/// VEG-9: a route change to a longer path looks like a queue. The window shrinks by one segment per round
+/// trip and does not recover.
 #[test]
 fn veg_9_a_longer_path_passes_for_a_queue() {
     let mut run = Run::new(Algorithm::Vegas, "10mbit", ms(40), u64::MAX);

@@ -22,7 +22,7 @@ impl Run<Bbr3> {
         (self.bdp_segments() * MSS as f64) as u64
     }
 
-    /// Runs until `done` and returns the time that this took; panics after 40 s.
+    /// Runs until `done` returns true, and returns the elapsed time; panics after 40 s.
     fn until_it(&mut self, mut done: impl FnMut(&Self) -> bool) -> Duration {
         let begin = self.cx.now;
         // Each step is shorter than any RTT here; `done` is evaluated on every ACK.
@@ -47,9 +47,9 @@ impl Run<Bbr3> {
         });
     }
 
-    /// Makes the application the limit. It writes at less than half of the measured bandwidth, the share that
-    /// ProbeRTT lets through, so that no backlog builds up. The first window already fills the shortest
-    /// paths.
+    /// Makes the flow application-limited. The application writes at less than half of the measured
+    /// bandwidth, which even ProbeRTT can carry, so that no backlog builds up. The initial window already
+    /// fills the shortest paths.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -82,8 +82,8 @@ fn case_01_startup_ends_on_a_plateau() {
     });
 }
 
-/// Case 2: loss ends Startup even while the application is the limit. Six ranges in a round trip require a
-/// few dozen segments in flight.
+/// Case 2: loss ends Startup even while the flow is application-limited. Losing six ranges in a round trip
+/// requires a few dozen segments in flight.
 #[test]
 fn case_02_startup_ends_on_loss_of_a_slow_application() {
     on_paths(200.0, |rate, rtt| {
@@ -102,7 +102,7 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
 /// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments the offload budget exceeds what Startup brings in flight: there is nothing to
+    // With fewer segments, the offload budget exceeds the volume in flight of Startup, so there is nothing to
     // drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
@@ -119,9 +119,9 @@ fn case_03_drain_ends_on_inflight() {
     });
 }
 
-/// Case 4: Drain ends after three round trips although more than the BDP is in flight: the bandwidth was
-/// overestimated. A rate lower by a tenth, as in the draft, still drains in time; a rate lowered to a tenth
-/// does not.
+/// Case 4: Drain ends after three round trips although more than the BDP is in flight, because the bandwidth
+/// was overestimated. If the rate falls by a tenth, as in the draft, the queue still drains in time; if it
+/// falls to a tenth, it does not.
 #[test]
 fn case_04_drain_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -150,7 +150,7 @@ fn case_05_up_ends_on_a_plateau() {
     on_paths(0.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut start = 0;
-        // ProbeRTT may intervene.
+        // ProbeRTT may occur in between.
         while run.cc.state != State::Down {
             run.until_state(State::Up);
             assert!(!run.cc.full_pipe.now);
@@ -163,9 +163,9 @@ fn case_05_up_ends_on_a_plateau() {
     });
 }
 
-/// Case 6: loss ends UP even while the application is the limit. The volume in flight then does not show the
-/// path's capacity, so the long-term bound stays. Where the path holds less than a segment, the next probe
-/// follows at once.
+/// Case 6: loss ends UP even while the flow is application-limited. The volume in flight then does not show
+/// the path's capacity, so the long-term bound stays unchanged. On paths that hold less than a segment, the
+/// next probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
     on_paths(8.0, |rate, rtt| {
@@ -184,7 +184,7 @@ fn case_06_up_ends_on_loss_of_a_slow_application() {
     });
 }
 
-/// Case 7: without loss, neither Startup nor UP ends while the application is the limit; only ProbeRTT
+/// Case 7: without loss, neither Startup nor UP ends while the flow is application-limited; only ProbeRTT
 /// interrupts.
 #[test]
 fn case_07_a_slow_application_ends_nothing() {
@@ -224,7 +224,8 @@ fn case_08_down_ends_on_inflight() {
             match run.cc.state {
                 State::Down => assert!(run.cx.inflight > target),
                 State::Cruise => assert!(run.cx.inflight <= target),
-                // A full probe follows a precautionary one that was safe; another DOWN comes after it.
+                // A full probe follows a precautionary probe without excessive loss; another DOWN follows the
+                // full probe.
                 _ => {}
             }
             run.cc.state == State::Cruise
@@ -232,9 +233,9 @@ fn case_08_down_ends_on_inflight() {
     });
 }
 
-/// Case 9: DOWN lasts until the next probe is due if the queue does not drain, because the bandwidth fell by
-/// more than DOWN slows the sender. DOWN paces at 0.9 x 0.99; at exactly a tenth less bandwidth the queue
-/// would still drain, slowly.
+/// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. Here the bandwidth falls by
+/// more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less bandwidth
+/// the queue would still drain slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -254,7 +255,7 @@ fn case_09_down_ends_on_time() {
     });
 }
 
-/// Case 10: ProbeRTT begins five seconds after the last lower RTT and lasts 200 ms and a round trip.
+/// Case 10: ProbeRTT begins five seconds after the last RTT minimum and lasts 200 ms plus one round trip.
 #[test]
 fn case_10_probe_rtt() {
     on_paths(0.0, |rate, rtt| {
@@ -291,8 +292,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// Case 12: with aggregated ACKs in Startup, the window makes room for them and the rate is found and not
-/// exceeded.
+/// Case 12: with aggregated ACKs in Startup, the window makes room for them, and the bandwidth estimate
+/// reaches the rate of the path without exceeding it.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -351,12 +352,12 @@ fn case_14_less_than_a_packet() {
     }
 }
 
-/// Case 15: ten times the bandwidth is found in a number of round trips proportional to the logarithm of the
-/// BDP; the long-term bound, where there is one, grows by twice as much each round.
+/// Case 15: after a tenfold increase, the bandwidth is found in a number of round trips proportional to the
+/// logarithm of the BDP. The growth of the long-term bound, if there is one, doubles each round.
 #[test]
 fn case_15_ten_times_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
-        // The slow path's buffer is short, so that loss sets a bound; the fast path has a larger buffer.
+        // The slow path's buffer is small, so that loss sets a bound; the fast path has a larger buffer.
         let slow = rate.mul_div(1, 10);
         let mut run = run(slow, rtt, (slow * rtt).get() / 2);
         run.until_it(|run| run.cc.bounds.inflight_longterm.is_some() && run.cc.state == State::Cruise);
@@ -384,8 +385,8 @@ fn case_15_ten_times_the_bandwidth() {
     });
 }
 
-/// Case 16: at a tenth of the bandwidth, the short-term bound follows within rounds, the maximum after two
-/// cycles.
+/// Case 16: after the bandwidth falls to a tenth, the short-term bound follows within a few rounds, and the
+/// maximum after two cycles.
 #[test]
 fn case_16_a_tenth_of_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
@@ -398,7 +399,7 @@ fn case_16_a_tenth_of_the_bandwidth() {
         run.until_it(|run| run.cc.bw <= rate.mul_div(1, 2));
         assert!(run.cc.rounds.count - start <= 8, "{} rounds", run.cc.rounds.count - start);
         assert!(run.cc.bounds.bw_shortterm.is_some());
-        // A cycle counts when its maximum becomes `previous`; ProbeRTT in its last round prevents that.
+        // A cycle counts when its maximum becomes `previous`, unless ProbeRTT occurs in its last round.
         let (mut cycles, mut before) = (0, run.cc.max_bw.previous);
         run.until_it(|run| {
             cycles += u32::from(before != run.cc.max_bw.previous);
@@ -409,7 +410,8 @@ fn case_16_a_tenth_of_the_bandwidth() {
     });
 }
 
-/// Case 17: behind a policer, losses lower the bounds to its rate, and less than 1 % is lost after that.
+/// Case 17: behind a policer, losses lower the bounds to the policer's rate, and less than 1 % is lost after
+/// that.
 #[test]
 fn case_17_token_bucket() {
     on_paths(80.0, |rate, rtt| {
@@ -432,8 +434,8 @@ fn case_17_token_bucket() {
     });
 }
 
-/// Cases 18 and 19: after reordering that was taken for loss, repaired by fast recovery or after a timeout,
-/// bounds, window and state are restored.
+/// Cases 18 and 19: reordering causes a spurious fast recovery or a spurious timeout; bounds, window and
+/// state are restored.
 #[test]
 fn case_18_and_19_spurious_recovery() {
     on_paths(8.0, |rate, rtt| {
@@ -457,7 +459,7 @@ fn case_18_and_19_spurious_recovery() {
     });
 }
 
-/// Case 20: ProbeRTT during a Startup that a slow application prolongs returns to Startup.
+/// Case 20: after ProbeRTT during a Startup prolonged by a slow application, the flow returns to Startup.
 #[test]
 fn case_20_probe_rtt_in_startup() {
     // With fewer segments the sender is idle at times; an idle period replaces ProbeRTT.
@@ -497,13 +499,14 @@ fn case_21_loss_in_up() {
     });
 }
 
-/// Case 22: low samples of an application that pauses during REFILL do not lower the maximum, and UP follows.
+/// Case 22: if the application pauses during REFILL, the low samples do not lower the maximum, and UP
+/// follows.
 #[test]
 fn case_22_a_pause_in_refill() {
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut bw = Rate::ZERO;
-        // ProbeRTT may intervene.
+        // ProbeRTT may occur in between.
         while run.cc.state != State::Up {
             run.until_state(State::Refill);
             bw = run.cc.max_bw.get();

@@ -18,7 +18,7 @@ fn bench() -> Bench<Bbr3> {
     Bench::new(10, Bbr3::new)
 }
 
-/// Returns a run whose handshake RTT includes the time of a SYN on the link in both directions.
+/// Returns a run whose handshake RTT includes the serialization of a SYN in both directions.
 fn run(rate: Rate, rtt: Duration, buffer: u64) -> Run<Bbr3> {
     let handshake = rtt + rate.time_for(Bytes::new(2 * 60));
     Run::of(|cx, hints| Bbr3::new(&Context { srtt: Some(handshake), ..cx.clone() }, hints), rate, rtt, buffer)
@@ -33,7 +33,7 @@ fn pacing(cc: &Bbr3) -> Rate {
     rate
 }
 
-/// Returns the ACK of one segment that begins a round, 100 ms after the previous one, with this rate sample.
+/// Returns the ACK of one segment with rate sample `rate`; it begins a round, 100 ms after the previous ACK.
 fn round(bench: &mut Bench<Bbr3>, rate: Rate) -> AckSample {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -69,7 +69,7 @@ fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     }
 }
 
-/// Returns a bench in `state` on a path of `rate` and 100 ms, after the pipe was full.
+/// Returns a bench in `state` on a path of `rate` and 100 ms, with a full pipe already detected.
 fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     let mut bench = bench();
     ack_round(&mut bench, rate);
@@ -99,8 +99,8 @@ fn b3_1_pacing_gains() {
     assert!((STARTUP_PACING_GAIN.as_f64() - 4.0 * 2_f64.ln()).abs() < 1e-4);
 }
 
-/// PC-6: the first pacing rate is a window of ten segments per RTT, times 2.77; 1 ms replaces the RTT until
-/// one is measured.
+/// PC-6: the first pacing rate is 2.77 windows of ten segments per RTT; an RTT of 1 ms is assumed until one
+/// is measured.
 #[test]
 fn pc_6_first_pacing_rate() {
     let mut cx = crate::cc::testing::context();
@@ -118,12 +118,12 @@ fn b3_2_startup_is_bounded() {
     let bdp = run.bdp_segments();
     let mut peak = 0;
     run.until(at_ms(2_000), |run| peak = peak.max(run.cx.inflight / MSS));
-    // ACK aggregation of the last round adds to it: here one or two send quanta of 2.4 segments.
+    // ACK aggregation in the last round adds to the peak: here one or two send quanta of 2.4 segments.
     assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
 }
 
-/// B3-3: the pipe is full after three rounds with less than a quarter more; a quarter more restarts the
-/// count.
+/// B3-3: the pipe counts as full after three rounds with growth below a quarter; growth by a quarter restarts
+/// the count.
 #[test]
 fn b3_3_plateau() {
     let mut bench = bench();
@@ -137,8 +137,8 @@ fn b3_3_plateau() {
     assert_eq!(bench.cc.state, State::Drain);
 }
 
-/// Runs one round of fast recovery in Startup that lost `ranges` ranges; `lost_of` is the number of segments
-/// lost and sent.
+/// Runs one round of fast recovery in Startup with `ranges` lost ranges; `lost_of` gives the numbers of
+/// segments lost and sent.
 fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
     let rate = bench.cc.max_bw.get();
     // More than Drain's target, so that Drain does not end at once.
@@ -173,7 +173,7 @@ fn b3_4_startup_loss() {
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
-    // Lost one by one, but adjacent: one range.
+    // Adjacent segments lost one by one form one range.
     let mut bench = bench();
     for segment in 0..20 {
         bench.cc.on_lost(&bench.cx, &lost(segment, segment + 1, 100));
@@ -184,7 +184,7 @@ fn b3_4_startup_loss() {
     assert!(!bench.cc.startup_loss.check(&bench.cx, &latest, &rs));
 }
 
-/// B3-4 without SACK: a round trip shows at most one loss, so one loss ends Startup.
+/// B3-4 without SACK: a round trip reveals at most one loss, so one loss ends Startup.
 #[test]
 fn b3_4_startup_loss_without_sack() {
     let mut bench = bench();
@@ -204,7 +204,7 @@ fn b3_6_loss_threshold() {
     assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
 }
 
-/// B3-7: the volume in flight when 2 % were lost, with the check's numbers times 100.
+/// B3-7: the volume in flight when the loss ratio reached 2 %; the numbers are those of the check times 100.
 #[test]
 fn b3_7_inflight_at_loss() {
     let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
@@ -224,7 +224,7 @@ fn b3_7_inflight_at_loss() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "a slow application says nothing");
 }
 
-/// B3-8: 15 % are left to other flows, at least one segment; four segments are always used.
+/// B3-8: the headroom for other flows is 15 %, at least one segment; the flow always keeps four segments.
 #[test]
 fn b3_8_headroom() {
     let with_headroom = |segments: u64| {
@@ -235,7 +235,7 @@ fn b3_8_headroom() {
     assert_eq!(Bounds::default().with_headroom(MSS), None);
 }
 
-/// B3-9: bounds fall to what the latest round delivered, but to no less than 0.7 times their value.
+/// B3-9: the bounds fall to the delivery of the latest round, but to no less than 0.7 times their value.
 #[test]
 fn b3_9_short_term_bounds() {
     let lower = |bounds: &mut Bounds, latest: u64| {
@@ -250,7 +250,8 @@ fn b3_9_short_term_bounds() {
     assert_eq!(values, [(7.0, 7_000), (4.9, 4_900), (3.43, 3_430)]);
 }
 
-/// B3-10: while cruising, a round that lost 1 % costs 1 %; after 62 such rounds 0.54 is left.
+/// B3-10: while cruising, a round with 1 % loss lowers the bounds by 1 %; after 62 such rounds they are at
+/// 0.54.
 #[test]
 fn b3_10_a_lossy_cruise() {
     let mut bounds = Bounds::default();
@@ -274,7 +275,8 @@ fn b3_10_a_lossy_cruise() {
     }
 }
 
-/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, evenly.
+/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, spread
+/// evenly.
 #[test]
 fn b3_11_growth_of_the_bound() {
     let mut probe = Probe::default();
@@ -296,7 +298,7 @@ fn b3_11_growth_of_the_bound() {
     bench.cc.probe.start_up(MSS, MSS);
     ack_round(&mut bench, mbps(10));
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(200 * MSS));
-    // A safe sample with more in flight raises the bound.
+    // A sample with more in flight and without excessive loss raises the bound.
     let sample = AckSample { tx_in_flight: 250 * MSS, ..round(&mut bench, mbps(10)) };
     bench.cc.on_ack(&bench.cx, &sample);
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
@@ -321,15 +323,16 @@ fn b3_12_time_between_probes() {
             before = run.cc.state;
         });
         assert!(waits.len() >= 5, "{waits:?}");
-        // A queue of a BDP or more makes the first rounds of DOWN longer; the last round counts as a whole
-        // one.
+        // A queue of a BDP or more lengthens the first rounds of DOWN; the last round counts as a whole
+        // round.
         let slack = rtt.as_millis() * 5;
         assert!(waits.iter().all(|wait| (least..=most + slack).contains(wait)), "BDP {bdp}: {waits:?}");
         assert!(bdp == 5_000 || rounds.iter().all(|count| *count == bdp.min(63)), "{rounds:?}");
     }
 }
 
-/// B3-12: both waits are random: zero or one round, and a uniform time of up to a second.
+/// B3-12: both waits have a random part: zero or one round, and a uniformly distributed time of up to a
+/// second.
 #[test]
 fn b3_12_chance() {
     let (mut rounds, mut spread) = ([0_u32; 2], Duration::ZERO);
@@ -374,7 +377,7 @@ fn b3_13_probe_rtt() {
     }
 }
 
-/// B3-14: after six idle seconds the flow resumes at the bandwidth less 1 %, without ProbeRTT.
+/// B3-14: after six idle seconds the flow resumes at 99 % of the bandwidth, without ProbeRTT.
 #[test]
 fn b3_14_restart_from_idle() {
     let mut run = run(mbps(10), ms(100), BIG);
@@ -397,7 +400,7 @@ fn b3_14_restart_from_idle() {
     run.until(at_ms(10_900), |run| assert_ne!(run.cc.state, State::ProbeRtt));
 }
 
-/// B3-15: the maximum covers two cycles; a cycle without a sample discards nothing.
+/// B3-15: the maximum covers two cycles; a cycle without a sample leaves it unchanged.
 #[test]
 fn b3_15_two_cycles_of_bandwidth() {
     let mut max_bw = MaxBw::default();
@@ -420,8 +423,8 @@ fn b3_15_two_cycles_of_bandwidth() {
     assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
 }
 
-/// B3-16: after a probe that lost too much, the next probe stops at the bound; if that was safe, a full probe
-/// follows a round later.
+/// B3-16: after a probe with too much loss, the next probe stops at the bound; if that probe causes no
+/// excessive loss, a full probe follows a round later.
 #[test]
 fn b3_16_precautionary_probe() {
     let mut bench = in_state(State::Up, mbps(10));
@@ -439,7 +442,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Refill);
     assert!(!bench.cc.probe.prev_precautionary);
 
-    // After a loss in between it cruises.
+    // After a loss in between, the flow cruises.
     let mut bench = in_state(State::Down, mbps(10));
     bench.cc.start_down(&bench.cx);
     (bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high) = (true, true);
@@ -464,8 +467,8 @@ fn b3_5_drain_ends() {
     assert_eq!(bench.cc.state, State::Cruise, "nothing is left for DOWN to drain");
 }
 
-/// B3-19: if the segments that a probe lost were only late, it resumes through REFILL, and no bound is lower
-/// than before.
+/// B3-19: if the segments marked lost during a probe were only late, the probe resumes through REFILL, and no
+/// bound is lower than before.
 #[test]
 fn b3_19_spurious_loss_while_probing() {
     for signal in [Signal::SpuriousRecovery, Signal::SpuriousTimeout] {
@@ -501,7 +504,8 @@ fn b3_20_less_than_a_packet() {
     assert!(rate.as_bps() > 62_000, "{rate}");
 }
 
-/// B3-21: `extra_acked` is what a burst of ACKs acknowledges beyond the bandwidth, up to a window.
+/// B3-21: `extra_acked` is the amount that a burst of ACKs acknowledges beyond the bandwidth, at most one
+/// window.
 #[test]
 fn b3_21_extra_acked() {
     let bw = Rate::from_bytes_per_sec(1_000_000);
@@ -511,8 +515,8 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // 30 000 bytes within 10 ms, of which the bandwidth explains 10 000. Whether these count depends on the
-    // start of the interval, as only 1 byte was acknowledged before the burst.
+    // 30 000 bytes are ACKed within 10 ms, of which the bandwidth accounts for 10 000. Whether these 10 000
+    // count depends on the start of the interval, as only 1 byte was acknowledged before the burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
@@ -528,8 +532,8 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// ECN-5: a mark is congestion (3.7). It lowers the short-term bounds at the end of its round, and ends a
-/// probe.
+/// ECN-5: an ECN mark is a congestion signal (3.7). It lowers the short-term bounds at the end of its round,
+/// and ends a probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -543,7 +547,8 @@ fn ecn_5_a_mark_is_congestion() {
     assert!(bench.cc.bounds.inflight_longterm.is_some());
 }
 
-/// A timeout leaves one segment more than is in flight; the window is restored when all is repaired.
+/// A timeout reduces the window to one segment more than is in flight; the window is restored at the end of
+/// the repair.
 #[test]
 fn a_timeout_and_its_repair() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -558,7 +563,7 @@ fn a_timeout_and_its_repair() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// PC-5: the send quantum is what leaves in 1 ms, at least two segments and at most 64 KiB.
+/// PC-5: the send quantum is the amount sent in 1 ms, at least two segments and at most 64 KiB.
 #[test]
 fn pc_5_send_quantum() {
     let quantum = |rate: Rate| {

@@ -9,8 +9,8 @@ fn at(segments: u64) -> Bench<Reno> {
     Bench::new(segments, watched)
 }
 
-/// Runs a round of `acks` ACKs of one segment each with this RTT, of which the last ends it; returns the
-/// growth.
+/// Runs a round of `acks` ACKs of one segment each with this RTT; the last ACK ends the round. Returns the
+/// window growth.
 fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     let before = bench.cwnd();
     let end = bench.cx.snd_una + acks * MSS;
@@ -23,7 +23,7 @@ fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     bench.cwnd() - before
 }
 
-/// Ends the watch's first round, so that its rounds are as long as those of [`round`].
+/// Ends the first HyStart++ round, so that the following rounds are as long as those of [`round`].
 fn begin(bench: &mut Bench<Reno>) {
     bench.cx.snd_nxt = bench.cx.snd_una;
     bench.cx.snd_una += MSS;
@@ -34,7 +34,7 @@ fn phase(bench: &Bench<Reno>) -> &'static str {
     bench.cc.status().phase
 }
 
-/// Runs one whole round of the watch, one ACK per element of `rtts`; returns the growth.
+/// Runs one whole HyStart++ round, with one ACK per element of `rtts`; returns the window growth.
 fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Window, rtts: &[Duration]) -> u64 {
     let before = window.cwnd();
     cx.snd_nxt = cx.snd_una + 2 * rtts.len() as u64 * MSS;
@@ -44,7 +44,7 @@ fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Windo
         let grant = watch.on_ack(cx, &ack, window);
         window.on_watched_ack(cx, &ack, grant);
     }
-    // Ends the round here; the next one is as long.
+    // Ends the round here; the next round has the same length.
     watch.window_end = cx.snd_una + rtts.len() as u64 * MSS;
     watch.last_round = watch.this_round.take().or(watch.last_round);
     watch.samples = 0;
@@ -85,13 +85,13 @@ fn hs_2_conservative_growth() {
     assert_eq!(watch_round(&mut watch, &mut cx, &mut window, &[ms(60); 100]), 25);
 }
 
-/// HS-3: after five rounds, including the one in which it began, congestion avoidance follows at the current
-/// window.
+/// HS-3: after five CSS rounds, including the one in which CSS began, congestion avoidance starts at the
+/// current window.
 #[test]
 fn hs_3_five_rounds() {
     let mut bench = at(16);
     begin(&mut bench);
-    // Each round's end was set at the start of the previous round, so the watch sees a change one round
+    // The end of each round is set at the start of the previous round, so HyStart++ sees a change one round
     // later.
     for rtt in [ms(40), ms(40), ms(60), ms(60)] {
         let acks = bench.cwnd();
@@ -128,7 +128,7 @@ fn hs_4_jitter() {
     assert_eq!(round(&mut bench, before, ms(41)), before, "and doubles");
 }
 
-/// RFC 9406 section 4.2: the window grows by at most eight segments per ACK unless the host paces.
+/// RFC 9406 section 4.2: without pacing the window grows by at most eight segments per ACK.
 #[test]
 fn an_unpaced_window_grows_by_eight_segments_an_ack() {
     for (paced, growth) in [(false, 8), (true, 40)] {
@@ -139,7 +139,7 @@ fn an_unpaced_window_grows_by_eight_segments_an_ack() {
     }
 }
 
-/// RFC 9406 section 4.3: only the first slow start is watched, and a loss ends the watch.
+/// RFC 9406 section 4.3: HyStart++ runs only in the first slow start, and a loss ends it.
 #[test]
 fn only_the_first_slow_start() {
     let mut bench = at(100);
