@@ -166,7 +166,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Returns lost records that are not yet retransmitted to the network: they were only late.
+    /// Removes the loss marks of records not yet retransmitted, because those records were only late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);

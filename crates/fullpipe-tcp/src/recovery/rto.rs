@@ -62,7 +62,7 @@ impl Rto {
     }
 
     /// Returns true if a delivered record proves the timeout spurious: it was sent before the timeout and
-    /// never retransmitted, so the path was only late (RFC 5682 section 3, SACK variant).
+    /// never retransmitted, so its ACK was only late (RFC 5682 section 3, SACK variant).
     pub fn proves_spurious(&self, sent_at: Instant, transmissions: u8) -> bool {
         transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
     }

@@ -1,8 +1,8 @@
-//! Scoreboard: the records of sent segments, and which of them are delivered or lost.
+//! Scoreboard: records of the sent segments, with their delivered or lost state.
 //!
-//! There is one record per segment, in a ring addressed by number. Numbers and offsets grow together, and the
-//! oldest record is the lowest outstanding one. Every value needed per ACK is a counter, and an ACK visits
-//! only the records that it newly covers:
+//! Each segment has one record, in a ring addressed by record number. Numbers and offsets grow together, so
+//! the oldest record is the lowest outstanding one. Every value needed per ACK is kept in a counter, and an
+//! ACK visits only the records that it newly covers:
 //!
 //! ```text
 //!   number   base ............................................... end
@@ -12,8 +12,8 @@
 //!   lost     a min-heap of numbers: its top is the next retransmission, without a scan
 //! ```
 //!
-//! A super-segment is one transmission, but has one record per segment. The records share its departure and
-//! its delivery snapshot, so a partial SACK splits nothing (decision record 0001).
+//! A super-segment is one transmission but has one record per segment. All records share the departure time
+//! and delivery snapshot of the transmission, so a partial SACK never splits a record (decision record 0001).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,7 +23,7 @@ use fullpipe_units::Instant;
 use crate::estimate::RateSnapshot;
 use crate::ranges::RangeSet;
 
-/// Number of a sent record. It grows by one per segment sent for the first time.
+/// Number of a sent record. Numbers grow by one for each segment sent for the first time.
 pub type RecordNo = u64;
 
 /// One segment that has been sent and not yet cumulatively acknowledged.
@@ -33,30 +33,30 @@ pub struct SentRecord {
     pub offset: u64,
     /// Length in octets of sequence space (a FIN counts one).
     pub len: u32,
-    /// Number of transmissions; saturates.
+    /// Number of transmissions; saturates at 255.
     pub transmissions: u8,
-    /// Believed location of the record.
+    /// Estimated state of the record.
     pub state: RecordState,
-    /// Whether the last transmission was a copy or a probe, sent without an indication of loss.
+    /// Whether the last transmission was a copy or a tail loss probe, sent without an indication of loss.
     pub was_copy: bool,
     /// Whether the record carries the FIN.
     pub fin: bool,
     /// Whether the record carries PSH, which its retransmissions repeat.
     pub psh: bool,
-    /// Departure of the last transmission.
+    /// Departure time of the last transmission.
     pub sent_at: Instant,
     /// Delivery-rate snapshot at the last transmission.
     pub snapshot: RateSnapshot,
 }
 
-/// Records newly known to be delivered: one record, or several in a row that were in the network and had been
-/// sent once. The latter left in offset order, so the first and the last determine what an ACK says about all
-/// of them.
+/// Run of newly delivered records: a single record, or several consecutive records that were in the network
+/// and had been sent once. Consecutive records left in offset order, so an ACK needs only the first and the
+/// last of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Lowest record.
+    /// Record with the lowest offset.
     pub first: &'a SentRecord,
-    /// Highest record.
+    /// Record with the highest offset.
     pub last: &'a SentRecord,
     /// Number of records.
     pub segments: u64,
@@ -64,7 +64,7 @@ pub struct Run<'a> {
     pub octets: u64,
 }
 
-/// Believed location of a record.
+/// Estimated state of a record: where the sender believes it to be.
 ///
 /// ```text
 ///   InFlight ──lost──► Lost ──retransmitted──► Resent ──lost──► Lost …
@@ -78,11 +78,11 @@ pub enum RecordState {
     Lost,
     /// In the network again, after a retransmission.
     Resent,
-    /// Received out of order, as the peer reported with SACK.
+    /// Received out of order, according to a SACK of the peer.
     Sacked,
 }
 
-/// All sent records and their sums.
+/// Records of all outstanding segments, with their counters.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
     records: VecDeque<SentRecord>,
@@ -91,13 +91,14 @@ pub struct Scoreboard {
     sacked_segments: u64,
     /// Octets in the network: in flight or resent.
     inflight: u64,
-    /// Octets of `inflight` presumed delivered, although no report says which ones (`newreno.rs`).
+    /// Octets of `inflight` presumed delivered from duplicate ACKs, which do not identify them
+    /// (`newreno.rs`).
     presumed: u64,
     lost_pending: u64,
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
     /// Octets marked lost since the start of the connection.
     lost_total: u64,
-    /// Records in the network that were sent more than once.
+    /// Number of records in the network that were sent more than once.
     resent_in_network: u64,
     visited: u64,
 }
@@ -107,7 +108,7 @@ impl SentRecord {
         matches!(self.state, RecordState::InFlight | RecordState::Resent)
     }
 
-    /// Returns the offset after the last octet.
+    /// Returns the offset after the last octet of the record.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
@@ -129,7 +130,7 @@ impl Scoreboard {
         self.inflight.saturating_sub(self.presumed)
     }
 
-    /// Sets the number of octets in the network that count as delivered, from duplicate ACKs without SACK.
+    /// Sets the number of octets presumed delivered from duplicate ACKs without SACK.
     pub fn presume_delivered(&mut self, octets: u64) {
         self.presumed = octets;
     }
@@ -149,7 +150,7 @@ impl Scoreboard {
         self.sacked_segments
     }
 
-    /// Returns the number of outstanding records, whatever their state.
+    /// Returns the number of outstanding records in any state.
     pub fn outstanding(&self) -> usize {
         self.records.len()
     }
@@ -224,7 +225,7 @@ impl Scoreboard {
             if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
                 return Some(number);
             }
-            // The record was delivered after all, or the timeout has retransmitted it.
+            // The record has been delivered in the meantime, or already retransmitted after a timeout.
             self.visited += 1;
             self.lost_queue.pop();
         }
@@ -268,8 +269,8 @@ impl Scoreboard {
         true
     }
 
-    /// Marks every record in the network lost that is larger than `len`, because the path does not take it.
-    /// It scans all records.
+    /// Marks lost every record in the network that is larger than `len`, because the path cannot carry it.
+    /// Scans all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {
         for number in self.numbers() {
@@ -279,14 +280,14 @@ impl Scoreboard {
         }
     }
 
-    /// Undoes every loss mark whose record has not been retransmitted, after a spurious timeout or recovery.
+    /// Removes the loss marks of all records not yet retransmitted, after a spurious timeout or recovery.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The record may have been sent more than once. Since it is in the network again, so is its
-                // last transmission.
+                // The record may have been sent more than once. Since it counts as in the network again, so
+                // does its last transmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -298,8 +299,8 @@ impl Scoreboard {
         }
     }
 
-    /// Returns true if the peer has reneged: the oldest record is SACKed, so a peer that still had it would
-    /// have acknowledged it.
+    /// Returns true if the peer has reneged: the oldest record is SACKed, but a peer that still held it would
+    /// have acknowledged it cumulatively.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
@@ -317,9 +318,9 @@ impl Scoreboard {
         self.sacked = RangeSet::default();
     }
 
-    /// Handles a cumulative acknowledgement of everything below `offset`. Calls `newly` for the records not
-    /// known to be delivered before, in offset order. If a record is acknowledged in part and was not known
-    /// to be delivered, returns the number of octets of that part.
+    /// Handles a cumulative acknowledgement of everything below `offset`. Calls `newly` for the newly
+    /// delivered records, in offset order. If a record not yet delivered is acknowledged in part, returns the
+    /// number of acknowledged octets of that record.
     pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
@@ -365,8 +366,8 @@ impl Scoreboard {
         self.sacked.is_empty() && self.lost_pending == 0 && self.resent_in_network == 0
     }
 
-    /// Acknowledges whole records below `offset` while [`Scoreboard::is_fresh`] holds, so that they form one
-    /// run. Returns false, without changing anything, if `offset` lies within a record.
+    /// Acknowledges whole records below `offset` as one run; requires that [`Scoreboard::is_fresh`] is true.
+    /// Returns false, without changing anything, if `offset` lies within a record.
     #[inline]
     pub fn acknowledge_fresh(&mut self, offset: u64, newly: impl FnOnce(Run<'_>)) -> bool {
         let mut segments = 1;
@@ -389,12 +390,13 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens a record of which the peer took only a part, as after a shrunk window or with piecewise ACKs.
+    /// Shortens the oldest record if the peer acknowledged only part of it, as after a shrunk window or with
+    /// partial ACKs.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
         record.offset = offset;
-        // The part is shorter than the record, or the record would be gone.
+        // The part is shorter than the record; a wholly acknowledged record has already been removed.
         record.len -= part as u32;
         match record.state {
             RecordState::Sacked => return 0,
@@ -406,8 +408,8 @@ impl Scoreboard {
 
     /// Handles one SACK block. Calls `newly` for the records that it newly covers, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
-        // No honest peer holds more ranges than there are segments. This limits the memory that another one
-        // can use.
+        // No well-behaved peer reports more ranges than there are segments. The limit bounds the memory that
+        // a hostile peer can use.
         if self.sacked.len() > self.records.len() {
             return;
         }
@@ -449,7 +451,7 @@ impl Scoreboard {
         });
     }
 
-    /// Checks the counters against a recount, for tests.
+    /// Recounts the records and checks the counters, for tests.
     ///
     /// # Panics
     ///
@@ -480,8 +482,8 @@ impl Scoreboard {
         self.resent_in_network
     }
 
-    /// Returns the number of record accesses since the start: the part of an ACK's cost that could grow with
-    /// the window, and must not.
+    /// Returns the number of record accesses since the start. The number of accesses per ACK must not grow
+    /// with the window.
     pub fn visited(&self) -> u64 {
         self.visited
     }
@@ -546,8 +548,8 @@ mod tests {
         numbers
     }
 
-    /// Records sent once are delivered in runs, all others one by one, and records already known to be
-    /// delivered not at all.
+    /// Records sent once are reported in runs, all others one by one, and records already delivered are not
+    /// reported again.
     #[test]
     fn runs_are_of_what_was_sent_once() {
         let mut board = board(10);
@@ -569,7 +571,7 @@ mod tests {
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
-    /// A SACK block that repeats known ranges visits no record: the cost of an ACK is its new information.
+    /// A SACK block that repeats known ranges visits no record: only new information costs time.
     #[test]
     fn a_repeated_block_visits_nothing() {
         let mut board = board(10);
@@ -600,7 +602,8 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// UN-4: undoing the loss marks restores the counters to their values before the marking.
+    /// UN-4: removing the loss marks restores the counters to their values before the records were marked
+    /// lost.
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);
@@ -623,8 +626,8 @@ mod tests {
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
     }
 
-    /// The reports of a peer take no more memory than the data sent: blocks of one octet each are stored up
-    /// to the number of records, and a record that is lost repeatedly is queued at most twice.
+    /// The memory for a peer's SACKs is bounded by the data sent: at most as many one-octet blocks are stored
+    /// as there are records, and a record lost repeatedly is queued at most twice.
     #[test]
     fn memory_is_bounded_by_what_was_sent() {
         let mut board = board(50);

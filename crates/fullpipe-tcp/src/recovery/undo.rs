@@ -1,10 +1,10 @@
-//! Detection of needless recoveries (undo by D-SACK, RFC 3708, and by timestamps, RFC 3522).
+//! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing had been lost. The same holds if
-//! an ACK that makes progress echoes a timestamp older than the first retransmission: the original arrived.
-//! In both cases the reduction is undone.
+//! If every retransmission of an episode is reported as a duplicate, nothing was lost. Nothing was lost
+//! either if an ACK that makes progress echoes a timestamp older than the first retransmission, because then
+//! the original arrived. In both cases the window reduction is undone.
 
-/// Retransmissions of the present episode that no duplicate report has answered.
+/// Retransmissions of the current episode not yet reported as duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Undo {
     /// `snd_una` at the start of the episode; reports below it belong to earlier episodes.
@@ -13,15 +13,15 @@ pub struct Undo {
     sent: u64,
     /// Timestamp of the first retransmission.
     first_sent: Option<u32>,
-    /// Retransmitted segments since the start of the connection, and how many of them were reported as
+    /// Number of segments retransmitted since the start of the connection, and the number of them reported as
     /// duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }
 
 impl Undo {
-    /// Starts an episode with `under_way` earlier retransmissions in the network. They may still be reported
-    /// as duplicates, and their timestamps are no older than the first of them.
+    /// Starts an episode with `under_way` earlier retransmissions in the network, which may still be reported
+    /// as duplicates. The timestamp of the first of them is kept, as it is the oldest.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
@@ -37,24 +37,23 @@ impl Undo {
         }
     }
 
-    /// Returns true if an ACK that advanced and echoes `timestamp` answers a segment sent before the first
+    /// Returns true if an echo of `timestamp`, in an ACK that advances, is of a segment sent before the first
     /// retransmission.
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
     }
 
-    /// Returns the number of needlessly retransmitted segments of `mss` bytes in a duplicate report of
-    /// `octets`. Returns 0 if there are more reports than retransmissions: then the network duplicated
-    /// packets.
+    /// Returns the number of spuriously retransmitted segments of `mss` bytes in a D-SACK of `octets`.
+    /// Returns 0 if there are more reports than retransmissions, because then the network duplicated packets.
     pub fn spurious_segments(&mut self, octets: u64, mss: u64) -> u64 {
         let segments = octets.div_ceil(mss.max(1));
         self.reported_in_all += segments;
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// Handles a report that octets from `start` on arrived twice. Returns true if it answers the last
-    /// retransmission of the episode, which was therefore spurious.
+    /// Handles a D-SACK of octets from `start` on. Returns true if it accounts for the last retransmission of
+    /// the episode, so that the whole episode was spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {
             return false;
@@ -77,7 +76,7 @@ impl Undo {
 mod tests {
     use super::*;
 
-    /// UN-1 and UN-3: every retransmission must be answered; one of two is not enough.
+    /// UN-1 and UN-3: an undo requires a duplicate report for every retransmission; one of two is not enough.
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();

@@ -1,4 +1,4 @@
-//! The receiving half: reassembly, the ACK policy, and the advertised window.
+//! Receiving half: reassembly, ACK policy and advertised window.
 
 pub(crate) mod ack;
 pub(crate) mod reassembly;

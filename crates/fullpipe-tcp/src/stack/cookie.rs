@@ -1,4 +1,4 @@
-//! SYN cookies: the listener answers a SYN without keeping state, as the sequence number of its answer
+//! SYN cookies: the listener answers a SYN without keeping state. The initial sequence number of the SYN-ACK
 //! encodes the state.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!   low six bits of the SYN-ACK's timestamp:   ECN | SACK | window scale (15: none)
 //! ```
 //!
-//! The form is Linux's (RFC 4987 section 3.6, `net/ipv4/syncookies.c`; the idea is Bernstein's of 1996). A
-//! cookie cannot hold everything: the MSS is rounded down to one of four values, and without timestamps there
-//! is no window scale, SACK or ECN.
+//! The format is that of Linux (RFC 4987 section 3.6, `net/ipv4/syncookies.c`; proposed by Bernstein in
+//! 1996). A cookie cannot hold all options: the MSS is rounded down to one of four values, and without
+//! timestamps the connection has no window scaling, SACK or ECN.
 
 use fullpipe_units::Instant;
 
@@ -17,18 +17,18 @@ use super::isn::{Purpose, hash};
 use super::siphash::Key;
 use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
-/// Tick of the clock within cookies, in nanoseconds.
+/// Tick of the cookie clock, in nanoseconds.
 const MINUTE_NANOS: u64 = 60_000_000_000;
-/// Age in ticks at which a cookie is refused, one to two minutes after it was sent.
+/// Age in ticks at which a cookie expires: one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
 
-/// Values of the MSS that a cookie can hold, ascending.
+/// MSS values that a cookie can encode, in ascending order.
 const MSS_V4: [u16; 4] = [536, 1_300, 1_440, 1_460];
 const MSS_V6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
 
-/// Fields of the low timestamp bits.
+/// Bit fields in the low six bits of the timestamp.
 const SCALE_BITS: u32 = 0xf;
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
@@ -44,10 +44,10 @@ fn minute(now: Instant) -> u32 {
     (now.as_nanos() / MINUTE_NANOS) as u32
 }
 
-/// Reduces a peer's SYN to the part that [`decode`] restores from a cookie.
+/// Reduces a peer's SYN to the options that [`decode`] can restore from a cookie.
 pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
-    // A missing MSS option means the protocol's default, the lowest value of the table.
+    // Without an MSS option the protocol default applies, which is the lowest value of the table.
     let mss = table(tuple).iter().rev().find(|&&mss| mss <= options.mss).unwrap_or(&table(tuple)[0]);
     let has_timestamps = syn.timestamps.is_some();
     let options = SynOptions {
@@ -74,7 +74,7 @@ pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -
     SeqNum(cookie)
 }
 
-/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits; it is at most 64 ticks
+/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits. It is at most 64 ticks
 /// behind `clock`.
 pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
@@ -85,13 +85,14 @@ pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     if stamp > clock { stamp.wrapping_sub(OPTION_BITS + 1) } else { stamp }
 }
 
-/// Returns the SYN that `answer` must have followed, if `answer` acknowledges a cookie that has not expired.
+/// Restores the SYN from `answer`, the ACK of a SYN-ACK with a cookie. Returns `None` if the cookie is
+/// invalid or has expired.
 pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment) -> Option<Segment> {
     let irs = SeqNum(answer.seq.0.wrapping_sub(1));
     let cookie = answer.ack.0.wrapping_sub(1);
     let rest = cookie.wrapping_sub(hash(key, tuple, Purpose::Cookie, 0)).wrapping_sub(irs.0);
     let now = minute(now);
-    // The cookie holds eight bits of the minute.
+    // The cookie holds the low eight bits of the minute count.
     let age = now.wrapping_sub(rest >> COUNT_SHIFT) & (u32::MAX >> COUNT_SHIFT);
     if age >= MAX_AGE {
         return None;
@@ -110,7 +111,7 @@ pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment
         flags: Flags::SYN.with(ecn),
         syn: Some(SynOptions {
             mss,
-            // At most 14.
+            // At most 14, so it fits in eight bits.
             window_scale: scale.map(|scale| scale as u8),
             sack_permitted: has(SACK_BIT),
         }),

@@ -1,11 +1,11 @@
-//! Initial sequence numbers (RFC 6528): a clock plus a secret offset for each pair of sockets.
+//! Initial sequence numbers (RFC 6528): a clock plus a secret offset per pair of sockets.
 //!
 //! ```text
 //!   ISN = M(now) + F(local, remote, key)        F: SipHash-2-4
 //! ```
 //!
-//! The clock keeps old duplicates out of a pair's next connection; the hash keeps off-path attackers from
-//! guessing the numbers.
+//! The clock keeps old duplicates out of the next connection between the same sockets. The hash prevents
+//! off-path attackers from guessing the numbers.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use super::FourTuple;
 use super::siphash::Key;
 use crate::wire::SeqNum;
 
-/// Purpose of a hash, which keeps hashes for different purposes apart.
+/// Purpose of a hash; an input of the hash, so that different purposes give unrelated values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Isn = 0,
@@ -25,13 +25,13 @@ pub(super) enum Purpose {
     Chance = 3,
 }
 
-/// Speed at which initial sequence numbers grow.
+/// Tick of the clock for initial sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsnClock {
     /// One tick per 4 us (RFC 9293 section 3.4.1): the numbers wrap every 4.77 hours.
     Rfc,
-    /// One tick per 64 ns, as in Linux: the numbers wrap every 275 seconds, well above the time for which a
-    /// peer keeps state of the last connection.
+    /// One tick per 64 ns, as in Linux: the numbers wrap every 275 seconds, which is well above the time for
+    /// which a peer keeps the state of the last connection.
     #[default]
     Linux,
 }
@@ -42,7 +42,7 @@ impl IsnClock {
             Self::Rfc => 4_000,
             Self::Linux => 64,
         };
-        // Truncation is the modulo.
+        // Truncation reduces modulo 2^32.
         (now.as_nanos() / tick) as u32
     }
 
@@ -52,7 +52,7 @@ impl IsnClock {
     }
 }
 
-/// Returns 32 bits of the hash over both sockets, a purpose and a number.
+/// Returns the lower 32 bits of the hash over both sockets, `purpose` and `number`.
 pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -> u32 {
     let mut message = [0; 2 * 18 + 5];
     let (sockets, rest) = message.split_at_mut(36);
@@ -61,7 +61,7 @@ pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -
     put(tuple.remote, remote);
     rest[0] = purpose as u8;
     rest[1..].copy_from_slice(&number.to_le_bytes());
-    // Keeps the lower half.
+    // Truncation keeps the lower half.
     key.hash(&message) as u32
 }
 
@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// ISN-1: the numbers of one pair of sockets advance with the clock, here by one second.
+    /// ISN-1: the ISN of a pair of sockets advances with the clock, here by one second.
     #[test]
     fn isn_1_the_clock_goes_on() {
         let now = Instant::ZERO + Duration::from_millis(123_456);
@@ -104,15 +104,14 @@ mod tests {
         }
     }
 
-    /// ISN-2: the numbers of sockets that differ in one bit of a port are unrelated.
+    /// ISN-2: ISNs are unrelated even if the ports differ in only one bit.
     #[test]
     fn isn_2_neighbours_are_unrelated() {
         let isn = |port| IsnClock::Rfc.isn(Instant::ZERO, &tuple(port), KEY);
         let deltas: BTreeSet<i32> =
             (0..1_000).map(|pair| isn(10_000 + 2 * pair + 1).distance_from(isn(10_000 + 2 * pair))).collect();
         assert_eq!(deltas.len(), 1_000, "a difference came twice");
-        // Uniform over the whole space: each eighth contains its share of 125, within five standard
-        // deviations.
+        // Uniform over the whole range: each eighth contains 125 numbers, within five standard deviations.
         let mut eighths = [0; 8];
         for delta in &deltas {
             eighths[(delta.wrapping_sub(i32::MIN) as u32 >> 29) as usize] += 1;
@@ -120,7 +119,7 @@ mod tests {
         assert!(eighths.iter().all(|count| (70..=180).contains(count)), "{eighths:?}");
     }
 
-    /// ISN-3: equal keys give equal numbers, different keys different numbers.
+    /// ISN-3: equal keys give equal ISNs, and different keys give different ISNs.
     #[test]
     fn isn_3_the_key_fixes_them() {
         let isn = |key| IsnClock::Linux.isn(Instant::ZERO, &tuple(40_000), Key::new(key));

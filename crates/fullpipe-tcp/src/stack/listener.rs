@@ -1,4 +1,4 @@
-//! Listening address, with the queues of half-open and of not yet accepted connections.
+//! Listening socket, with its queues of half-open connections and of connections not yet accepted.
 //!
 //! ```text
 //!   SYN ──► half-open (at most `backlog`) ──ACK──► waiting (at most `backlog`) ──accept──► application
@@ -12,15 +12,15 @@ use fullpipe_units::{Duration, Instant};
 use super::ConnId;
 use crate::conn::Config;
 
-/// Time after the last SYN cookie during which an answer to one may arrive.
+/// Time after the last SYN cookie during which the answer to a cookie may arrive.
 const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 
-/// Address on which connections are accepted.
+/// Listening socket.
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// Configuration of the connections accepted here.
+    /// Configuration of the connections accepted on this socket.
     pub(super) config: Config,
-    /// Largest number of half-open connections, and of connections that wait to be accepted.
+    /// Maximum length of each queue: half-open connections, and connections not yet accepted.
     pub(super) backlog: usize,
     pub(super) half_open: usize,
     pub(super) waiting: VecDeque<ConnId>,
@@ -46,8 +46,8 @@ impl Listener {
         self.last_cookie = Some(now);
     }
 
-    /// Returns whether an ACK for no known connection may answer a cookie. Without a recent cookie no ACK is
-    /// checked, which saves a hash per guess.
+    /// Returns whether an ACK without a connection may answer a cookie. If no cookie was sent recently, no
+    /// ACK is checked, which saves a hash per forged ACK.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

@@ -1,4 +1,4 @@
-//! Many connections behind the addresses of a host: packets in, packets out, without I/O.
+//! TCP stack of a host with many connections: packets in, packets out, without I/O.
 //!
 //! ```text
 //!   handle_packet ─► parse ─► connection of its two sockets ─► payload into its ring ─► events
@@ -9,12 +9,12 @@
 //!   poll_packet  ◄─ headers, checksum, payload ◄─ cut ◄─ connections that are ready ◄─────┘
 //! ```
 //!
-//! A connection handles offsets only; its bytes are in two [`stream`] rings of the stack. The driver moves
-//! packets, keeps the clock, and
+//! A connection handles only offsets; its bytes are stored in two [`stream`] rings of the stack. The driver
+//! moves packets, supplies the time, and
 //!
-//! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when `poll_timeout` is due, and `read` or
-//! `write` when an event reports that they can proceed,
-//! 2. and after any of them calls `poll_packet` until it returns `None`.
+//! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when the time of `poll_timeout` is
+//! reached, and `read` or `write` when an event reports that they can proceed,
+//! 2. then calls `poll_packet` until it returns `None`.
 //!
 //! ## Limits on state that unauthenticated peers can create
 //!
@@ -52,9 +52,9 @@ use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
 
-/// Largest number of queued answers that belong to no connection; further answers are dropped.
+/// Maximum number of queued answers without a connection (resets, cookies); further answers are dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Room in a send ring beyond the send buffer, in bytes: the kernel fills an skb that it has begun even if
+/// Capacity of a send ring beyond the send buffer, in bytes: the kernel fills an skb already begun even if
 /// the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
@@ -67,7 +67,7 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// Identifier of a connection of a stack. After the connection has gone, it never refers to another one.
+/// Identifier of a connection within a stack. It is never reused for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId {
     slot: u32,
@@ -77,12 +77,12 @@ pub struct ConnId {
 /// Configuration of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Secret for initial sequence numbers and SYN cookies; must be random wherever unauthenticated peers can
-    /// reach the stack.
+    /// Secret for initial sequence numbers and SYN cookies; must be random if unauthenticated peers can reach
+    /// the stack.
     pub key: Key,
-    /// Speed at which initial sequence numbers grow.
+    /// Clock for initial sequence numbers.
     pub isn_clock: IsnClock,
-    /// Largest number of connections at a time, including those that are closing.
+    /// Maximum number of simultaneous connections, including closing ones.
     pub max_connections: usize,
     /// Packetization of transmissions.
     pub cut: Cut,
@@ -91,15 +91,15 @@ pub struct StackConfig {
 /// Reason why a connection or listener could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The local address does not belong to the stack.
+    /// The local address is not an address of the stack.
     NotOurs,
-    /// A connection between the two sockets, or a listener on the local socket, exists.
+    /// A connection between the two sockets or a listener on the local socket already exists.
     InUse,
     /// The number of connections has reached its limit.
     TooMany,
     /// One address is IPv4 and the other is IPv6.
     MixedVersions,
-    /// The remote address is not that of a single host (RFC 9293 MUST-46).
+    /// The remote address is not the address of a single host (RFC 9293 MUST-46).
     NotOneHost,
 }
 
@@ -120,24 +120,23 @@ impl std::error::Error for ConnectError {}
 /// Counters of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// TCP packets for an address of the stack, from an address that can be answered.
+    /// TCP packets received for an address of the stack, from an address that can be answered.
     pub packets_in: u64,
     /// Packets sent.
     pub packets_out: u64,
-    /// Packets that were malformed, had a wrong checksum, or were neither TCP nor ICMP.
+    /// Packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor ICMP.
     pub refused: u64,
-    /// Packets for other addresses or from an address that cannot be answered, and ICMP messages that were
-    /// not accepted.
+    /// Packets for other addresses or from addresses that cannot be answered, and ICMP messages not accepted.
     pub ignored: u64,
-    /// ICMP messages that a connection accepted.
+    /// ICMP messages accepted by a connection.
     pub complaints: u64,
-    /// Resets sent for packets that belong to no connection.
+    /// Resets sent in answer to packets without a connection.
     pub resets: u64,
     /// SYN cookies sent.
     pub cookies_sent: u64,
-    /// Connections created from a returned cookie.
+    /// Connections created from returned cookies.
     pub cookies_accepted: u64,
-    /// ACKs whose cookie was invalid.
+    /// ACKs with an invalid cookie.
     pub cookies_refused: u64,
     /// SYNs and final ACKs dropped because the accept queue was full.
     pub accept_overflows: u64,
@@ -166,20 +165,20 @@ struct Entry {
     owner: Owner,
     sending: Ring,
     receiving: Ring,
-    /// Time under which the entry is in the timers; never later than the connection's own timeout.
+    /// Expiry time of this entry in the timers; never later than the connection's own timeout.
     armed: Instant,
-    /// Whether the entry is in the queue of connections that may have something to send.
+    /// Whether the entry is in the queue of connections that may have data to send.
     ready: bool,
-    /// Kinds of events that are queued or held back, one bit each.
+    /// Bit set of the kinds of events that are queued or held back.
     told: u16,
-    /// Events held back until the connection is accepted, one of each kind.
+    /// Events held back until the connection is accepted, at most one of each kind.
     kept: Vec<Event>,
-    /// Whether the connection has ended. The entry is removed once its last reset has left and the
-    /// application has released it.
+    /// Whether the connection has ended. The entry is removed after its last reset has been sent and the
+    /// application has released the connection.
     over: bool,
 }
 
-/// Connections and listeners of a host, and their packets.
+/// TCP stack of a host: its connections, listeners and packets.
 #[derive(Debug)]
 pub struct Stack {
     config: StackConfig,
@@ -197,7 +196,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Returns a stack without addresses and connections.
+    /// Returns a stack without addresses or connections.
     pub fn new(config: StackConfig) -> Self {
         Self {
             config,
@@ -215,16 +214,16 @@ impl Stack {
         }
     }
 
-    /// Adds `address` to the addresses of this stack.
+    /// Adds `address` as a local address of this stack.
     pub fn add_address(&mut self, address: IpAddr) {
         self.addresses.insert(address);
     }
 
-    /// Accepts connections on `local`, an address of the stack, with `config`. At most `backlog` connections
-    /// are half-open, and at most `backlog` more wait to be accepted.
+    /// Listens on `local` and configures new connections with `config`. At most `backlog` connections are
+    /// half-open, and at most `backlog` more wait to be accepted.
     ///
     /// # Errors
-    /// Fails if `local` is not an address of the stack, or already has a listener.
+    /// Fails if the address of `local` is not an address of the stack, or if `local` already has a listener.
     pub fn listen(&mut self, local: SocketAddr, config: Config, backlog: usize) -> Result<(), ConnectError> {
         if !self.addresses.contains(&local.ip()) {
             return Err(ConnectError::NotOurs);
@@ -236,10 +235,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Begins to connect; [`Event::Connected`] or [`Event::Aborted`] reports the outcome.
+    /// Starts a connection attempt; [`Event::Connected`] or [`Event::Aborted`] reports the outcome.
     ///
     /// # Errors
-    /// Fails if the sockets cannot be used; see [`ConnectError`].
+    /// Fails if the two sockets cannot be used; see [`ConnectError`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -269,13 +268,14 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// Returns the next connection established on `local`; its events follow.
+    /// Returns the next connection established on `local`. Its held-back events become available from
+    /// `poll_event`.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
-        // Events of the time before it was accepted.
+        // Events from the time before the connection was accepted.
         events.extend(entry.kept.drain(..).map(|event| (id, event)));
         Some(id)
     }
@@ -285,13 +285,13 @@ impl Stack {
         self.entry(id).map(|entry| &entry.connection)
     }
 
-    /// Returns the two sockets of the connection.
+    /// Returns the local and remote socket of the connection.
     pub fn tuple(&self, id: ConnId) -> Option<FourTuple> {
         self.entry(id).map(|entry| entry.tuple)
     }
 
-    /// Writes as much of `data` as the send buffer takes, and returns the number of bytes taken. If it took
-    /// less than `data`, [`Event::Writable`] reports when there is room again.
+    /// Writes as much of `data` as the send buffer accepts, and returns the number of bytes written. After a
+    /// partial write, [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, id: ConnId, data: &[u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let most = (data.len() as u64).min(entry.sending.room());
@@ -305,7 +305,7 @@ impl Stack {
         taken
     }
 
-    /// Reads in-order bytes into `data`, and returns their number; this may open the window.
+    /// Reads in-order bytes into `data` and returns their number. Reading may open the receive window.
     pub fn read(&mut self, now: Instant, id: ConnId, data: &mut [u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let from = entry.connection.read_offset();
@@ -318,7 +318,7 @@ impl Stack {
         self.took(now, id, len) as usize
     }
 
-    /// Discards up to `most` in-order bytes, and returns their number.
+    /// Discards up to `most` in-order bytes and returns their number.
     pub fn discard(&mut self, now: Instant, id: ConnId, most: u64) -> u64 {
         self.took(now, id, most)
     }
@@ -339,8 +339,8 @@ impl Stack {
         }
     }
 
-    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, data that arrives
-    /// is answered with a reset, and no further event is reported.
+    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, arriving data is
+    /// answered with a reset, and no more events are reported.
     pub fn release(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.detach(now);
@@ -400,12 +400,12 @@ impl Stack {
             && completes(segment)
             && listeners.get(&local).is_none_or(Listener::is_full)
         {
-            // SYN-6: the peer considers the connection established. Its segments get no answer until the
-            // accept queue has room; the SYN-ACK, which is retransmitted, keeps it trying.
+            // SYN-6: the peer considers the connection established. Its segments are not answered until the
+            // accept queue has room; the retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             return;
         }
-        // TW-3: a SYN that is certainly new ends TIME-WAIT, if a listener can take it.
+        // TW-3: a SYN that is certainly new ends TIME-WAIT if a listener can accept it.
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
@@ -436,7 +436,7 @@ impl Stack {
         }
     }
 
-    /// Handles a segment between two sockets that have no connection.
+    /// Handles a segment between two sockets without a connection.
     fn without_connection(&mut self, now: Instant, tuple: FourTuple, segment: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else {
             self.reset(tuple, segment);
@@ -492,7 +492,7 @@ impl Stack {
         self.reply(tuple, answer);
     }
 
-    /// Creates the connection of a returned cookie, as if the state of its SYN had been kept.
+    /// Creates a connection from a returned cookie, as if the state of its SYN had been kept.
     fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
@@ -506,7 +506,7 @@ impl Stack {
         self.deliver(now, slot, answer, payload);
     }
 
-    /// Returns the time at which `handle_timeout` must be called; [`Instant::FAR_FUTURE`] for never.
+    /// Returns the time at which `handle_timeout` must be called; [`Instant::FAR_FUTURE`] means never.
     pub fn poll_timeout(&self) -> Instant {
         self.timers.first().map_or(Instant::FAR_FUTURE, |&(at, _)| at)
     }
@@ -537,7 +537,7 @@ impl Stack {
         self.by_tuple.len()
     }
 
-    /// Updates the stack after a change of a connection: owner, events, rings, send queue and end.
+    /// Updates the stack after a change of a connection: owner, events, rings, send queue and removal.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.as_mut() else { return };
@@ -584,12 +584,12 @@ impl Stack {
         }
     }
 
-    /// Enters a connection in the timers, no later than its own timeout.
+    /// Adds a connection to the timers with an expiry time no later than its own timeout.
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
         let due = entry.connection.poll_timeout();
-        // A timer that moves to a later time is checked when it was first due: cheaper than moving it with
-        // each packet.
+        // A timer moved to a later time still expires at its earlier time and is then checked, which is
+        // cheaper than moving it for each packet.
         if due < entry.armed {
             self.timers.remove(&(entry.armed, slot));
             entry.armed = due;
@@ -610,7 +610,7 @@ impl Stack {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
-            // The number of slots is bounded by the number of connections.
+            // The number of slots is bounded by the maximum number of connections.
             (self.slots.len() - 1) as u32
         });
         let (generation, place) = &mut self.slots[slot as usize];
@@ -669,7 +669,7 @@ impl Entry {
     }
 }
 
-/// Returns whether a segment is an ACK that can complete a handshake.
+/// Returns whether `segment` is an ACK that can complete a handshake.
 fn completes(segment: &Segment) -> bool {
     segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST)
 }

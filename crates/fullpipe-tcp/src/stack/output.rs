@@ -1,5 +1,5 @@
-//! Output of a stack: answers that belong to no connection first, then the connections in turn, one
-//! transmission each.
+//! Packet output of a stack: first the answers without a connection, then one transmission from each
+//! connection in turn.
 
 use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
 use crate::tx::Transmit;
@@ -9,29 +9,29 @@ use fullpipe_units::Instant;
 /// Packetization of transmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// One packet per segment, with its checksum, as a wire carries it.
+    /// One packet per segment, with its checksum, as on the wire.
     Segments,
-    /// Packets of several segments, for a device with segmentation offload that cuts them and computes the
+    /// Packets of several segments, for a device with segmentation offload that splits them and computes the
     /// checksums.
     SuperPackets,
 }
 
-/// Largest payload of a super-packet, in bytes: with its headers it is shorter than 64 KiB.
+/// Largest payload of a super-packet, in bytes: with its headers the packet is shorter than 64 KiB.
 const MOST_PAYLOAD: u64 = 65_400;
 
-/// Packet to be sent: its headers, and its payload in two parts as stored in the ring.
+/// Outgoing packet: its headers, and its payload in two parts as stored in the ring.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// Headers; the device that cuts a super-packet computes its checksum.
+    /// Headers. In a super-packet the checksum is left to the device that splits it.
     pub headers: Headers,
-    /// Payload in order, in two parts.
+    /// Payload in stream order, in two parts.
     pub payload: [&'a [u8]; 2],
-    /// Payload bytes of each segment but the last; `None` if there is only one segment.
+    /// Payload bytes of each segment except the last; `None` if there is only one segment.
     pub gso_size: Option<u16>,
 }
 
 impl Outgoing<'_> {
-    /// Returns the bytes of headers and payload.
+    /// Returns the total length of headers and payload in bytes.
     pub fn len(&self) -> usize {
         self.headers.as_bytes().len() + self.payload[0].len() + self.payload[1].len()
     }
@@ -42,16 +42,16 @@ impl Outgoing<'_> {
     }
 }
 
-/// Transmission of which some packets are still to be sent.
+/// Transmission with packets left to send.
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,
     transmit: Transmit,
-    /// Stream offset of its first byte of payload.
+    /// Stream offset of its first payload byte.
     offset: u64,
 }
 
-/// Answer that belongs to no connection.
+/// Answer to a segment without a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     tuple: FourTuple,
@@ -59,7 +59,7 @@ pub(super) struct Reply {
 }
 
 impl Stack {
-    /// Returns the next packet, or `None` when nothing may be sent now.
+    /// Returns the next packet, or `None` if nothing may be sent now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Outgoing<'_>> {
         if let Some(Reply { tuple, segment }) = self.replies.pop_front() {
             self.counters.packets_out += 1;
@@ -125,7 +125,7 @@ impl Stack {
         self.replies.push_back(Reply { tuple, segment });
     }
 
-    /// Queues a reset for a segment that belongs to no connection (RFC 9293 section 3.10.7.1).
+    /// Queues a reset in answer to a segment without a connection (RFC 9293 section 3.10.7.1).
     pub(super) fn reset(&mut self, tuple: FourTuple, segment: &Segment) {
         let Some(answer) = crate::conn::reset_for(segment) else { return };
         self.counters.resets += 1;

@@ -19,7 +19,7 @@ impl core::fmt::Debug for Key {
 }
 
 impl Key {
-    /// Returns the key made of 16 octets, little-endian as in the paper.
+    /// Returns the key for 16 octets in little-endian order, as in the paper.
     pub const fn new(octets: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(octets);
         // The truncation splits the 128 bits in two.
@@ -76,8 +76,8 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     use super::*;
 
-    /// Hashes match the example of the paper's appendix A, and the first vectors published with its reference
-    /// code: key 00 01 .. 0f, message 00 01 .. of the given length.
+    /// The hashes match the example in appendix A of the paper and the first vectors of its reference code:
+    /// key 00 01 .. 0f, message 00 01 .. of the given length.
     #[test]
     fn published_vectors() {
         let key = Key::new(core::array::from_fn(|i| i as u8));

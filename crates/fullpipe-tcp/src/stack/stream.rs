@@ -1,17 +1,17 @@
-//! Storage of payload by its offset in the stream; connections handle only the offsets.
+//! Payload storage by stream offset; connections handle only the offsets.
 //!
 //! ```text
 //!   sending     base = snd_una                     receiving    base = next offset to read
 //!               end  = write offset                                  end  = highest octet that arrived
 //! ```
 //!
-//! The ring's size is a power of two. It doubles when its range outgrows it. The range never exceeds `limit`,
-//! which the connection's buffer or window sets.
+//! The size of the ring is a power of two and doubles when the stored range needs more. The range never
+//! exceeds `limit`, which is set by the connection's buffer or window.
 
-/// Smallest size of a ring that holds data, in bytes.
+/// Minimum size of a non-empty ring, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// Ring of the bytes at offsets `base..end`, of which some may not have been written yet.
+/// Ring of the bytes at offsets `base..end`; some of them may not have been written yet.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     bytes: Vec<u8>,
@@ -26,12 +26,12 @@ impl Ring {
         Self { bytes: Vec::new(), base: 0, end: 0, limit }
     }
 
-    /// Returns the lowest offset that is stored.
+    /// Returns the lowest stored offset.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Returns the offset after the highest byte.
+    /// Returns the offset after the highest stored byte.
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -41,7 +41,7 @@ impl Ring {
         self.limit - (self.end - self.base)
     }
 
-    /// Returns the memory of the ring in bytes: at most twice the limit, or 4 KiB if that is more.
+    /// Returns the memory of the ring in bytes: at most twice the limit or 4 KiB, whichever is larger.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
@@ -62,7 +62,7 @@ impl Ring {
         self.end = self.end.max(to);
     }
 
-    /// Returns the bytes from `offset` on, at most `len`, in the two parts in which they are stored.
+    /// Returns at most `len` bytes from `offset` on, in two parts as stored.
     pub fn read(&self, offset: u64, len: u64) -> [&[u8]; 2] {
         let from = offset.clamp(self.base, self.end);
         let len = (offset.saturating_add(len).min(self.end)).saturating_sub(from) as usize;
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// The ring agrees with a plain vector that is never cut, through writes at any offset, reads, growth and
-    /// wrap.
+    /// The ring behaves like a plain, untruncated vector for writes at any offset, reads, growth and
+    /// wrap-around.
     #[test]
     fn a_ring_keeps_what_lies_in_its_range() {
         let limit = 20_000;

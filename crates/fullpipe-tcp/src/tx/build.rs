@@ -1,19 +1,19 @@
-//! Packet building: division of the send queue into transmissions.
+//! Packetization: division of the send queue into transmissions.
 
 use fullpipe_units::{Duration, Rate};
 
 use crate::cc::{self, Context, Control, Pacing, SendQuantum};
 
-/// Limits of the next transmission of new data, all in bytes.
+/// Limits on the next transmission of new data; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Data written by the application and not yet sent.
     pub(crate) unsent: u64,
-    /// Room in the congestion window for this transmission.
+    /// Free congestion window for this transmission.
     pub(crate) cwnd: u64,
-    /// Room in the peer's window.
+    /// Free part of the peer's window.
     pub(crate) rwnd: u64,
-    /// Largest amount to release at once.
+    /// Maximum amount to release at once.
     pub(crate) quantum: u64,
     /// Whether a short segment is outstanding.
     pub(crate) short_outstanding: bool,
@@ -21,17 +21,18 @@ pub(crate) struct Room {
     pub(crate) last: bool,
 }
 
-/// Returns the length of the next transmission of new data: whole segments, or one short segment. A short one
-/// is sent if it is all there is, or if the window cuts it off behind whole segments, and only if no other
-/// short one is outstanding. This is Nagle's rule in Minshall's form (NAG-3): at most one short segment per
-/// round trip, whether the application or the window made it short.
+/// Returns the length of the next transmission of new data: whole segments, or one short segment. A short
+/// segment is sent if it is all the unsent data, or if the window leaves room for it after whole segments,
+/// and only if no other short segment is outstanding. This is Minshall's variant of the Nagle algorithm
+/// (NAG-3): at most one short segment per round trip, whether short because of the application or because of
+/// the window.
 ///
-/// A window smaller than a segment takes none of the data that could fill a segment (RFC 9293 section
-/// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window empty.
+/// Data that could fill a segment is not sent into a window smaller than a segment (RFC 9293 section
+/// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window unused.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len < mss {
-        // The congestion window counts whole segments and never makes one short.
+        // The congestion window counts whole segments and never makes a segment short.
         let ends_stream = room.last && len == room.unsent;
         return if len == room.unsent && (ends_stream || !room.short_outstanding) { len } else { 0 };
     }
@@ -43,16 +44,16 @@ pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     if len < 3 * mss && len >= 2 * mss { 2 * mss } else { len / mss * mss }
 }
 
-/// Release parameters of a decision: rate and quantum.
+/// Release parameters of a congestion control decision: rate and quantum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
     /// Pacing rate, whether or not the host enforces it.
     pub(crate) rate: Option<Rate>,
-    /// Largest amount to send at once, in bytes.
+    /// Maximum amount to send at once, in bytes.
     pub(crate) quantum: u64,
 }
 
-/// Inputs of a [`Release`] other than the decision, from the time when the decision was read.
+/// Inputs of a [`Release`] besides the congestion control decision, as of the time of that decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     srtt: Option<Duration>,
@@ -76,8 +77,8 @@ impl Basis {
         Release { rate, quantum: quantum(control, rate, self) }
     }
 
-    /// Returns the quantum, exact as far as it matters for a transmission of up to `len` bytes. The smallest
-    /// quantum that the decision allows is usually enough and needs no division.
+    /// Returns the quantum, exact as far as it affects a transmission of up to `len` bytes. The minimum
+    /// quantum of the decision is usually large enough and needs no division.
     pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
         let least = match control.send_quantum {
             SendQuantum::Bytes(bytes) => bytes.max(self.mss),
@@ -97,7 +98,7 @@ fn pacing_rate(control: &Control, basis: &Basis) -> Option<Rate> {
             let window = control.cwnd.max(basis.flight_size);
             let scale = percent * 10_000_000 * 8;
             let span = srtt.as_nanos().max(1);
-            // The 64-bit product holds windows up to 1 GB.
+            // The 64-bit product is sufficient for windows up to 1 GB.
             let bps = window.checked_mul(scale).map(|product| product / span).unwrap_or_else(|| {
                 u64::try_from(u128::from(window) * u128::from(scale) / u128::from(span)).unwrap_or(u64::MAX)
             });
@@ -116,10 +117,10 @@ fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
 }
 
 /// Limits `mss` to half of the peer's window, so that an ACK is always in flight. A window of 0 sets no
-/// limit: it says that the peer takes no data now, not how much it takes at once (Linux:
-/// `tcp_bound_to_half_wnd`).
+/// limit: it only says that the peer accepts no data now (Linux: `tcp_bound_to_half_wnd`).
 pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
-    /// Window up to which halving would cost more than it gains: RFC 9293's default MSS.
+    /// Largest window that is not halved, as halving would do more harm than good: the default MSS of RFC
+    /// 9293.
     const DEFAULT_MSS: u64 = 536;
     match window {
         0 => mss,
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
     }
 
-    /// The approximate quantum limits a transmission exactly as the true one does.
+    /// The approximate quantum limits a transmission exactly as the exact quantum does.
     #[test]
     fn a_short_transmission_needs_no_exact_quantum() {
         for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
@@ -167,7 +168,8 @@ mod tests {
         }
     }
 
-    /// NAG-3: only an unacknowledged short segment holds back another one, and never the last segment.
+    /// NAG-3: a short segment waits only while another short segment is unacknowledged; the last segment
+    /// never waits.
     #[test]
     fn one_short_segment_at_a_time() {
         let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };

@@ -1,4 +1,5 @@
-//! Sending of new data: the next range within the windows and the send buffer, and its transmission.
+//! Sending of new data: choice of the next range, limited by the windows and the send buffer, and its
+//! transmission.
 //!
 //! ```text
 //!   0 ........ snd_una ........ snd_nxt ........ written
@@ -15,7 +16,7 @@ use crate::estimate::{DeliveryRate, RateSnapshot};
 use crate::recovery::scoreboard::Scoreboard;
 use crate::wire::Flags;
 
-/// Progress of sending new data.
+/// Position of the sender in the new data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewData {
     /// Offset of the next octet to be sent for the first time.
@@ -27,20 +28,20 @@ pub(crate) struct NewData {
     fin_sent: bool,
 }
 
-/// Limits of new data, in bytes.
+/// Limits on sending new data; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// Room in the congestion window.
+    /// Free congestion window.
     pub(crate) cwnd: u64,
     /// Part of the congestion window that one transmission may use.
     pub(crate) at_once: u64,
-    /// Room in the peer's window.
+    /// Free part of the peer's window.
     pub(crate) rwnd: u64,
-    /// Largest amount to release at once.
+    /// Maximum amount to release at once.
     pub(crate) quantum: u64,
     /// Offset of the first unacknowledged octet.
     pub(crate) snd_una: u64,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     pub(crate) mss: u64,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Allowance {
 pub(crate) enum StopReason {
     /// The congestion window is full.
     Cwnd,
-    /// A limit other than congestion control applies.
+    /// A limit other than the congestion window applies.
     Limit(SendLimit),
 }
 
@@ -78,7 +79,7 @@ impl NewData {
         queue.written().saturating_sub(self.snd_nxt)
     }
 
-    /// Returns true if the FIN is next.
+    /// Returns true if the FIN is next to be sent.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0
@@ -95,8 +96,8 @@ impl NewData {
         match build::next_length(room, mss) {
             0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
             0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
-            // A short remainder waits for more data: the limit is the writer, or the buffer for which the
-            // writer waits.
+            // A short remainder waits for more data. The limit is the application, or the send buffer if the
+            // writer is blocked.
             0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
             0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),
@@ -130,7 +131,7 @@ impl NewData {
         let offset = self.snd_nxt;
         let (mut at, end, mut segments) = (offset, offset + len, 0);
         while at < end {
-            // A piece is at most one MSS, which fits in 32 bits.
+            // A piece is at most one MSS long, which fits in 32 bits.
             let piece = departure.mss.min(end - at) as u32;
             at += u64::from(piece);
             segments += 1;

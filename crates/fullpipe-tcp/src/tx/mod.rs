@@ -1,5 +1,5 @@
-//! The sending half: what to send next, and when. Nothing here decides how much the path can carry. Only this
-//! module can create a [`Transmit`] that carries data.
+//! Sending half: decides what to send next, and when. Congestion control, outside this module, decides how
+//! much the path can carry. Only this module can create a [`Transmit`] that carries data.
 
 pub(crate) mod build;
 pub(crate) mod fresh;

@@ -1,14 +1,14 @@
 //! Pacer: releases transmissions at a given rate.
 //!
-//! Each transmission postpones the next one by `length / rate`. A connection that was delayed may catch up by
-//! at most half an interval, so that idle time does not become a burst.
+//! Each transmission postpones the next one by `length / rate`. A delayed sender may catch up by at most half
+//! an interval, so that idle time does not lead to a burst.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
-/// Number of segments at the start of a connection that are not paced: the initial window leaves at once.
+/// Number of unpaced segments at the start of a connection: the initial window leaves at once.
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// Earliest departure of the next transmission.
+/// Pacer of a connection: keeps the earliest departure time of the next transmission.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     next_departure: Instant,
@@ -16,13 +16,12 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Returns when the next transmission may leave.
+    /// Returns the earliest departure time of the next transmission.
     pub(crate) fn next_departure(&self) -> Instant {
         self.next_departure
     }
 
-    /// Records that `len` payload bytes in `segments` segments leave at `now`, paced at `rate` if there is
-    /// one.
+    /// Records a transmission at `now` of `len` payload bytes in `segments` segments, paced at `rate` if set.
     pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
         let paced = self.segments >= UNPACED_SEGMENTS;
         self.segments += segments;
@@ -66,8 +65,8 @@ mod tests {
         }
     }
 
-    /// PC-2: a new rate applies to the packets sent from then on; a wait that an earlier rate has set does
-    /// not change.
+    /// PC-2: a new rate applies only to packets sent afterwards; it does not change a wait already set at the
+    /// old rate.
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
         let mut pacer = warm();
@@ -79,7 +78,7 @@ mod tests {
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
     }
 
-    /// PC-3: after ten idle seconds the credit is at most half an interval.
+    /// PC-3: after ten idle seconds the credit is limited to half an interval.
     #[test]
     fn idle_time_is_not_saved_up() {
         let mut pacer = warm();

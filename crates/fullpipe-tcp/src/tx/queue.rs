@@ -1,22 +1,23 @@
-//! The send queue: data written by the application and not yet acknowledged.
+//! Send queue: data written by the application and not yet acknowledged.
 //!
-//! Unacknowledged data stays in the buffer, so a buffer of B bytes allows about B bytes per round trip,
-//! whatever the windows allow. The real amount may be smaller or larger, because Linux checks the buffer on
-//! two occasions only:
+//! Unacknowledged data stays in the buffer, so a buffer of B bytes limits the sender to about B bytes per
+//! round trip, even if the windows are larger. The actual amount may differ, because Linux checks the buffer
+//! on two occasions only:
 //!
 //! ```text
 //!   wake a writer    when the queued data takes at most two thirds of the buffer
 //!   begin an skb     when the queued data takes less than the buffer; adding to an skb is always allowed
 //! ```
 //!
-//! An skb takes up to 64 KiB. A full one at the front is sent while the application keeps writing, one
-//! transmission at a time, and its remainder accepts more data: a single write queues all that the windows
-//! release, and 64 KiB more. A remainder shorter than a segment that waits for an ACK (Minshall) lets the
-//! next write begin in the same way. A buffer of a few skbs therefore limits much less than its size
-//! suggests, unless whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
+//! An skb takes up to 64 KiB. While the application keeps writing, a full skb at the front is sent one
+//! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
+//! the windows release, plus 64 KiB. A remainder that is shorter than a segment and waits for an ACK
+//! (Minshall) lets the next write start in the same way. A buffer of a few skbs therefore limits the sender
+//! much less than its size suggests, unless whole skbs leave at once (fast paths) or the pacer holds them
+//! (`docs/decisions/0011`).
 //!
-//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: an skb is begun below the limit, and
-//! a writer is woken below half of it (`tcp_stream_memory_free`).
+//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is begun only below the
+//! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`).
 
 use fullpipe_units::Bytes;
 
@@ -28,15 +29,15 @@ pub(crate) struct SendQueue {
     buffer: Buffer,
     /// Memory limit of the queue, in bytes.
     sndbuf: u64,
-    /// Amount of unsent data from which on no skb is begun; `u64::MAX` for no limit.
+    /// Amount of unsent data at which no new skb is begun (`TCP_NOTSENT_LOWAT`); `u64::MAX` for no limit.
     lowat: u64,
     /// Offset after the last byte written.
     written: u64,
     /// Offset of the first unacknowledged byte.
     una: u64,
-    /// Offset at which the last skb begins.
+    /// Start offset of the last skb.
     back: u64,
-    /// Payload of an skb before it is sent, and payload of a sent one: a transmission.
+    /// Payload of an unsent skb, and payload of a sent skb (one transmission), in bytes.
     packet: [u64; 2],
     /// Whether the application has closed its side.
     closed: bool,
@@ -44,18 +45,18 @@ pub(crate) struct SendQueue {
     blocked: bool,
 }
 
-/// Data that the sender may release while the application writes, all in bytes.
+/// Data that the sender may release while the application writes; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlet {
     /// Offset of the next new byte to send.
     pub(crate) nxt: u64,
-    /// Room that the windows and the pacer leave now.
+    /// Amount that the windows and the pacer currently allow.
     pub(crate) room: u64,
     /// Size of one transmission.
     pub(crate) quantum: u64,
     /// Payload of a full skb: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
-    /// Amount of one write after which all releasable data is sent: half of the peer's window.
+    /// Amount written in one call after which all releasable data is sent: half of the peer's window.
     pub(crate) push_after: u64,
     /// Payload of a full segment.
     pub(crate) mss: u64,
@@ -64,14 +65,15 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    /// Returns the next byte to send after everything releasable between `sent` and `written` has left.
+    /// Returns the offset of the next byte to send after all releasable data between `sent` and `written` has
+    /// left.
     fn push(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         let unsent = written - sent;
         if unsent <= left && !self.short_waits { written } else { sent + self.whole(unsent.min(left)) }
     }
 
-    /// Returns the next byte to send after one more transmission has left.
+    /// Returns the offset of the next byte to send after one more transmission has left.
     fn push_one(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         sent + self.whole(self.quantum.min(left).min(written - sent))
@@ -93,13 +95,13 @@ impl SendQueue {
         Self { buffer, sndbuf, lowat, written: 0, una: 0, back: 0, packet, closed: false, blocked: false }
     }
 
-    /// Accepts up to `len` bytes from the application in one write and returns the number.
+    /// Accepts up to `len` bytes from the application in one write, and returns the number of bytes accepted.
     pub(crate) fn write(&mut self, len: u64, outlet: Outlet) -> u64 {
         if self.closed {
             return 0;
         }
         self.packet = [outlet.goal, outlet.quantum.min(outlet.goal)];
-        // Each write and each ACK ends by sending all releasable data.
+        // Each write and each ACK ends with the transmission of all releasable data.
         let mut sent = outlet.push(outlet.nxt, self.written);
         let (mut accepted, mut pushed) = (0, 0);
         while accepted < len {
@@ -127,8 +129,8 @@ impl SendQueue {
         accepted
     }
 
-    /// Records that everything below `una` was acknowledged and everything below `nxt` sent. Returns true if
-    /// a blocked writer can continue.
+    /// Records that everything below `una` is acknowledged and everything below `nxt` is sent. Returns true
+    /// if a blocked writer can continue.
     #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
@@ -139,31 +141,31 @@ impl SendQueue {
         !self.blocked
     }
 
-    /// Returns true if the writer can continue; if not, it waits to be woken.
+    /// Returns true if the writer can continue; otherwise marks it as blocked.
     pub(crate) fn wait_for_room(&mut self, nxt: u64) -> bool {
         self.blocked = !self.closed && !self.has_room(nxt);
         !self.closed && !self.blocked
     }
 
-    /// Returns true if the free space is at least half of the queued data, i.e. a third of the buffer, and
-    /// little enough is unsent.
+    /// Returns true if a third of the buffer is free (half of the queued data) and the unsent data is below
+    /// half of its limit.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
-        // Evaluated for every ACK; the payload alone usually decides.
+        // Evaluated for every ACK; the payload alone usually determines the result.
         fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
     }
 
-    /// Returns the queued bytes at or above `nxt`.
+    /// Returns the number of queued bytes at or above `nxt`.
     fn unsent(&self, nxt: u64) -> u64 {
         self.written.saturating_sub(nxt)
     }
 
-    /// Returns true if no skb can be begun, so that data can only be added to one already begun.
+    /// Returns true if no new skb can be begun, so that data can only be added to an existing one.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
         self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
 
-    /// Returns the memory that the queue takes when everything below `nxt` has been sent.
+    /// Returns the memory of the queue in bytes, if everything below `nxt` has been sent.
     pub(crate) fn memory(&self, nxt: u64) -> u64 {
         let (queued, unsent) = (self.written - self.una, self.written - nxt.min(self.written));
         let packets =
@@ -179,12 +181,12 @@ impl SendQueue {
         }
     }
 
-    /// Ends writing.
+    /// Closes the queue for writing.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Returns true if writing has ended.
+    /// Returns true if the queue is closed for writing.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -199,7 +201,7 @@ impl SendQueue {
         self.sndbuf
     }
 
-    /// Returns true if a write found no room and waits.
+    /// Returns true if the writer is blocked for lack of room.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -212,9 +214,9 @@ mod tests {
     const MSS: u64 = 1_448;
     /// Payload of an skb of whole segments.
     const GOAL: u64 = 45 * MSS;
-    /// A length larger than any room.
+    /// A length larger than any available room.
     const PLENTY: u64 = 1 << 30;
-    /// Length of one write of iperf3.
+    /// Length of one iperf3 write.
     const BLOCK: u64 = 128 << 10;
 
     fn queue(sndbuf: u64) -> SendQueue {
@@ -226,20 +228,21 @@ mod tests {
         Outlet { nxt, room, quantum, goal: GOAL, push_after: PLENTY, mss: MSS, short_waits: false }
     }
 
-    /// A full buffer wakes its writer when at most two thirds of it are used, not at the first free byte.
+    /// The writer of a full buffer is woken when at most two thirds of the buffer are used, not at the first
+    /// free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
         let mut queue = queue(600_000);
         let written = queue.write(PLENTY, outlet(0, 0, GOAL));
         assert_eq!(written, 10 * GOAL, "nine leave room for one more to begin");
         assert!(queue.is_blocked() && queue.is_full(0));
-        // Six skbs and part of a seventh: 394 176 bytes take 400 000.
+        // Six skbs and part of a seventh: 394 176 bytes of payload take 400 000 bytes of memory.
         assert!(!queue.on_acked(written - 394_177, written));
         assert!(queue.on_acked(written - 394_176, written));
         assert!(!queue.is_blocked());
     }
 
-    /// The limit is exceeded by at most one skb, whether nothing leaves or whole skbs do.
+    /// The limit is exceeded by at most one skb, both when nothing leaves and when whole skbs leave.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {
@@ -249,21 +252,22 @@ mod tests {
         }
     }
 
-    /// An skb that is sent piece by piece accepts new data as it leaves, whatever the buffer allows: all that
-    /// the window releases, and one more skb.
+    /// An skb sent piece by piece accepts new data regardless of the buffer limit: all data that the window
+    /// releases, plus one skb.
     #[test]
     fn a_packet_that_is_being_sent_goes_on_taking_data() {
         let taken = queue(16_384).write(PLENTY, outlet(0, 100 * MSS, 2 * MSS));
         assert_eq!(taken, 100 * MSS + GOAL);
-        // If the pacer releases one piece, that is all: iperf3 writes this many bytes into a paced socket.
+        // With one piece released by the pacer, the write accepts no more than this: iperf3 writes this many
+        // bytes to a paced socket.
         assert_eq!(queue(16_384).write(PLENTY, outlet(0, 2 * MSS, 2 * MSS)), 68_056);
-        // After half of the peer's window everything is sent, including the skb that could have taken more.
+        // After half of the peer's window everything is sent, including an skb with room for more data.
         let small_window = Outlet { push_after: 65_535, ..outlet(0, 100 * MSS, 2 * MSS) };
         assert_eq!(queue(16_384).write(PLENTY, small_window), 68_056);
     }
 
-    /// A remainder that waits for more data is an skb already begun: the next write fills it without a check
-    /// of the buffer.
+    /// A remainder that waits for more data is an skb already begun, so the next write fills it without a
+    /// check of the buffer limit.
     #[test]
     fn a_short_rest_opens_a_full_buffer() {
         let sent = BLOCK / MSS * MSS;
@@ -276,7 +280,8 @@ mod tests {
         }
     }
 
-    /// A writer that wrote less than fits is not blocked, and yet not writable again before a third is free.
+    /// A writer that wrote less than the free space is not blocked, but becomes writable again only when a
+    /// third of the buffer is free.
     #[test]
     fn room_means_a_third_of_the_buffer() {
         let mut queue = queue(600_000);
@@ -287,7 +292,8 @@ mod tests {
         assert!(queue.wait_for_room(394_177));
     }
 
-    /// `TCP_NOTSENT_LOWAT` counts only unsent data: skbs are begun below it, and half of it wakes a writer.
+    /// `TCP_NOTSENT_LOWAT` counts only unsent data: new skbs are begun below the limit, and a writer is woken
+    /// below half of it.
     #[test]
     fn little_waits_unsent_where_that_is_asked_for() {
         let buffer = Buffer::Fixed(Bytes::from_mib(64));

@@ -1,4 +1,4 @@
-//! Retransmission: which lost range is sent next, and its transmission. Only `recovery/` marks data lost.
+//! Retransmission: choice of the next lost range, and its transmission. Only `recovery/` marks data lost.
 
 use fullpipe_units::Ecn;
 
@@ -9,14 +9,14 @@ use crate::recovery::LossRecovery;
 use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard};
 use crate::wire::Flags;
 
-/// A retransmission due besides the records marked lost.
+/// State of retransmission besides the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
-    /// Whether a timeout expired, so that the next retransmission ignores the windows.
+    /// Whether the next retransmission ignores the windows, after an expiry of the retransmission timeout.
     forced: bool,
 }
 
-/// A retransmission that leaves.
+/// Range of a retransmission.
 pub(crate) struct Retransmitted {
     pub(crate) transmit: Transmit,
     /// Offset of the first octet.
@@ -36,14 +36,14 @@ impl Retransmission {
         self.forced = false;
     }
 
-    /// Returns the next lost record, and whether it ignores the windows. That permission is used up by the
-    /// call.
+    /// Returns the next lost record, and whether its retransmission ignores the windows. The call clears that
+    /// permission.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {
         (board.next_lost(), std::mem::take(&mut self.forced))
     }
 
-    /// Returns the newest record if it is in the network; a tail loss probe repeats it.
+    /// Returns the newest record if it is in the network; a tail loss probe retransmits it.
     pub(crate) fn newest_in_network(board: &Scoreboard) -> Option<RecordNo> {
         let number = board.end().checked_sub(1)?;
         let record = board.get(number)?;

@@ -1,4 +1,4 @@
-//! A transmission: the data that the connection hands over at once, and its division into packets.
+//! Transmission: data that the connection hands over at once, and its division into packets.
 //!
 //! ```text
 //!   Transmit   one header, up to 64 KiB of payload in segments of `gso_size`
@@ -22,7 +22,7 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// Builds the sending half's part of a header at `offset`.
+    /// Builds the header of a segment at `offset`, with the fields of the sending half only.
     #[inline(always)]
     pub(crate) fn header(&self, offset: u64, flags: Flags, ecn: Ecn) -> Segment {
         Segment {
@@ -39,9 +39,9 @@ impl Departure {
     }
 }
 
-/// A transmission: one segment, or several of [`gso_size`](Self::gso_size) bytes that leave together.
+/// Transmission: one segment, or several segments of [`gso_size`](Self::gso_size) bytes that leave together.
 ///
-/// Only `tx/`, which chooses new data and retransmissions, can put data into one:
+/// Only `tx/`, which chooses new data and retransmissions, can create a transmission with data:
 ///
 /// ```compile_fail,E0451
 /// # fn forge(segment: fullpipe_tcp::wire::Segment, depart_at: fullpipe_units::Instant) {
@@ -53,7 +53,7 @@ pub struct Transmit {
     segment: Segment,
     gso_size: u32,
     depart_at: Instant,
-    /// Payload bytes already cut off; `None` after the last piece.
+    /// Payload bytes already returned as pieces; `None` after the last piece.
     cut: Option<u32>,
 }
 
@@ -61,7 +61,7 @@ impl Transmit {
     /// Creates a transmission of `len` payload bytes with `header`.
     #[inline(always)]
     pub(in crate::tx) fn of_data(departure: Departure, header: Segment, len: u64) -> Self {
-        // A transmission holds at most 64 KiB, and so does a segment: both lengths fit in 32 bits.
+        // Transmissions and segments are at most 64 KiB long, so both lengths fit in 32 bits.
         let (len, gso_size) = (len as u32, departure.mss as u32);
         Self { segment: Segment { len, ..header }, gso_size, depart_at: departure.at, cut: Some(0) }
     }
@@ -73,7 +73,7 @@ impl Transmit {
         Self { segment: Segment { len: 0, ..segment }, gso_size: 0, depart_at, cut: Some(0) }
     }
 
-    /// Adds the receiving half's fields of the header.
+    /// Adds the header fields of the receiving half.
     #[inline(always)]
     pub(crate) fn acknowledge(
         &mut self,
@@ -88,7 +88,7 @@ impl Transmit {
         self.segment.timestamps = timestamps;
     }
 
-    /// Adds the SACK blocks: ranges received above a hole, and a duplicate.
+    /// Adds the SACK blocks: ranges received above a hole, and possibly a duplicate (D-SACK).
     #[inline(always)]
     pub(crate) fn report(&mut self, sack: SackBlocks) {
         self.segment.sack = sack;
@@ -100,27 +100,29 @@ impl Transmit {
         &self.segment
     }
 
-    /// Returns the payload of every segment but the last, in bytes; 0 without payload.
+    /// Returns the payload length of every segment except the last, in bytes; 0 for a transmission without
+    /// payload.
     #[inline]
     pub fn gso_size(&self) -> u32 {
         self.gso_size
     }
 
-    /// Returns the scheduled departure.
+    /// Returns the scheduled departure time.
     #[inline]
     pub fn depart_at(&self) -> Instant {
         self.depart_at
     }
 
-    /// Returns true if all pieces have been cut off.
+    /// Returns true if all pieces have been returned.
     #[inline]
     pub fn is_cut_up(&self) -> bool {
         self.cut.is_none()
     }
 
-    /// Cuts pieces of whole segments off the front. A piece has at most `limit` bytes of payload, but at
-    /// least one segment: with a `limit` of 0 each piece is one segment. The iterator may be dropped at any
-    /// time; the next call continues where it stopped. A transmission without payload is one piece.
+    /// Cuts pieces of whole segments off the front. A piece has at most `limit` bytes of payload but at least
+    /// one segment; with a `limit` of 0 each piece is one segment. The iterator may be dropped at any time;
+    /// the next call continues where the previous iterator stopped. A transmission without payload is one
+    /// piece.
     #[inline]
     pub fn segments(&mut self, limit: u64) -> Segments<'_> {
         let size = u64::from(self.gso_size.max(1));
@@ -150,7 +152,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// One packet of a transmission: one segment, or several that a device segments.
+/// Packet of a transmission: one segment, or several segments for a device with segmentation offload.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     whole: &'a Segment,
@@ -159,7 +161,7 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Returns the number of payload bytes before this piece in the transmission.
+    /// Returns the offset of this piece in the payload of the transmission.
     #[inline]
     pub fn start(&self) -> u32 {
         self.start
@@ -202,7 +204,8 @@ mod tests {
         transmit.segments(limit).take(most).map(told).collect()
     }
 
-    /// Pieces are whole segments up to the limit, the last one is the remainder, and sequence numbers wrap.
+    /// Pieces are whole segments up to the limit, the last piece is the remainder, and sequence numbers wrap
+    /// around.
     #[test]
     fn pieces_are_of_whole_segments() {
         let ack = Flags::ACK;
@@ -224,7 +227,7 @@ mod tests {
         );
     }
 
-    /// Pieces not taken are returned by the next call, with whatever limit it has.
+    /// Pieces not taken are returned by the next call, subject to the limit of that call.
     #[test]
     fn cutting_can_be_resumed() {
         let (mut transmit, ack, first) = (transmit(450, Flags::ACK), Flags::ACK, u32::MAX - 99);

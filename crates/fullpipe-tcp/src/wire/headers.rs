@@ -1,5 +1,5 @@
-//! Encoding of a segment's headers: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), with the options in
-//! Linux's order.
+//! Encoding of segment headers: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), with the options in the
+//! same order as in Linux.
 //!
 //! ```text
 //!   SYN      MSS | SACK permitted, timestamps | NOP, window scale
@@ -16,29 +16,29 @@ use super::{Flags, Segment};
 /// Largest TCP header in octets: the data offset has four bits and counts 32-bit words.
 const MOST_TCP: usize = 60;
 const MOST: usize = IPV6_HEADER + MOST_TCP;
-/// Offset of the checksum in a TCP header.
+/// Offset of the checksum field in a TCP header.
 const CHECKSUM: usize = 16;
 
 const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
 const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
-/// Offsets of the time to live and the checksum in an IPv4 header, and of the hop limit in an IPv6 header.
+/// Offsets of the TTL and checksum fields in an IPv4 header, and of the hop limit in an IPv6 header.
 const TIME_TO_LIVE: usize = 8;
 const IPV4_CHECKSUM: usize = 10;
 const HOP_LIMIT: usize = 7;
 
-/// Fields of the IP header that the application chooses (RFC 9293 section 3.9.2).
+/// IP header fields that the application may choose (RFC 9293 section 3.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpChoices {
     /// Time to live (IPv4) or hop limit (IPv6): 1 to 255.
     pub hop_limit: u8,
-    /// Treatment by the network (RFC 2474).
+    /// Differentiated services code point (RFC 2474).
     pub dscp: Dscp,
 }
 
 impl IpChoices {
-    /// Linux's defaults: 64 hops, best effort.
+    /// Linux defaults: 64 hops, best effort.
     pub const DEFAULT: Self = Self { hop_limit: 64, dscp: Dscp::DEFAULT };
 }
 
@@ -53,7 +53,7 @@ impl Default for IpChoices {
 pub struct Dscp(u8);
 
 impl Dscp {
-    /// Best effort.
+    /// Default code point: best effort.
     pub const DEFAULT: Self = Self(0);
 
     /// Returns the code point; `None` above 63.
@@ -77,10 +77,10 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns the headers of `segment` from one IPv4 socket to another.
+    /// Returns the IPv4 and TCP headers of `segment`.
     ///
     /// Both checksums are correct for a payload of zeros. The identification is zero, which RFC 6864 allows
-    /// for a packet that must not be fragmented. SACK blocks that do not fit the options are dropped.
+    /// for a packet that must not be fragmented. SACK blocks that do not fit into the options are dropped.
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV4_HEADER };
         let ecn = segment.ecn.bits();
@@ -96,11 +96,11 @@ impl Headers {
         headers
     }
 
-    /// Returns the headers of `segment` over IPv6, whose header has no checksum. The flow label is zero, and
-    /// so is the traffic class except for ECN.
+    /// Returns the IPv6 and TCP headers of `segment`. The IPv6 header has no checksum; its flow label is
+    /// zero, and its traffic class contains only ECN.
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
-        // The traffic class straddles the first two octets; its lowest bits are those of ECN.
+        // The traffic class straddles the first two octets; its two lowest bits are ECN.
         headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, HOPS]);
         headers.put(&from.ip().octets());
         headers.put(&to.ip().octets());
@@ -111,7 +111,7 @@ impl Headers {
         headers
     }
 
-    /// Returns the headers over the IP version of the addresses; `None` if their versions differ.
+    /// Returns the headers for the IP version of the addresses; `None` if their versions differ.
     pub fn between(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Option<Self> {
         match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => Some(Self::of(segment, from, to)),
@@ -120,7 +120,7 @@ impl Headers {
         }
     }
 
-    /// Sets the fields of the IP header that the application chooses.
+    /// Sets the IP header fields that the application chooses.
     pub fn choosing(mut self, choices: IpChoices) -> Self {
         if choices == IpChoices::DEFAULT {
             return self;
@@ -140,7 +140,7 @@ impl Headers {
         self
     }
 
-    /// Completes the checksum for a payload that is stored in two parts.
+    /// Completes the checksum for a payload stored in two parts.
     pub fn cover(&mut self, [first, second]: [&[u8]; 2]) {
         let behind = sum(second);
         // After an odd number of octets the second part's words are shifted by one octet: RFC 1071 section 2
@@ -152,8 +152,8 @@ impl Headers {
         self.bytes[field].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Leaves the checksum to the sending device, as a kernel does for checksum offload: the field gets the
-    /// sum of the pseudo-header, not complemented.
+    /// Leaves the checksum to the sending device, as a kernel does for checksum offload: the field is set to
+    /// the sum of the pseudo-header, not complemented.
     pub fn leave_checksum(&mut self) {
         let (ip, tcp) = self.bytes[..self.len].split_at_mut(self.tcp);
         let (addresses, length) = match ip.len() {
@@ -169,7 +169,7 @@ impl Headers {
         self.tcp
     }
 
-    /// Returns the bytes, IP header first.
+    /// Returns the headers as bytes, starting with the IP header.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -178,7 +178,7 @@ impl Headers {
         self.put(&from.to_be_bytes());
         self.put(&to.to_be_bytes());
         self.put(&segment.seq.0.to_be_bytes());
-        // A first SYN acknowledges nothing, whatever the field holds.
+        // An initial SYN acknowledges nothing, so `ack` is ignored.
         let ack = if segment.flags.has(Flags::ACK) { segment.ack.0 } else { 0 };
         self.put(&ack.to_be_bytes());
         self.put(&[0, segment.flags.bits()]);
@@ -219,8 +219,8 @@ impl Headers {
         }
     }
 
-    /// Fills in data offset and checksum, which are known last. `addresses` is the sum of both addresses,
-    /// `length` that of header and payload.
+    /// Fills in the data offset and the checksum, which depend on the other fields. `addresses` is the sum of
+    /// both addresses, `length` the total length of header and payload.
     fn tcp_checksum(&mut self, addresses: u64, length: usize) {
         let tcp = &mut self.bytes[self.tcp..self.len];
         tcp[12] = (tcp.len() as u8 / 4) << 4;

@@ -18,19 +18,19 @@ use super::packet::{
 /// Protocol numbers of ICMP and ICMPv6.
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Octets of an ICMP header: type, code, checksum, and a word whose meaning depends on them.
+/// Length of an ICMP header in octets: type, code, checksum, and a word whose meaning depends on the type.
 const HEADER: usize = 8;
-/// Octets of the TCP header that every message quotes: ports and sequence number.
+/// Number of octets of the TCP header that every message quotes: ports and sequence number.
 const QUOTED_TCP: usize = 8;
 
-/// Error that an ICMP message reports about a segment.
+/// Kind of error reported by an ICMP message about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// The segment exceeds the MTU of the next link, given in bytes with the IP header.
+    /// The segment exceeds the MTU of the next link, in bytes including the IP header.
     TooBig(u64),
     /// The segment cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
     Unreachable,
-    /// No process at the destination takes the segment (port or protocol unreachable): a hard error.
+    /// No process at the destination accepts the segment (port or protocol unreachable): a hard error.
     Refused,
 }
 
@@ -43,7 +43,7 @@ pub struct IcmpMessage {
     pub to: SocketAddr,
     /// Sequence number of the segment.
     pub seq: SeqNum,
-    /// Error that is reported.
+    /// Reported error.
     pub error: IcmpError,
 }
 
@@ -52,7 +52,7 @@ impl IcmpMessage {
     /// does not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
     ///
     /// # Errors
-    /// Fails if the packet is malformed; with [`PacketError::Protocol`] if it is not ICMP.
+    /// Fails if the packet is malformed, or with [`PacketError::Protocol`] if it is not ICMP.
     pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Option<Self>, PacketError> {
         let ip = ip(bytes, bytes.len(), checksums)?;
         let v6 = match ip.protocol {
@@ -96,15 +96,15 @@ fn complaint_v6(head: &[u8]) -> Option<IcmpError> {
     }
 }
 
-/// Returns the largest common MTU below the packet's length, for routers older than RFC 1191, which do not
-/// report their MTU (RFC 1191 section 7.1).
+/// Returns the largest common MTU below `length`, for routers that predate RFC 1191 and do not report their
+/// MTU (RFC 1191 section 7.1).
 fn plateau_below(length: u64) -> u64 {
     const PLATEAUS: [u64; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)
 }
 
-/// Identifies the segment of a quoted packet. The quotation may be cut off, and only its addresses, ports and
-/// sequence number are used.
+/// Identifies the segment of a quoted packet, which may be truncated. Only addresses, ports and sequence
+/// number are used.
 fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
         let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;

@@ -1,4 +1,4 @@
-//! Segments on the wire: sequence numbers and headers, as values and as bytes.
+//! Wire format: sequence numbers and headers of segments, as values and as bytes.
 
 pub mod checksum;
 mod headers;

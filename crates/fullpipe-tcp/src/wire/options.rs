@@ -1,4 +1,5 @@
-//! Parser of TCP options (RFC 9293 section 3.1): this engine knows five and skips others by their length.
+//! Parser for TCP options (RFC 9293 section 3.1). The engine supports five options and skips others by their
+//! length.
 //!
 //! ```text
 //!   kind 0              end of the list          kind 4, length 2       SACK permitted (RFC 2018)
@@ -7,9 +8,9 @@
 //!   kind 3, length 3    window scale (RFC 7323)  others                 kind, length, length - 2 octets
 //! ```
 //!
-//! An impossible length rejects the segment. If the parser guessed where the next option begins, an attacker
-//! could make it read option bodies as options (RFC 9293 MUST-7 requires only that such a length does no
-//! harm).
+//! A segment with an impossible option length is rejected. If the parser guessed the start of the next
+//! option, an attacker could make it read option bodies as options. RFC 9293 MUST-7 requires only that such a
+//! length does no harm.
 
 use core::fmt;
 
@@ -23,17 +24,17 @@ pub(super) const SACK_PERMITTED: u8 = 4;
 pub(super) const SACK: u8 = 5;
 pub(super) const TIMESTAMPS: u8 = 8;
 
-/// Octets of kind and length.
+/// Length of the kind and length fields, in octets.
 const PREFIX: usize = 2;
-/// Octets of a SACK block.
+/// Length of a SACK block, in octets.
 const BLOCK: usize = 8;
 
 /// Options of one TCP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Largest segment that the sender accepts, in bytes.
+    /// Maximum segment size that the sender accepts, in bytes.
     pub mss: Option<u16>,
-    /// Shift of the sender's windows, as in the header; values above 14 are not yet reduced to 14.
+    /// Window scale shift of the sender, as in the header; values above 14 are not yet reduced to 14.
     pub window_scale: Option<u8>,
     /// Whether the sender accepts selective acknowledgements.
     pub sack_permitted: bool,
@@ -48,7 +49,7 @@ pub struct Options {
 pub struct OptionError {
     /// Kind of the option.
     pub kind: u8,
-    /// Length field of the option; `None` when the options end before it.
+    /// Length field of the option; `None` if the options end before that field.
     pub length: Option<u8>,
 }
 
@@ -65,10 +66,10 @@ impl std::error::Error for OptionError {}
 
 impl Options {
     /// Parses the octets between the fixed 20-octet TCP header and the payload. If an option occurs twice,
-    /// the last one counts.
+    /// the last occurrence is used.
     ///
     /// # Errors
-    /// Fails on a length below two, beyond the end, or different from the fixed length of the option.
+    /// Fails if a length is below two, exceeds the options, or differs from the fixed length of its kind.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, OptionError> {
         let mut options = Self::default();
         while let Some((&kind, rest)) = bytes.split_first() {
@@ -89,7 +90,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Records one option; returns `None` if `body` does not have the length of its kind.
+    /// Stores one option; returns `None` if the length of `body` is wrong for its kind.
     fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
         match kind {
             MSS => self.mss = Some(u16::from_be_bytes(body.try_into().ok()?)),
@@ -101,7 +102,7 @@ impl Options {
                 self.sack = SackBlocks::default();
                 for block in blocks {
                     let (start, end) = halves(block);
-                    // Four blocks are the most that 40 octets of options can hold.
+                    // Options of 40 octets can hold at most four blocks.
                     self.sack.push(SeqNum(start), SeqNum(end)).then_some(())?;
                 }
                 (!self.sack.is_empty()).then_some(())?;
@@ -140,8 +141,8 @@ mod tests {
 
     #[test]
     fn unknown_ones_are_skipped_and_nothing_follows_the_end() {
-        // Fast open (34), an experiment (254) of the smallest length, then MSS; the octets after the end are
-        // not options.
+        // Fast Open (34), an experimental option (254) of minimum length, then MSS; octets after the end of
+        // the list are not options.
         let options = Options::parse(&[34, 4, 1, 2, 254, 2, 1, 2, 4, 2, 0, 0, 3, 99]);
         assert_eq!(options, Ok(Options { mss: Some(512), ..Options::default() }));
     }

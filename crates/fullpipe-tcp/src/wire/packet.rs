@@ -1,5 +1,5 @@
-//! Parser of an IPv4 (RFC 791) or IPv6 (RFC 8200) packet with TCP (RFC 9293), as a segment between two
-//! sockets.
+//! Parser for IPv4 (RFC 791) and IPv6 (RFC 8200) packets with TCP (RFC 9293); the result is a segment between
+//! two sockets.
 //!
 //! ```text
 //!   version 4: length, fragment, checksum ─┐
@@ -7,9 +7,9 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser repairs and guesses nothing: it refuses packets that are cut off, are fragments or have a wrong
-//! checksum, and gives the reason. It ignores octets after the packet's own length (an Ethernet frame's
-//! padding). It drops the urgent pointer, as the engine treats urgent data as any other.
+//! The parser repairs and guesses nothing: it rejects packets that are truncated, are fragments or have a
+//! wrong checksum, and returns the reason. It ignores octets beyond the packet's own length (Ethernet
+//! padding). It drops the urgent pointer, as the engine treats urgent data like other data.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,41 +24,41 @@ use super::{Flags, Segment, SeqNum, SynOptions};
 pub(super) const IPV4_HEADER: usize = 20;
 pub(super) const IPV6_HEADER: usize = 40;
 pub(super) const TCP_HEADER: usize = 20;
-/// Protocol number (IPv4) and next header (IPv6) of TCP.
+/// IPv4 protocol number and IPv6 next header value of TCP.
 pub(super) const TCP: u8 = 6;
 
 /// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options (RFC 8200
-/// section 4.1). All have their length in the second octet, in units of eight octets beyond the first eight.
+/// section 4.1). The second octet of each is its length, in units of eight octets beyond the first eight.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
-/// Bits of a fragment: more fragments, or an offset.
+/// Bits that identify a fragment: more-fragments flag and fragment offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Whether checksums are verified. Packets captured on a sending host have none if its network card fills
-/// them in.
+/// Whether checksums are verified. Packets captured on the sending host have no valid checksum if its network
+/// card computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Refuses a packet with a wrong checksum.
+    /// Reject packets with a wrong checksum.
     Verify,
-    /// Ignores checksums.
+    /// Ignore checksums.
     Skip,
 }
 
-/// TCP packet, parsed.
+/// Parsed TCP packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Sending socket.
     pub from: SocketAddr,
     /// Receiving socket.
     pub to: SocketAddr,
-    /// Segment that the headers describe.
+    /// Segment described by the headers.
     pub segment: Segment,
-    /// Range of the payload within the octets parsed.
+    /// Range of the payload within the parsed octets.
     pub payload: Range<usize>,
 }
 
-/// Reason why a packet cannot be used.
+/// Reason why a packet was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
     /// The packet is shorter than its headers or its length field require.
@@ -69,7 +69,7 @@ pub enum PacketError {
     HeaderLength,
     /// The packet is a fragment.
     Fragment,
-    /// The protocol is not the expected one, or the IPv6 header is unknown.
+    /// The protocol is not the expected one, or the IPv6 extension header is unknown.
     Protocol(u8),
     /// The checksum of the IPv4 header is wrong.
     IpChecksum,
@@ -99,7 +99,7 @@ impl fmt::Display for PacketError {
 
 impl std::error::Error for PacketError {}
 
-/// Fields of an IP header that TCP needs.
+/// IP header fields that TCP needs.
 pub(super) struct Ip {
     pub(super) from: core::net::IpAddr,
     pub(super) to: core::net::IpAddr,
@@ -130,12 +130,12 @@ impl Packet {
         Self::parse_of(bytes, bytes.len(), checksums)
     }
 
-    /// Parses a packet of `len` octets of which only the first are present, as in captures. All headers must
-    /// be present; checksums are ignored. In a super-segment that is too long for IPv4's length field, that
-    /// field is zero (Linux's BIG TCP); then `len` is the length.
+    /// Parses a truncated packet, as in captures: `bytes` are the first octets of a packet of `len` octets.
+    /// All headers must be present; checksums are ignored. The length field is zero if a super-segment is too
+    /// long for it (Linux BIG TCP); then `len` is used instead.
     ///
     /// # Errors
-    /// As [`Packet::parse`].
+    /// Fails as [`Packet::parse`] does.
     pub fn parse_cut(bytes: &[u8], len: usize) -> Result<Self, PacketError> {
         Self::parse_of(bytes, len.max(bytes.len()), Checksums::Skip)
     }
@@ -181,7 +181,7 @@ fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     Segment {
         seq: SeqNum(number(tcp, 4)),
         ack: SeqNum(number(tcp, 8)),
-        // IP lengths have 16 bits; that of a BIG TCP packet is the caller's `len`.
+        // IP lengths have 16 bits; the length of a BIG TCP packet is the caller's `len`.
         len: payload as u32,
         window: word(tcp, 14),
         flags,
@@ -239,8 +239,8 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     Ok(Ip { from: address(8), to: address(24), protocol, payload: at..total, addresses, ecn })
 }
 
-/// Skips the extension headers of an IPv6 packet of `total` octets, of which `next` is the first; returns the
-/// protocol after them and its offset.
+/// Skips the extension headers of an IPv6 packet of `total` octets. `next` is the type of the first header.
+/// Returns the upper-layer protocol and its offset.
 pub(super) fn skip_extensions(bytes: &[u8], total: usize, mut next: u8) -> Result<(u8, usize), PacketError> {
     let mut at = IPV6_HEADER;
     while EXTENSIONS.contains(&next) {

@@ -1,4 +1,5 @@
-//! Segment headers as values; the payload is only a length, as the engine does not handle its bytes.
+//! Segment headers as values. The payload is represented by its length, as the engine does not handle its
+//! bytes.
 
 use fullpipe_units::{Ecn, Instant};
 
@@ -9,7 +10,7 @@ use super::SeqNum;
 pub struct Flags(u8);
 
 impl Flags {
-    /// Sender has finished sending.
+    /// The sender has finished sending.
     pub const FIN: Self = Self(0x01);
     /// Synchronise sequence numbers.
     pub const SYN: Self = Self(0x02);
@@ -30,8 +31,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether SYN, FIN and RST are all clear: then a segment without payload is a pure
-    /// acknowledgement.
+    /// Returns whether SYN, FIN and RST are all clear. A segment without payload is then a pure ACK.
     pub const fn is_plain(self) -> bool {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
@@ -42,12 +42,13 @@ impl Flags {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
     }
 
-    /// Returns the flags in the eight bits of a header. Bits without a name here (URG) are kept and ignored.
+    /// Returns the flags for the eight control bits of a header. Bits without a name here (URG) are kept but
+    /// ignored.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Returns the bits as in a header.
+    /// Returns the control bits as in a header.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -57,36 +58,36 @@ impl Flags {
         Self(self.0 & !other.0)
     }
 
-    /// Returns the union of both.
+    /// Returns these flags and those of `other`.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Timestamps option (RFC 7323), in ticks of a millisecond.
+/// Timestamps option (RFC 7323), in ticks of one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timestamps {
-    /// Clock of the sender.
+    /// Timestamp clock of the sender (TSval).
     pub value: u32,
-    /// Echo of the other side's clock.
+    /// Echo of the other side's timestamp (TSecr).
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// Returns this side's clock at `now` in milliseconds; it starts above zero.
+    /// Returns this side's timestamp clock at `now` in milliseconds; it starts at 1.
     pub(crate) fn clock(now: Instant) -> u32 {
         // Truncation makes the clock wrap, as RFC 7323 expects.
         (now.as_nanos() / 1_000_000) as u32 + 1
     }
 }
 
-/// Options that only a SYN carries.
+/// TCP options carried only by a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SynOptions {
-    /// Largest segment that the sender accepts, TCP options not deducted (RFC 9293 section 3.7.1); zero if
-    /// the option is absent.
+    /// Maximum segment size that the sender accepts, without a deduction for TCP options (RFC 9293 section
+    /// 3.7.1); zero if the option is absent.
     pub mss: u16,
-    /// Shift of the sender's later windows (RFC 7323 section 2.2).
+    /// Window scale shift of the sender for later segments (RFC 7323 section 2.2).
     pub window_scale: Option<u8>,
     /// Whether the sender accepts selective acknowledgements (RFC 2018).
     pub sack_permitted: bool,
@@ -96,12 +97,12 @@ pub struct SynOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(SeqNum, SeqNum); 4],
-    /// As wide as a sequence number, so that a copy of the struct moves it in one piece.
+    /// As wide as a sequence number, so that the struct can be copied in one piece.
     len: u32,
 }
 
 impl SackBlocks {
-    /// Appends a block; returns false when there is no room.
+    /// Appends a block; returns false if there is no room.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
         let Some(slot) = self.blocks.get_mut(self.len as usize) else { return false };
         *slot = (start, end);
@@ -125,16 +126,16 @@ impl SackBlocks {
     }
 }
 
-/// Segment, or a super-segment that is cut into several on the wire.
+/// Segment, or a super-segment that is split into several segments on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of the first octet.
     pub seq: SeqNum,
     /// Next octet expected from the other side.
     pub ack: SeqNum,
-    /// Payload bytes.
+    /// Payload length in bytes.
     pub len: u32,
-    /// Window as in the header, before scaling.
+    /// Window field as in the header, before scaling.
     pub window: u16,
     /// Control bits.
     pub flags: Flags,
@@ -149,25 +150,25 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Returns the octets of sequence space: the payload, and one each for SYN and FIN.
+    /// Returns the length in sequence space: the payload, plus one octet each for SYN and FIN.
     pub fn seq_len(&self) -> u64 {
         u64::from(self.len) + u64::from(self.flags.has(Flags::SYN)) + u64::from(self.flags.has(Flags::FIN))
     }
 
-    /// Returns [`Self::syn`], but reads it only in a SYN. In a segment just created, `None` was written as a
-    /// single byte, and a copy of the whole field would wait until that byte is in the cache.
+    /// Returns [`Self::syn`], but reads the field only in a SYN. In a newly created segment, `None` was
+    /// written as a single byte, and a copy of the whole field would stall until that store completes.
     #[inline]
     pub fn syn_options(&self) -> Option<SynOptions> {
         if self.flags.has(Flags::SYN) { self.syn } else { None }
     }
 
-    /// Returns the bytes of IPv4 and TCP header, options padded to a multiple of four.
+    /// Returns the length of the IPv4 and TCP headers in bytes, with options padded to a multiple of four.
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
         let syn = self.syn_options().map_or(0, |syn| {
             let mss = if syn.mss > 0 { 4 } else { 0 };
             let window_scale = if syn.window_scale.is_some() { 4 } else { 0 };
-            // With timestamps, SACK permitted fits into the two bytes of their padding.
+            // With timestamps, the SACK-permitted option takes the place of their two padding bytes.
             let sack_permitted = if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
             mss + window_scale + sack_permitted
         });

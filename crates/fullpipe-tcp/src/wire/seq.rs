@@ -2,15 +2,15 @@
 
 /// Sequence number on the wire.
 ///
-/// Inside the engine, positions are 64-bit offsets that never wrap. A sequence number becomes an offset at
-/// the interface, by its distance from a known one.
+/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface a sequence number is
+/// converted to an offset by its distance from a known sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// Returns the number `distance` octets after this one.
+    /// Returns the sequence number `distance` octets after this one.
     pub const fn plus(self, distance: u64) -> Self {
-        // Truncation is the modulo.
+        // Truncation reduces modulo 2^32.
         Self(self.0.wrapping_add(distance as u32))
     }
 
@@ -19,8 +19,8 @@ impl SeqNum {
         self.0.wrapping_sub(origin.0) as i32
     }
 
-    /// Returns the offset of this number, given that `origin` has offset `offset` and is nearby; `None` if it
-    /// is below zero.
+    /// Returns the offset of this sequence number, where a nearby number `origin` has offset `offset`; `None`
+    /// if the result would be negative.
     pub const fn offset_near(self, origin: Self, offset: u64) -> Option<u64> {
         offset.checked_add_signed(self.distance_from(origin) as i64)
     }

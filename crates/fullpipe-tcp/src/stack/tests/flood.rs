@@ -1,4 +1,4 @@
-//! Tests of hostile input: SYN floods, guessed cookies, packets that belong to no connection.
+//! Tests of hostile input: SYN floods, guessed cookies, packets without a connection.
 
 use std::net::SocketAddr;
 
@@ -35,9 +35,9 @@ fn answer(end: &mut super::Stack, now: Instant) -> Option<Segment> {
     Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment)
 }
 
-/// SYN-1: during three seconds with 10 000 SYNs per second from addresses that do not answer, the number of
-/// connections stays within the backlog plus one. A client that connects meanwhile is connected after one
-/// round trip, with all options of its SYN.
+/// SYN-1: during a flood of three seconds with 10 000 SYNs per second from addresses that do not answer, the
+/// number of connections stays within the backlog plus one. A client that connects during the flood is
+/// connected after one round trip, with all options of its SYN.
 #[test]
 fn syn_1_a_flood_keeps_nobody_out() {
     let mut pair = Pair::v4();
@@ -74,7 +74,7 @@ fn syn_1_a_flood_keeps_nobody_out() {
     assert!(read[..3_000].iter().all(|byte| *byte == 7));
 }
 
-/// SYN-2: none of 2^20 guesses is accepted while the listener expects cookies.
+/// SYN-2: none of 2^20 guessed cookies is accepted while the listener expects cookies.
 #[test]
 fn syn_2_guesses_are_no_cookies() {
     let mut end = stack(server().ip(), 9);
@@ -105,8 +105,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// SYN-3: a cookie is valid for at least a minute and invalid after two, whatever the second in which it was
-/// made.
+/// SYN-3: a cookie is valid for at least a minute and invalid after two, independent of the second in which
+/// it was created.
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -119,7 +119,7 @@ fn syn_3_cookies_go_stale() {
             let decoded = cookie::decode(KEY, made + Duration::from_secs(age), &tuple(1), &answer);
             assert_eq!(decoded.is_some(), good, "made in second {second}, {age} s old");
         }
-        // Invalid for other sockets, and with another secret.
+        // The cookie is invalid for other sockets and with another secret.
         assert_eq!(cookie::decode(KEY, made, &tuple(2), &answer), None);
         assert_eq!(cookie::decode(Key::new([8; 16]), made, &tuple(1), &answer), None);
     }
@@ -174,15 +174,16 @@ fn syn_5_options_come_back_in_the_timestamp() {
             }
         }
     }
-    // A peer without timestamps is not offered these options either: it would consider them negotiated.
+    // The SYN-ACK to a peer without timestamps does not offer these options either, as the peer would
+    // consider them negotiated.
     let reduced = cookie::reduced(&tuple(1), &syn(1, 77, false).1);
     let options = reduced.syn.expect("a SYN");
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
 /// SYN-6: while the accept queue is full, the third handshake is not completed, although its client considers
-/// itself connected and sends. Once there is room, the retransmitted SYN-ACK or the data completes it, and
-/// every byte arrives.
+/// itself connected and sends data. Once there is room, the retransmitted SYN-ACK or the data completes the
+/// handshake, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();
@@ -214,7 +215,7 @@ fn syn_6_nobody_accepts() {
 }
 
 /// TCP-3: in LISTEN a reset is ignored, and an ACK is answered with a reset at its own sequence number. A
-/// reset handshake leaves the listener unchanged (RFC 9293 MUST-11).
+/// reset during the handshake leaves the listener unchanged (RFC 9293 MUST-11).
 #[test]
 fn tcp_3_what_a_listener_answers() {
     let mut end = stack(server().ip(), 1);
@@ -239,8 +240,8 @@ fn tcp_3_what_a_listener_answers() {
     }
 }
 
-/// TCP-4: a port without a listener resets. Answers wait in a bounded queue, and packets for other addresses
-/// are ignored.
+/// TCP-4: a port without a listener answers with a reset. The queue of answers is bounded, and packets for
+/// other addresses are ignored.
 #[test]
 fn tcp_4_a_closed_port_resets() {
     let mut end = stack(server().ip(), 1);
@@ -270,11 +271,11 @@ fn tcp_4_a_closed_port_resets() {
     assert_eq!((end.counters().ignored, end.counters().resets), (before.ignored + 4, before.resets));
 }
 
-/// Rings stay within their buffers, against a peer or an application that does not read.
+/// Rings stay within their buffer sizes, even if the peer or the application does not read.
 #[test]
 fn rings_stay_within_buffers() {
     let mut pair = Pair::v4();
-    // Autotuned buffers would not grow far enough.
+    // Autotuned buffers would stay too small for this test.
     let buffer = Buffer::Fixed(Bytes::from_mib(1));
     let config = Config { sndbuf: buffer, rcvbuf: buffer, ..config() };
     pair.ends[1].listen(server(), config.clone(), 8).expect("free");

@@ -1,4 +1,4 @@
-//! Tests of two stacks that exchange packets in virtual time.
+//! Tests with two stacks that exchange packets in virtual time.
 
 mod flood;
 mod transfer;
@@ -36,19 +36,19 @@ pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
     Some([packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat())
 }
 
-/// Returns the expected byte at an offset of the test stream.
+/// Returns the expected byte at `offset` in the test stream.
 pub(super) fn pattern(offset: u64) -> u8 {
     (offset ^ offset >> 8 ^ offset >> 16) as u8
 }
 
-/// Two stacks, the packets in flight between them, and the faults of the path.
+/// Two stacks, the packets in flight between them, and the impairments of the path.
 pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Stack; 2],
     pub(super) addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// Loss, duplication and delay: each strikes one in this many packets; zero means never.
+    /// Loss, duplication and delay, each as the `n` in "one packet in `n`"; zero means never.
     pub(super) hostile: [u64; 3],
     /// Length of the largest packet sent, in bytes.
     pub(super) longest: usize,
@@ -96,7 +96,7 @@ impl Pair {
         }
     }
 
-    /// Advances to the next event; returns false if there is none until `until`.
+    /// Advances to the next event; returns false if there is no event up to `until`.
     pub(super) fn step(&mut self, until: Instant) -> bool {
         self.send();
         let arrival = self.flying.keys().next().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
@@ -116,7 +116,7 @@ impl Pair {
         true
     }
 
-    /// Opens a connection, and returns the client's end.
+    /// Opens a connection and returns the client's connection identifier.
     pub(super) fn connect(&mut self) -> ConnId {
         let [near, far] = self.addresses;
         self.ends[0].connect(self.now, near, far, config()).expect("free")
@@ -127,7 +127,7 @@ impl Pair {
     }
 }
 
-/// Transfers `len` bytes each way, checks every byte, and runs until both ends have closed.
+/// Transfers `len` bytes in each direction, checks every byte, and runs until both endpoints have closed.
 pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
     pair.listen(8);
     let client = pair.connect();
@@ -172,7 +172,7 @@ pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
     for (end, id) in ids.iter().enumerate() {
         pair.ends[end].release(pair.now, id.expect("accepted"));
     }
-    // No connection remains once all timers have run out.
+    // No connection remains after all timers have expired.
     while pair.step(until + Duration::from_secs(600)) {}
     assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 0]);
 }
@@ -192,7 +192,7 @@ pub(super) fn syn(port: u16, seq: u32, timestamps: bool) -> (SocketAddr, Segment
     (SocketAddr::from(([10, 0, (port >> 8) as u8, port as u8], port)), segment)
 }
 
-/// Returns `segment` from `from` to `to` as bytes.
+/// Encodes `segment` as a packet from `from` to `to`.
 pub(super) fn bytes(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     crate::wire::Headers::between(segment, from, to).expect("one version").as_bytes().to_vec()
 }

@@ -1,4 +1,4 @@
-//! Tests of transfers through both stacks.
+//! Tests of data transfer between two stacks.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ fn every_byte_arrives_where_it_belongs() {
     assert_eq!(pair.longest, 1_500);
 }
 
-/// Payload arrives at its offset also where packets are lost, duplicated and delayed.
+/// Payload arrives at its offset even if packets are lost, duplicated and delayed.
 #[test]
 fn every_byte_arrives_over_a_hostile_path() {
     let mut pair = Pair::v4();
@@ -31,8 +31,8 @@ fn every_byte_arrives_over_a_hostile_path() {
     assert!(pair.ends[0].counters().refused == 0);
 }
 
-/// The end that closed first stays in TIME-WAIT. A new connection between the same sockets replaces it
-/// (TW-3), with sequence numbers beyond the old ones.
+/// The endpoint that closes first stays in TIME-WAIT. A new connection between the same sockets replaces the
+/// old one (TW-3), with higher sequence numbers.
 #[test]
 fn a_pair_of_sockets_is_used_again() {
     let mut pair = Pair::v4();
