@@ -1,4 +1,4 @@
-//! Calls for drivers that carry real bytes: payload placement and explicit sequence numbers.
+//! Interface for drivers that carry real bytes: payload placement and explicit sequence numbers.
 
 use core::ops::Range;
 
@@ -10,15 +10,16 @@ use crate::wire::{Segment, SeqNum};
 /// Position of an accepted segment's payload in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Offset of the segment's first octet. It lies below `range` if the segment repeats octets received in
-    /// order.
+    /// Offset of the segment's first octet. It is below `range` if the segment repeats octets already
+    /// received in order.
     pub start: u64,
-    /// Offsets accepted from the segment. Some of them may have been received before, above a hole.
+    /// Range of offsets accepted from the segment. Part of it may already have been received, above a hole.
     pub range: Range<u64>,
 }
 
 impl Connection {
-    /// Sets the initial sequence number, before anything has been sent. By default it is drawn from the seed.
+    /// Sets the initial sequence number, before anything has been sent. The default is drawn from
+    /// [`Config::seed`].
     pub fn start_at(&mut self, iss: SeqNum) {
         debug_assert!(
             matches!(self.lifecycle.state, State::Closed | State::Listen),
@@ -28,21 +29,21 @@ impl Connection {
     }
 
     /// Restores a passive connection that kept no state while its SYN-ACK with sequence number `iss` was in
-    /// flight. `syn` is the peer's SYN, reconstructed. The next segment to handle is the one that
+    /// flight. `syn` is the peer's reconstructed SYN. The caller must next handle the segment that
     /// acknowledged the SYN-ACK.
     pub fn resumed(config: Config, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
         let mut connection = Self::server(config);
         connection.start_at(iss);
         connection.handle_segment(now, syn);
-        // The SYN-ACK was sent long ago. Building it again restores the window that it advertised.
+        // The SYN-ACK has already been sent. Building it again restores the window that it advertised.
         let _ = connection.poll_transmit(now);
-        // Its departure time is unknown, so it yields no RTT sample (Karn's rule).
+        // The departure time of the SYN-ACK is unknown, so it gives no RTT sample (as in Karn's rule).
         connection.handshake.retries = 1;
         connection
     }
 
-    /// Returns where the payload of the last handled segment belongs. `None` if none of it was accepted, or
-    /// if it was returned before.
+    /// Returns the position of the payload of the last handled segment. Returns `None` if no payload was
+    /// accepted, or on a second call for the same segment.
     pub fn take_accepted(&mut self) -> Option<Accepted> {
         self.receiver.take_accepted()
     }
@@ -52,7 +53,8 @@ impl Connection {
         self.receiver.copied
     }
 
-    /// Returns the end of the advertised window: one past the last byte that the peer may send.
+    /// Returns the right edge of the advertised window: the offset after the last byte that the peer may
+    /// send.
     pub fn window_edge(&self) -> u64 {
         self.receiver.window.edge()
     }
@@ -67,7 +69,7 @@ impl Connection {
         self.sender.iss
     }
 
-    /// Returns the largest memory that the send buffer and the receive buffer can take.
+    /// Returns the maximum memory of the send buffer and of the receive buffer.
     pub fn buffer_limits(&self) -> (Bytes, Bytes) {
         (self.config.sndbuf.limit(), self.config.rcvbuf.limit())
     }

@@ -1,4 +1,4 @@
-//! Closing of a connection (RFC 9293 sections 3.6 and 3.10.4 to 3.10.7; the states are drawn at [`State`]).
+//! Closing of a connection (RFC 9293 sections 3.6 and 3.10.4 to 3.10.7; [`State`] has the state diagram).
 //!
 //! ```text
 //!   close     ends writing; the FIN follows the last byte, and data from the peer is still accepted
@@ -15,21 +15,21 @@ use super::{Connection, Event, State};
 use crate::SendLimit;
 use crate::wire::Segment;
 
-/// Longest time that a detached connection waits for the peer's FIN (`net.ipv4.tcp_fin_timeout`), so that a
-/// vanished peer does not hold memory for ever. As in Linux, never less than 3.5 RTO.
+/// Timeout of a detached connection in FIN-WAIT-2 (`net.ipv4.tcp_fin_timeout`), so that a vanished peer does
+/// not hold memory forever. As in Linux, the timeout is at least 3.5 RTO.
 const FIN_WAIT_2: Duration = Duration::from_secs(60);
 
-/// State of RFC 9293 and the end of the connection.
+/// RFC 9293 state of the connection, and the progress of its closing.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     pub(super) state: State,
-    /// Whether the application has closed the socket, so that nobody reads any more.
+    /// Whether the application has closed the socket, so that arriving data is no longer read.
     pub(super) detached: bool,
     /// Whether the connection has ended.
     pub(super) over: bool,
     /// Whether the peer has acknowledged our FIN and [`Event::Finished`] was emitted.
     pub(super) finished: bool,
-    /// Reset that is due.
+    /// Reset to be sent, if any.
     pub(super) reset_due: Option<Segment>,
     pub(super) time_wait: Option<TimeWait>,
 }
@@ -41,8 +41,8 @@ impl Lifecycle {
 }
 
 impl Connection {
-    /// Ends writing: a half close, `shutdown(SHUT_WR)`. The FIN follows the last byte once the connection is
-    /// established.
+    /// Closes the connection for writing (half close, `shutdown(SHUT_WR)`). The FIN follows the last byte
+    /// once the connection is established.
     pub fn close(&mut self) {
         self.sender.queue.close();
         self.lifecycle.state = match self.lifecycle.state {
@@ -52,16 +52,16 @@ impl Connection {
         };
     }
 
-    /// Ends both writing and reading: `close(2)`. Data already written is still sent, followed by the FIN.
-    /// Data that is unread, or that arrives later, is answered with a reset, so that the peer learns of its
-    /// loss (RFC 9293 SHLD-3). The wait for the peer is bounded: see [`Event::Closed`].
+    /// Closes the connection for writing and reading (`close(2)`). Data already written is still sent,
+    /// followed by the FIN. Unread data and data that arrives later are answered with a reset, so that the
+    /// peer learns of the loss (RFC 9293 SHLD-3). The wait for the peer is bounded: see [`Event::Closed`].
     pub fn detach(&mut self, now: Instant) {
         if self.lifecycle.detached || self.lifecycle.over {
             return;
         }
         self.lifecycle.detached = true;
         match self.lifecycle.state {
-            // There is no peer to send the data to.
+            // There is no peer yet that could receive the data.
             State::Closed | State::Listen | State::SynSent if self.sender.queue.written() > 0 => {
                 self.end(now, Event::Aborted);
             }
@@ -82,10 +82,10 @@ impl Connection {
         match self.lifecycle.state {
             State::Closed | State::TimeWait => return,
             State::Listen | State::SynSent => {}
-            // The peer has sent its FIN and will learn of the end from ours.
+            // The peer has sent its FIN, and our FIN tells it that the connection has ended.
             State::Closing | State::LastAck if self.sender.fresh.fin_sent() => {}
             _ => {
-                // A peer ignores a reset beyond its window.
+                // The peer ignores a reset beyond its window, so the offset is limited to it.
                 let offset = self.sender.snd_nxt().min(self.sender.snd_una + self.sender.peer.wnd);
                 let ack = self.receiver.rcv_nxt_on_wire();
                 let timestamps = self.receiver.timestamps(now);
@@ -96,7 +96,7 @@ impl Connection {
         self.end(now, Event::Aborted);
     }
 
-    /// Ends the connection and emits `event`. Only a reset that is due is still sent.
+    /// Ends the connection and emits `event`. Only a pending reset is still sent.
     pub(super) fn end(&mut self, now: Instant, event: Event) {
         self.lifecycle.state = State::Closed;
         self.lifecycle.over = true;
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's FIN, after all data before it has been received.
+    /// Handles the peer's FIN after all preceding data has been received.
     #[cold]
     pub(super) fn on_peer_closed(&mut self, now: Instant) {
         self.events.add(Event::PeerClosed);
@@ -147,15 +147,15 @@ impl Connection {
             self.receiver.timestamps(now).map(|timestamps| timestamps.echo),
         );
         self.lifecycle.state = State::TimeWait;
-        // The sender may still have been waiting for the pacer, for a loss that proved spurious.
+        // The sender may still have waited for the pacer, to repair a loss that proved spurious.
         self.sender.limits.set(now, SendLimit::App);
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
         self.lifecycle.time_wait = Some(wait);
     }
 
-    /// Returns the state to keep in TIME-WAIT; `None` in every other state. [`TimeWait::reopened_by`] says
-    /// whether a SYN may open the next connection in place of this one. Without that call, the SYN is
-    /// acknowledged like any other segment.
+    /// Returns the state to keep in TIME-WAIT, or `None` in every other state. [`TimeWait::reopened_by`]
+    /// decides whether a SYN may open a new connection in place of this one. If that method is not called,
+    /// the SYN is acknowledged like any other segment.
     pub fn time_wait(&self) -> Option<&TimeWait> {
         self.lifecycle.time_wait.as_ref().filter(|_| self.lifecycle.state == State::TimeWait)
     }
@@ -170,7 +170,8 @@ impl Connection {
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
     }
 
-    /// Resets the connection if the segment brings data that nobody will read; returns true if it does.
+    /// Resets the connection and returns true if the segment carries new data that the application will not
+    /// read.
     #[cold]
     pub(super) fn refuses_data(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
         let refused = segment.len > 0 && start + u64::from(segment.len) > self.receiver.rcv_nxt();
@@ -181,14 +182,14 @@ impl Connection {
         refused
     }
 
-    /// Handles a valid reset. If only our FIN was still unacknowledged, no data is lost.
+    /// Handles a valid reset. No data is lost if only our FIN was still unacknowledged.
     pub(super) fn on_valid_reset(&mut self, now: Instant) {
         let all_delivered = self.sender.snd_una >= self.sender.queue.written();
         let last = matches!(self.lifecycle.state, State::Closing | State::LastAck);
         self.end(now, if last && all_delivered { Event::Closed } else { Event::Aborted });
     }
 
-    /// Emits `Finished` once, when the FIN has been acknowledged.
+    /// Emits [`Event::Finished`] once, after the FIN has been acknowledged.
     #[inline]
     pub(super) fn finish_if_done(&mut self, now: Instant) {
         if self.sender.is_fin_acknowledged() && !self.lifecycle.finished {

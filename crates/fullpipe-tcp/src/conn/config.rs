@@ -8,7 +8,7 @@ use crate::buffers::{Buffer, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
 use crate::wire::IpChoices;
 
-/// Version of the Internet protocol.
+/// IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IpVersion {
     /// IPv4 (RFC 791).
@@ -39,29 +39,30 @@ impl IpVersion {
 /// Configuration of a connection, fixed when it is created.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest packet, IP header included, in bytes.
+    /// MTU in bytes: the largest packet, IP header included.
     pub mtu: u64,
     /// IP version of the path; the headers take 40 (IPv4) or 60 (IPv6) bytes of each packet.
     pub ip: IpVersion,
     /// Hop limit and DSCP of the IP header (`IP_TTL`, `IP_TOS`); a [`Stack`](crate::stack::Stack) writes
     /// them.
     pub ip_choices: IpChoices,
-    /// Whether segments shrink after three timeouts in a row, in case a router drops large packets without
-    /// sending an ICMP message (`net.ipv4.tcp_mtu_probing = 1`, without its upward search).
+    /// Whether segments shrink after three consecutive timeouts, in case a router drops large packets without
+    /// an ICMP message (`net.ipv4.tcp_mtu_probing = 1`, without its upward search).
     pub mtu_probing: bool,
     /// Congestion control algorithm of the sending half.
     pub cc: Algorithm,
-    /// Rule that ends slow start before a loss; `None` keeps the rule of the congestion control.
+    /// Algorithm that ends slow start before a loss; `None` selects the default of the congestion control
+    /// algorithm.
     pub slow_start: Option<SlowStart>,
-    /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); `None` means the 10 of RFC
-    /// 6928.
+    /// Initial window in segments, as set by a route (`ip route ... initcwnd`); `None` means 10 segments (RFC
+    /// 6928).
     pub initcwnd: Option<u32>,
     /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
-    /// section 4.1): it is halved once per RTO of idle time, down to the initial window. Rate-based
-    /// algorithms ignore this.
+    /// section 4.1): the window is halved once per RTO of idle time, down to the initial window. Rate-based
+    /// algorithms ignore this setting.
     pub slow_start_after_idle: bool,
-    /// Limit on unsent data, from which on the socket accepts no more (`TCP_NOTSENT_LOWAT`,
-    /// `net.ipv4.tcp_notsent_lowat`). With `None`, only the send buffer limits it.
+    /// Limit on unsent data at which the socket accepts no more data (`TCP_NOTSENT_LOWAT`,
+    /// `net.ipv4.tcp_notsent_lowat`). With `None`, only the send buffer limits unsent data.
     pub notsent_lowat: Option<Bytes>,
     /// Send buffer.
     pub sndbuf: Buffer,
@@ -71,27 +72,27 @@ pub struct Config {
     pub window_rule: WindowRule,
     /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// Whether the host also paces algorithms that set no pacing rate of their own (the `fq` queueing
-    /// discipline).
+    /// Whether the host also paces algorithms that do not set a pacing rate (the `fq` queueing discipline).
     pub fair_queue: bool,
-    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it paces every algorithm.
+    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it enables pacing for every algorithm.
     pub max_pacing_rate: Option<Rate>,
     /// Whether the active side requests ECN (`net.ipv4.tcp_ecn = 1`). The passive side always accepts it, as
     /// in Linux.
     pub ecn: bool,
-    /// Whether to offer selective acknowledgement (`net.ipv4.tcp_sack`); it is used only if both ends offer
+    /// Whether to offer selective acknowledgement (`net.ipv4.tcp_sack`); SACK is used only if both ends offer
     /// it.
     pub sack: bool,
-    /// Whether a short segment may leave while another one is unacknowledged (`TCP_NODELAY`).
+    /// Whether a short segment may be sent while another short segment is unacknowledged (`TCP_NODELAY`).
     pub nodelay: bool,
     /// Keep-alive probes of an idle connection; `None` disables them and is the default (RFC 9293 MUST-25).
     pub keep_alive: Option<KeepAlive>,
-    /// Longest time that written data may wait for an ACK or for the peer's window (`TCP_USER_TIMEOUT`; RFC
-    /// 5482 without its option). With `None`, the number of retransmissions decides when to give up.
+    /// User timeout: longest time that written data may wait for an ACK or for the peer's window
+    /// (`TCP_USER_TIMEOUT`; RFC 5482 without its TCP option). With `None`, the number of retransmissions
+    /// decides when the connection gives up.
     pub user_timeout: Option<Duration>,
     /// Behaviour in which TCP stacks differ.
     pub tunables: Tunables,
-    /// Seed of the initial sequence number and of the controller's random draws.
+    /// Seed of the initial sequence number and of the random numbers of the congestion controller.
     pub seed: u64,
 }
 
@@ -103,8 +104,8 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Defaults of Linux 6.18 on a host with 1 GB of memory or more: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]`
-    /// of 32 MiB, CUBIC, an Ethernet path.
+    /// Defaults of Linux 6.18 on a host with at least 1 GB of memory: `tcp_wmem[2]` of 4 MiB, `tcp_rmem[2]`
+    /// of 32 MiB, CUBIC and an Ethernet path.
     fn default() -> Self {
         Self {
             mtu: 1500,

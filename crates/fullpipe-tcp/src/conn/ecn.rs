@@ -21,7 +21,7 @@ use crate::wire::{Flags, Segment};
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
 
 /// Returns the ECN bits of our SYN or SYN-ACK. A retransmitted SYN does not request ECN, because a middlebox
-/// may have dropped the first one for it (RFC 3168 section 6.1.1.1).
+/// may have dropped the first SYN for its ECN request (RFC 3168 section 6.1.1.1).
 pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> Flags {
     match answer {
         true if agreed => Flags::ECE,
@@ -71,14 +71,14 @@ pub(super) struct Reduction {
 }
 
 impl Reduction {
-    /// Returns the ECN codepoint and the ECN flags of new data. Nothing else is ECN-capable: the loss of a
-    /// retransmission, an ACK or a probe must be noticed (RFC 3168 sections 6.1.4 to 6.1.6).
+    /// Returns the ECN codepoint and the ECN flags of new data. Only new data is ECN-capable, because the
+    /// loss of a retransmission, an ACK or a probe must be noticed (RFC 3168 sections 6.1.4 to 6.1.6).
     pub(super) fn of_new_data(&mut self) -> (Ecn, Flags) {
         let flags = if std::mem::take(&mut self.reduced) { Flags::CWR } else { Flags::default() };
         (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
     }
 
-    /// Records a reduction of the window, whatever its cause.
+    /// Records a window reduction of any cause.
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;
@@ -90,16 +90,16 @@ impl Reduction {
         self.reducing
     }
 
-    /// Hands a reduction in progress over to fast recovery. Returns the offset at which it ends; `None` if
-    /// there is none.
+    /// Hands a reduction in progress over to fast recovery. Returns the offset at which the reduction ends,
+    /// or `None` if no reduction is in progress.
     pub(super) fn hand_over(&mut self) -> Option<u64> {
         std::mem::take(&mut self.reducing).then_some(self.until)
     }
 }
 
 impl Receiver {
-    /// Reads the ECN bits of an arriving data segment (RFC 3168 section 6.1.3). CWR stops the echo; a CE mark
-    /// on the same segment starts it again.
+    /// Processes the ECN bits of an arriving data segment (RFC 3168 section 6.1.3). CWR stops the echo; a CE
+    /// mark on the same segment restarts it.
     pub(super) fn note_mark(&mut self, segment: &Segment) {
         let was_echoing = self.ecn.echoing;
         if segment.flags.has(Flags::CWR) {
@@ -107,15 +107,15 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // The sender waits for either change.
+            // The change must reach the sender at once, so an ACK is sent without delay.
             self.acks.demand();
         }
     }
 }
 
 impl Sender {
-    /// Reads the ECE bit of an ACK (RFC 3168 section 6.1.2): one reduction per window of data, and none in
-    /// addition to the reduction for a loss.
+    /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2): at most one reduction per window of data,
+    /// and no reduction in addition to one for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;

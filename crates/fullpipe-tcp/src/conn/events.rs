@@ -1,11 +1,11 @@
 //! Events that a connection reports to its driver, besides segments and timers.
 
-/// Event for the application or the driver, listed in the order of delivery.
+/// Event for the application or the driver; variants are in order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete.
     Connected,
-    /// The send buffer has room again after a write that found it full.
+    /// The send buffer has room again after a write found it full.
     Writable,
     /// In-order data is ready to be read.
     Readable,
@@ -23,8 +23,8 @@ pub enum Event {
     Closed,
 }
 
-/// Set of the events not yet delivered. A set is enough: a reader that learns of waiting data reads all of
-/// it, however many segments brought it.
+/// Set of the events not yet delivered. A set is sufficient: a reader that learns of available data reads all
+/// of it, so the number of segments does not matter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Events(u8);
 

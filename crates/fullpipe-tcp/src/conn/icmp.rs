@@ -6,9 +6,9 @@
 //! | unreachable, time exceeded, parameter problem | recorded and reported | recorded and reported |
 //! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
-//! An ICMP message never ends an established connection: it may be forged, and the condition may pass (RFC
-//! 5927 section 5.2, RFC 5461). Linux behaves alike, but it also abandons SYN-SENT for a destination that is
-//! only unreachable, which MUST-56 of RFC 9293 forbids.
+//! An ICMP message never ends an established connection: the message may be forged, and the condition may be
+//! temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, except that it also gives up in
+//! SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
 
 use fullpipe_units::Instant;
 
@@ -16,9 +16,9 @@ use super::{Connection, Event, State};
 use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
-    /// Handles an ICMP error about the segment of this connection that begins at `quoted`. Returns true if it
-    /// is believed: `quoted` has to be outstanding, which only a host on the path can know (RFC 5927 section
-    /// 4.1).
+    /// Handles an ICMP error about the segment of this connection that begins at `quoted`. Returns true if
+    /// the error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
+    /// section 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;
@@ -40,8 +40,8 @@ impl Connection {
         }
     }
 
-    /// Returns the last ICMP error other than "too big", the likely reason if the connection fails.
-    /// [`Event::SoftError`] reports it.
+    /// Returns the last ICMP error other than "too big", which is the likely reason if the connection fails.
+    /// [`Event::SoftError`] reports its arrival.
     pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error
     }

@@ -7,8 +7,8 @@
 //!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! The cost per packet is one timestamp: an ACK that delivers data records its arrival. Only when the
-//! keep-alive timer fires does it compute the time of the probe from that record.
+//! The cost per packet is one timestamp: an ACK that delivers data records its arrival. The time of the next
+//! probe is computed from that record when the keep-alive timer expires.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -16,15 +16,15 @@ use super::Connection;
 use super::sender::RetransmitTimer;
 use crate::recovery::probe::ProbeKind;
 
-/// Probes of an idle connection (`SO_KEEPALIVE`).
+/// Keep-alive settings of a connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
     /// Idle time before the first probe (`TCP_KEEPIDLE`).
     pub idle: Duration,
     /// Time between probes (`TCP_KEEPINTVL`).
     pub interval: Duration,
-    /// Unanswered probes before the connection is reset (`TCP_KEEPCNT`). A user timeout, if set, replaces
-    /// this count.
+    /// Number of unanswered probes after which the connection is reset (`TCP_KEEPCNT`). A user timeout, if
+    /// set, replaces this limit.
     pub probes: u32,
 }
 
@@ -36,7 +36,7 @@ impl Default for KeepAlive {
 }
 
 impl Connection {
-    /// Returns when the peer was last heard, by a data segment or an ACK.
+    /// Returns the time of the last data segment or ACK from the peer.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;
         self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))
@@ -62,11 +62,11 @@ impl Connection {
         let silent = now.saturating_since(self.last_heard());
         let unanswered = self.sender.probes.unanswered();
         if unanswered == 0 && silent < keep_alive.idle {
-            // A segment arrived after the timer was armed.
+            // A segment has arrived since the timer was armed, so the timer is armed again.
             self.watch_silence();
             return;
         }
-        // As in Linux, a user timeout replaces the number of probes.
+        // As in Linux, a user timeout replaces the limit on the number of probes.
         let gives_up = match self.config.user_timeout {
             Some(timeout) => unanswered > 0 && silent >= timeout,
             None => unanswered >= keep_alive.probes,

@@ -10,7 +10,8 @@
 //!                              congestion control ─► control ─► build, pacer
 //! ```
 //!
-//! A connection has four parts. Each owns its fields; they exchange values and do not know each other:
+//! A connection has four parts. Each part owns its fields; the parts exchange values and do not access each
+//! other:
 //!
 //! | part | responsibility |
 //! |---|---|
@@ -23,11 +24,11 @@
 //! The driver calls
 //!
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
-//! 2. `handle_timeout` when `poll_timeout` is due,
+//! 2. `handle_timeout` when the time of `poll_timeout` is reached,
 //!
-//! and, after any of them, `poll_transmit` until it returns `None`.
+//! and then `poll_transmit` until it returns `None`.
 //!
-//! The memory that a peer can make a connection use is bounded, whatever the peer sends (`tests/limits.rs`):
+//! The memory of a connection is bounded for any behaviour of the peer (`tests/limits.rs`):
 //!
 //! | state | bound |
 //! |---|---|
@@ -125,7 +126,7 @@ impl Connection {
         self.lifecycle.state
     }
 
-    /// Returns the configured fields of the IP header.
+    /// Returns the configured IP header fields.
     pub(crate) fn ip_choices(&self) -> IpChoices {
         self.config.ip_choices
     }
@@ -135,20 +136,20 @@ impl Connection {
         self.sender.mss
     }
 
-    /// Offers `len` bytes to the send buffer and returns the number it accepts. If it accepts fewer,
+    /// Offers `len` bytes to the send buffer and returns the number of bytes accepted. After a partial write,
     /// [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, len: u64) -> u64 {
         self.sender.write(len)
     }
 
-    /// Returns true if the send buffer is full, so that only an skb already begun still takes data. The
-    /// application learns this only from a further write, which takes time.
+    /// Returns true if the send buffer is full, so that only an skb already begun accepts more data. The
+    /// application learns this only from another write, which takes time.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())
     }
 
-    /// Returns true if the socket is writable: at least a third of the send buffer is free. If it is not,
-    /// [`Event::Writable`] reports when it becomes writable.
+    /// Returns true if the socket is writable: at least a third of the send buffer is free. Otherwise
+    /// [`Event::Writable`] reports when the socket becomes writable.
     pub fn wait_for_room(&mut self) -> bool {
         self.sender.queue.wait_for_room(self.sender.fresh.snd_nxt())
     }
@@ -158,7 +159,7 @@ impl Connection {
         self.receiver.readable()
     }
 
-    /// Reads up to `len` in-order bytes and returns the number read. Reading may open the window.
+    /// Reads up to `len` in-order bytes and returns the number read. Reading may open the receive window.
     #[inline]
     pub fn read(&mut self, now: Instant, len: u64) -> u64 {
         self.receiver.read(now, len)
@@ -174,7 +175,7 @@ impl Connection {
         self.sender.snd_una.min(self.sender.queue.written())
     }
 
-    /// Returns the next pending event, in the order of [`Event`]. An event that happened several times since
+    /// Returns the next pending event, in the order of [`Event`]. An event that occurred several times since
     /// the last call is returned once.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {

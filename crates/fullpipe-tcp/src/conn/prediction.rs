@@ -1,12 +1,12 @@
-//! Header prediction (Van Jacobson): a fast path for the segment that is expected next.
+//! Header prediction (Van Jacobson): a fast path for the next expected segment.
 //!
 //! ```text
 //!   to a receiver   the next octets of the stream, while this side has nothing outstanding
 //!   to a sender     an ACK of segments that were sent once and in order, and no other information
 //! ```
 //!
-//! The fast path takes the same steps as the general one (`input.rs`), without those that would have no
-//! effect. A segment that is not predicted changes nothing here.
+//! The fast path performs the same steps as the general path (`input.rs`), except for steps that would have
+//! no effect. A segment that was not predicted changes nothing here.
 
 use fullpipe_units::Instant;
 
@@ -15,7 +15,7 @@ use crate::recovery::Phase;
 use crate::wire::{Flags, Segment, Timestamps};
 
 impl Connection {
-    /// Handles the segment if it is the expected one. Returns false, without changing anything, if it is not.
+    /// Handles the segment and returns true if it was predicted. Otherwise returns false and changes nothing.
     #[inline]
     pub(super) fn handle_predicted(&mut self, now: Instant, segment: &Segment) -> bool {
         let rcv_nxt = self.receiver.rcv_nxt();
@@ -28,7 +28,7 @@ impl Connection {
         let Some(timestamps) = self.receiver.timestamps_of(segment).filter(|_| expected) else {
             return false;
         };
-        // PAWS decides about an older timestamp.
+        // An older timestamp is left to PAWS on the general path.
         if (timestamps.value.wrapping_sub(self.receiver.ts_recent) as i32) < 0 {
             return false;
         }
@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Takes the segment if it carries the next octets of the stream.
+    /// Handles the segment if it carries the next octets of the stream.
     #[inline(never)]
     fn takes_next(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let end = start + u64::from(segment.len);
@@ -57,7 +57,7 @@ impl Connection {
         true
     }
 
-    /// Takes the segment if it acknowledges only segments that were sent once and in order.
+    /// Handles the segment if it acknowledges only segments that were sent once and in order.
     #[inline(never)]
     fn takes_ack(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let Self { sender, .. } = self;

@@ -1,4 +1,4 @@
-//! Observable state of a connection: counters, times, and the values of a trace row.
+//! Observable state of a connection: counters, times and the values of a trace row.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -15,13 +15,13 @@ pub struct Stats {
     pub segments_sent: u64,
     /// Bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Retransmitted segments.
+    /// Segments retransmitted.
     pub retransmits: u64,
-    /// Retransmission timeouts.
+    /// Expiries of the retransmission timeout.
     pub timeouts: u64,
-    /// Tail loss probes.
+    /// Tail loss probes sent.
     pub probes: u64,
-    /// Fast recoveries.
+    /// Fast recoveries started.
     pub recoveries: u64,
     /// Window reductions in response to ECE.
     pub ecn_reductions: u64,
@@ -29,7 +29,7 @@ pub struct Stats {
     pub duplicates: u64,
     /// ACKs that delivered data.
     pub acks: u64,
-    /// Accesses to records of sent segments, a measure of processing cost.
+    /// Accesses to the records of sent segments, a measure of processing cost.
     pub records_visited: u64,
 }
 
@@ -63,36 +63,36 @@ impl LimitClock {
     }
 }
 
-/// Sender state shown in a trace row.
+/// Sender state for a trace row.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Congestion window in effect, in bytes.
     pub cwnd: u64,
     /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
-    /// Bytes in the network.
+    /// Bytes estimated to be in the network.
     pub inflight: u64,
     /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
     pub flight_size: u64,
-    /// The peer's window in bytes.
+    /// Window offered by the peer, in bytes.
     pub rwnd: u64,
     /// Payload bytes of a full segment.
     pub mss: u64,
     /// Pacing rate in effect.
     pub pacing_rate: Option<Rate>,
-    /// Last delivery-rate sample that says something about the path.
+    /// Last delivery-rate sample that reflects the path.
     pub delivery_rate: Option<Rate>,
-    /// Whether that sample was taken while the application left the window unused.
+    /// Whether that delivery-rate sample is application-limited.
     pub app_limited: bool,
     /// Smoothed RTT.
     pub srtt: Option<Duration>,
-    /// Smallest RTT.
+    /// Minimum RTT of the last five minutes.
     pub min_rtt: Option<Duration>,
-    /// Bytes delivered since the start.
+    /// Bytes delivered since the start of the connection.
     pub delivered: u64,
-    /// Bytes marked lost since the start.
+    /// Bytes marked lost since the start of the connection.
     pub lost: u64,
-    /// Bytes written and not acknowledged.
+    /// Bytes written and not yet acknowledged.
     pub queued: u64,
     /// Bytes written and not yet sent.
     pub notsent: u64,
@@ -100,26 +100,26 @@ pub struct Snapshot {
     pub sndbuf: u64,
     /// Memory used by the send buffer, in bytes.
     pub sndbuf_used: u64,
-    /// Whether the connection is in fast recovery or repairs losses after a timeout.
+    /// Whether the connection is in fast recovery or in recovery after a timeout.
     pub recovering: bool,
-    /// Limit that blocks the sender now.
+    /// Limit that currently blocks the sender.
     pub limit: SendLimit,
-    /// The controller's phase.
+    /// Status of the congestion controller.
     pub status: Status,
     /// Counters since the start.
     pub stats: Stats,
 }
 
-/// Receiver state shown in a trace row.
+/// Receiver state for a trace row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverSnapshot {
     /// In-order payload bytes received.
     pub received: u64,
-    /// In-order bytes received that the application has not read.
+    /// In-order bytes received and not yet read by the application.
     pub unread: u64,
     /// Memory limit of the receive buffer, in bytes.
     pub rcvbuf: u64,
-    /// Largest size to which the receive buffer may grow, in bytes.
+    /// Maximum size of the receive buffer, in bytes.
     pub rcvbuf_limit: u64,
 }
 

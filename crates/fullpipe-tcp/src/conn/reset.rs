@@ -1,5 +1,5 @@
-//! The reset that answers a segment of no known connection (RFC 9293 section 3.10.7.1). Its numbers are those
-//! that the sender of the segment accepts.
+//! Reset in answer to a segment without a connection (RFC 9293 section 3.10.7.1). Its sequence numbers are
+//! acceptable to the sender of that segment.
 //!
 //! ```text
 //!   RST               no answer: a reset is never answered, or two hosts would exchange resets for ever
@@ -11,11 +11,12 @@ use fullpipe_units::Ecn;
 
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum};
 
-/// Returns the reset that answers `segment`, or `None` if `segment` is a reset itself. It applies to a closed
-/// port (RFC 9293 section 3.10.7.1, TCP-4) and to a segment with an ACK at a listening port that belongs to
-/// no connection (section 3.10.7.2, TCP-3).
+/// Returns the reset that answers `segment`, or `None` if `segment` is itself a reset. Use it for a segment
+/// to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK without a connection at a listening
+/// port (section 3.10.7.2, TCP-3).
 ///
-/// It depends on the segment alone: the host keeps no state and sends one small segment per segment.
+/// The reset depends only on `segment`: the host keeps no state and answers each segment with one small
+/// segment.
 pub fn reset_for(segment: &Segment) -> Option<Segment> {
     if segment.flags.has(Flags::RST) {
         return None;
@@ -50,8 +51,9 @@ mod tests {
         Segment { len, flags, ..bare(SeqNum(seq), Some(SeqNum(ack))) }
     }
 
-    /// TCP-4: a segment without an ACK is acknowledged whole, SYN and FIN included. The reset that answers an
-    /// ACK carries the sequence number that its sender expects next. Sequence numbers wrap.
+    /// TCP-4: the reset for a segment without an ACK acknowledges the whole segment, SYN and FIN included.
+    /// The reset for an ACK carries the sequence number that the sender of the ACK expects next. Sequence
+    /// numbers wrap around.
     #[test]
     fn tcp_4_a_closed_port() {
         for (arrives, answer) in [

@@ -1,6 +1,6 @@
-//! The states of a connection.
+//! Connection states.
 
-/// States of RFC 9293 section 3.3.2.
+/// Connection state (RFC 9293 section 3.3.2).
 ///
 /// ```text
 ///                Listen ◄──────reset──────┐
@@ -21,20 +21,21 @@
 ///   any ──reset, or no answer for too long──► Closed
 /// ```
 /// `close` moves to [`State::FinWait1`] or [`State::LastAck`] at once; the FIN leaves after the last byte
-/// written. Segments are handled alike from [`State::Established`] to [`State::LastAck`]: the two halves
-/// decide what is still allowed. [`Event::Finished`](super::Event::Finished) reports that the peer has
-/// acknowledged our FIN, and [`Event::PeerClosed`](super::Event::PeerClosed) that the peer's FIN has arrived.
+/// written. From [`State::Established`] to [`State::LastAck`] segments are handled in the same way: the
+/// sending half and the receiving half decide what is still allowed.
+/// [`Event::Finished`](super::Event::Finished) reports that the peer has acknowledged our FIN, and
+/// [`Event::PeerClosed`](super::Event::PeerClosed) that the peer's FIN has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not opened yet, or ended.
+    /// The connection is not open yet, or has ended.
     Closed,
     /// Waiting for a SYN.
     Listen,
-    /// SYN sent.
+    /// A SYN has been sent.
     SynSent,
-    /// SYN received and answered.
+    /// A SYN has been received and answered.
     SynReceived,
-    /// Data may flow both ways.
+    /// Data may flow in both directions.
     Established,
     /// This side has closed; its FIN is not acknowledged yet.
     FinWait1,
@@ -42,11 +43,11 @@ pub enum State {
     FinWait2,
     /// The peer has closed.
     CloseWait,
-    /// Both sides have closed at the same time; our FIN is not acknowledged yet.
+    /// Both sides have closed simultaneously; our FIN is not acknowledged yet.
     Closing,
     /// This side has closed after the peer; our FIN is not acknowledged yet.
     LastAck,
-    /// Both sides have closed, this one first; delayed segments must not reach a new connection.
+    /// Both sides have closed, this side first; delayed segments must not reach a new connection.
     TimeWait,
 }
 

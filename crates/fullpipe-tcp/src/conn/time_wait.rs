@@ -1,6 +1,6 @@
-//! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays for two segment lifetimes. It
-//! acknowledges a retransmitted FIN, and keeps delayed segments out of a new connection between the same two
-//! sockets.
+//! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
+//! lifetimes. It acknowledges a retransmitted FIN and keeps delayed segments out of a new connection between
+//! the same sockets.
 //!
 //! ```text
 //!   FIN again, old data      acknowledged, and the time restarts
@@ -14,13 +14,14 @@ use fullpipe_units::{Duration, Ecn, Instant};
 use super::receiver::CHALLENGE_INTERVAL;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Two segment lifetimes: Linux's `TCP_TIMEWAIT_LEN`. (RFC 9293 calls its 240 s an engineering choice; no
-/// packet lives for a minute on today's paths.)
+/// Duration of TIME-WAIT, two segment lifetimes: `TCP_TIMEWAIT_LEN` in Linux. RFC 9293 calls its 240 s an
+/// engineering choice; on today's paths no packet lives for a minute.
 const LENGTH: Duration = Duration::from_secs(60);
-/// Distance from the old sequence numbers to the new ones, beyond the reach of any unscaled window.
+/// Distance between the old and the new sequence numbers, larger than any unscaled window.
 const ISS_STEP: u64 = 65_537;
 
-/// State kept for a closed connection in TIME-WAIT. A host may keep this and drop the rest.
+/// State kept for a closed connection in TIME-WAIT. A host may keep this state and discard the rest of the
+/// connection.
 #[derive(Clone, Debug)]
 pub struct TimeWait {
     snd_nxt: SeqNum,
@@ -37,9 +38,9 @@ pub struct TimeWait {
 pub enum TimeWaitVerdict {
     /// The segment needs no answer.
     Ignored,
-    /// The segment has to be answered with [`TimeWait::acknowledgement`].
+    /// The segment must be answered with [`TimeWait::acknowledgement`].
     Acknowledged,
-    /// TIME-WAIT is over.
+    /// TIME-WAIT has ended.
     Ended,
 }
 
@@ -54,13 +55,13 @@ impl TimeWait {
         Self { snd_nxt, rcv_nxt, window, ts_recent, until: now + LENGTH, answered_at: None }
     }
 
-    /// Returns the end of TIME-WAIT.
+    /// Returns the time at which TIME-WAIT ends.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// Returns the lowest initial sequence number for a new connection that `segment` opens in place of this
-    /// one. `None` if it opens none: it is not a SYN, or may be an old one (RFC 6191, TW-3, TW-4).
+    /// Returns the lowest initial sequence number for the new connection that `segment` opens in place of
+    /// this one. Returns `None` if `segment` is not a SYN or may be an old SYN (RFC 6191, TW-3, TW-4).
     pub fn reopened_by(&self, segment: &Segment) -> Option<SeqNum> {
         let flags = segment.flags;
         let syn = flags.has(Flags::SYN) && !flags.has(Flags::ACK) && !flags.has(Flags::RST);
@@ -87,7 +88,7 @@ impl TimeWait {
         if reset {
             return TimeWaitVerdict::Ignored;
         }
-        // A SYN without an ACK may belong to a new connection and only look old, so it must not prolong
+        // A SYN without an ACK may belong to a new connection even if it looks old, so it must not prolong
         // TIME-WAIT.
         if stale || segment.flags.has(Flags::ACK) {
             self.until = now + LENGTH;
@@ -119,8 +120,8 @@ impl TimeWait {
         }
     }
 
-    /// Returns how much newer the segment's timestamp is than the last one, in ticks; `None` without
-    /// timestamps.
+    /// Returns the difference between the segment's timestamp and the last one, in ticks; positive if the
+    /// segment is newer, `None` without timestamps.
     fn age(&self, segment: &Segment) -> Option<i32> {
         Some(segment.timestamps?.value.wrapping_sub(self.ts_recent?) as i32)
     }
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// TW-1: a retransmitted FIN is acknowledged each time, and the time restarts.
+    /// TW-1: a retransmitted FIN is acknowledged each time, and TIME-WAIT restarts.
     #[test]
     fn tw_1_a_repeated_fin() {
         let mut wait = time_wait(Some(500));
@@ -165,8 +166,8 @@ mod tests {
         assert_eq!(ack.timestamps, Some(Timestamps { value: Timestamps::clock(at(69)), echo: 500 }));
     }
 
-    /// TW-2: a reset ends TIME-WAIT only at the next expected octet; elsewhere, or with an old timestamp, it
-    /// is ignored.
+    /// TW-2: a reset ends TIME-WAIT only at the next expected octet; a reset elsewhere or with an old
+    /// timestamp is ignored.
     #[test]
     fn tw_2_resets() {
         for (distance, value, verdict) in [
@@ -181,8 +182,8 @@ mod tests {
         }
     }
 
-    /// TW-3, TW-4: a SYN opens a new connection if its number or its timestamp is newer and its timestamp is
-    /// not older. Every other SYN is acknowledged and changes nothing.
+    /// TW-3, TW-4: a SYN opens a new connection if its sequence number or its timestamp is newer and its
+    /// timestamp is not older. Every other SYN is acknowledged and changes nothing.
     #[test]
     fn tw_3_and_4_a_new_syn() {
         for (distance, recent, value, opens) in [
@@ -211,8 +212,8 @@ mod tests {
         }
     }
 
-    /// CH-6: ACKs that are out of place are answered twice a second, so two ends in TIME-WAIT do not answer
-    /// each other for ever.
+    /// CH-6: unacceptable ACKs are answered at most twice a second, so two endpoints in TIME-WAIT do not
+    /// answer each other endlessly.
     #[test]
     fn ch_6_no_loop_of_acks() {
         let (mut wait, ack) = (time_wait(None), segment(Flags::ACK, 5, 0, None));

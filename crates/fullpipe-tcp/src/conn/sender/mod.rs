@@ -1,4 +1,4 @@
-//! The sending half of a connection: written data, outstanding data, and how much may be sent.
+//! Sending half of a connection: written data, outstanding data, and the amount that may be sent.
 //!
 //! ```text
 //!   write ─► queue ─► tx/fresh, tx/retransmit ──► Transmit ──► the receiving half adds its ACK
@@ -7,8 +7,8 @@
 //!   `control.rs` ◄── `episodes.rs` ◄── recovery/ ◄── `ack.rs` ◄── an ACK
 //! ```
 //!
-//! It knows nothing of the receiving half or of the states of RFC 9293. Its caller has already found a
-//! segment acceptable, and acts on the values that it returns.
+//! The sending half does not depend on the receiving half or on the states of RFC 9293. Its caller passes
+//! only acceptable segments, and acts on the returned values.
 
 mod ack;
 mod control;
@@ -40,7 +40,7 @@ use crate::wire::SeqNum;
 use control::{Decision, WindowUsage};
 pub(super) use timers::RetransmitTimer;
 
-/// The sending half.
+/// Sending half of a connection.
 #[derive(Debug)]
 pub(super) struct Sender {
     config: Arc<Config>,
@@ -50,7 +50,8 @@ pub(super) struct Sender {
     pub(super) agreed: Agreed,
     /// Payload of a full segment, in bytes.
     pub(super) mss: u64,
-    /// Payload that the path and the peer's MSS option allow, in bytes, regardless of the peer's window.
+    /// Segment payload allowed by the path MTU and the peer's MSS option, in bytes, regardless of the peer's
+    /// window.
     path_mss: u64,
     pub(super) queue: SendQueue,
     pub(super) fresh: NewData,
@@ -58,7 +59,7 @@ pub(super) struct Sender {
     pub(super) snd_una: u64,
     pub(super) peer: PeerWindow,
     pub(super) recovery: LossRecovery,
-    /// Buffer that every loss detection reuses.
+    /// Buffer reused by every loss detection.
     losses: LossBuffer,
     pub(super) ecn: Reduction,
     pub(super) rtt: RttEstimator,
@@ -69,19 +70,19 @@ pub(super) struct Sender {
     usage: WindowUsage,
     last_sent_at: Option<Instant>,
     pub(super) timer: Option<(RetransmitTimer, Instant)>,
-    /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing was
-    /// heard since. Further transmissions at that time do not move the probe.
+    /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing has
+    /// arrived since. More transmissions at that time do not postpone the probe.
     probe_armed_at: Option<Instant>,
     pub(super) probes: Probes,
-    /// Arrival of the last ACK of outstanding data, or of the last pure ACK without news.
+    /// Arrival time of the last ACK of outstanding data, or of the last pure ACK without new information.
     pub(super) heard_at: Instant,
-    /// Largest congestion window that an autotuned send buffer has followed.
+    /// Largest congestion window for which the send buffer has been autotuned.
     tuned_for: u64,
     pub(super) limits: LimitClock,
     pub(super) stats: Stats,
 }
 
-/// The window that the peer offers (RFC 9293 section 3.3.1).
+/// Window offered by the peer (RFC 9293 section 3.3.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerWindow {
     /// SND.WND.
@@ -90,7 +91,7 @@ pub(super) struct PeerWindow {
     pub(super) max: u64,
     /// SND.WL1: first octet of the segment last used to update the window.
     pub(super) wl1: u64,
-    /// Shift of the window field (RFC 7323 section 2.2).
+    /// Window scale shift of the peer (RFC 7323 section 2.2).
     pub(super) scale: u8,
 }
 
@@ -133,7 +134,7 @@ impl Sender {
         }
     }
 
-    /// Applies the negotiated options, and `mss` bytes of payload in a full segment.
+    /// Applies the negotiated options, and sets the payload of a full segment to `mss` bytes.
     pub(super) fn agree(&mut self, agreed: Agreed, scale: u8, mss: u64) {
         self.agreed = agreed;
         self.recovery.has_sack = agreed.sack;
@@ -142,8 +143,8 @@ impl Sender {
         self.mss = mss;
     }
 
-    /// Completes the handshake: the peer offers `window`, and `handshake_rtt` is its RTT sample unless Karn's
-    /// rule forbids one. `lost` says whether more than one SYN was lost.
+    /// Completes the handshake. The peer offers `window`; `handshake_rtt` is the RTT sample of the handshake,
+    /// unless Karn's rule forbids one. `lost` says whether more than one SYN was lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,
@@ -161,7 +162,7 @@ impl Sender {
             self.rtt.on_min_sample(rtt, now);
         }
         self.rate.delivered_time = now;
-        // A SYN lost more than once indicates congestion, so the window starts at one segment (TCP-10).
+        // The loss of more than one SYN indicates congestion, so the window starts at one segment (TCP-10).
         let initial_cwnd = if lost { self.mss } else { self.config.initial_window(self.mss) };
         let slow_start = self.config.slow_start;
         let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
@@ -171,7 +172,7 @@ impl Sender {
         self.queue.autotune(self.decision.control.cwnd, self.mss, 2);
     }
 
-    /// Accepts up to `len` bytes from the application and returns the number.
+    /// Accepts up to `len` bytes from the application and returns the number of bytes accepted.
     pub(super) fn write(&mut self, len: u64) -> u64 {
         self.check_app_limited();
         self.queue.write(len, self.outlet())
@@ -189,7 +190,7 @@ impl Sender {
         self.fresh.unsent(&self.queue)
     }
 
-    /// Returns the bytes that the peer's window still allows.
+    /// Returns the number of bytes that the peer's window still allows.
     #[inline]
     pub(super) fn window_left(&self) -> u64 {
         (self.snd_una + self.peer.wnd).saturating_sub(self.snd_nxt())
@@ -206,8 +207,8 @@ impl Sender {
         self.fresh.fin_sent() && self.snd_una > self.queue.written()
     }
 
-    /// Returns true if nothing is outstanding or waits to be sent, and the recorded limit already says so.
-    /// The receiving side of a transfer is checked for this after every segment.
+    /// Returns true if nothing is outstanding or unsent, and the recorded limit already is
+    /// [`SendLimit::App`]. The receiving side of a transfer calls this after every segment.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.recovery.board.is_empty()
@@ -218,19 +219,18 @@ impl Sender {
             && !self.queue.is_closed()
     }
 
-    /// Ends the connection.
+    /// Stops the sending half at the end of the connection.
     pub(super) fn end(&mut self, now: Instant) {
         self.queue.close();
         self.timer = None;
         self.limits.set(now, SendLimit::App);
     }
 
-    /// Returns the limits on the data that may leave while the application writes.
+    /// Returns the limits on the data that may be sent while the application writes.
     fn outlet(&self) -> Outlet {
         let window = self.peer.wnd.max(self.mss);
         let quantum = self.release().quantum;
-        // Linux fills an skb with up to 64 KiB of whole segments, but with no more than half of the peer's
-        // window.
+        // Linux fills an skb with up to 64 KiB of whole segments, but at most half of the peer's window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.recovery.board.inflight());
         let room = cwnd.min(self.window_left());

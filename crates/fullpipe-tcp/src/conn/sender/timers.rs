@@ -1,7 +1,7 @@
-//! The timer of the sending half.
+//! Timer of the sending half.
 //!
-//! Only one timer of the sending half runs at a time, because all of them answer the same question: what to
-//! do if nothing more is heard.
+//! Only one of these timers runs at a time, because all of them handle the same case: nothing more arrives
+//! from the peer.
 //!
 //! ```text
 //!   Reordering   RACK waits for a segment that may only be late   (shortest)
@@ -23,7 +23,7 @@ use crate::SendLimit;
 use crate::estimate::RTO_MAX;
 use crate::recovery::probe::{ProbeKind, TailProbe};
 
-/// Purpose of the running timer of the sending half.
+/// Kind of the timer that runs in the sending half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conn) enum RetransmitTimer {
     Reordering,
@@ -36,7 +36,7 @@ pub(in crate::conn) enum RetransmitTimer {
 }
 
 impl RetransmitTimer {
-    /// Returns true for a timer that runs while nothing is outstanding and that new data replaces.
+    /// Returns true for timers that run while nothing is outstanding and are replaced when new data is sent.
     pub(super) fn is_of_silence(self) -> bool {
         matches!(self, Self::KeepAlive | Self::FinWait2 | Self::TimeWait)
     }
@@ -60,8 +60,8 @@ impl Sender {
         self.timer.is_none() && self.recovery.board.is_empty() && !self.probes.is_due()
     }
 
-    /// Requests a window probe after the peer's window stayed closed for another timeout. Returns true if the
-    /// connection gives up; a `detached` one does so sooner.
+    /// Handles an expiry of the persist timer: requests a window probe. Returns true if the connection gives
+    /// up; a `detached` connection gives up sooner.
     pub(in crate::conn) fn on_persist_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.gives_up_on_window(detached) || self.exceeds_user_timeout(now) {
             return true;
@@ -72,7 +72,7 @@ impl Sender {
     }
 
     /// Returns true if window probes have gone unanswered for too long. A `detached` connection also gives up
-    /// when the back-off reaches its maximum, whether or not the probes are answered.
+    /// when the back-off reaches its maximum, even if the probes are answered.
     fn gives_up_on_window(&self, detached: bool) -> bool {
         let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= RTO_MAX;
         orphan || self.probes.unanswered() >= MAX_TIMEOUTS
@@ -100,7 +100,8 @@ impl Sender {
         };
     }
 
-    /// Arms the tail loss probe if its conditions hold (RFC 8985 section 7.2), else the timeout.
+    /// Arms the tail loss probe if its conditions hold (RFC 8985 section 7.2), otherwise the retransmission
+    /// timeout.
     pub(super) fn arm_probe_or_timeout(&mut self, now: Instant) {
         let recovery = &self.recovery;
         let may_probe = recovery.phase == Phase::Open
@@ -113,7 +114,7 @@ impl Sender {
         };
         let probe_at = now + TailProbe::timeout(self.rtt.srtt(), recovery.board.outstanding() as u64);
         let timeout_at = oldest.sent_at.max(recovery.rto_base) + recovery.rto.timeout(&self.rtt);
-        // The probe leaves no later than the timeout would expire.
+        // The probe is sent no later than the retransmission timeout would expire.
         let at = probe_at.min(timeout_at).max(now);
         self.timer = Some((RetransmitTimer::TailProbe, at));
         self.probe_armed_at = (recovery.board.outstanding() > 1).then_some(now);
@@ -124,8 +125,8 @@ impl Sender {
         self.timer = Some((RetransmitTimer::Persist, self.within_user_timeout(due)));
     }
 
-    /// Arms the persist timer if the peer's window is closed and nothing is in flight: only a probe can find
-    /// it reopened.
+    /// Arms the persist timer if the peer's window is closed and nothing is in flight. If the window update
+    /// was lost, only a probe shows that the window has reopened.
     pub(in crate::conn) fn guard_closed_window(&mut self, now: Instant, limit: SendLimit) {
         let idle = self.timer.is_none_or(|(timer, _)| timer.is_of_silence());
         if limit == SendLimit::Rwnd && self.recovery.board.is_empty() && idle {

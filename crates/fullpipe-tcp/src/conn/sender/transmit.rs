@@ -1,5 +1,5 @@
-//! Effects of a transmission on the pacer, PRR, the controller, timers and counters. `tx/` chooses what is
-//! sent, and `conn/output.rs` the order.
+//! Effects of a transmission on the pacer, PRR, the congestion controller, timers and counters. `tx/` chooses
+//! the data, and `conn/output.rs` determines the order.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
@@ -65,7 +65,8 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a probe. A tail loss probe carries new data if there is any, else it repeats the newest record.
+    /// Sends a probe. A tail loss probe carries new data if available; otherwise it retransmits the newest
+    /// record.
     pub(in crate::conn) fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
         let unsent = self.unsent();
         let rwnd = self.window_left();
@@ -73,8 +74,9 @@ impl Sender {
             ProbeKind::Window => {
                 let len = unsent.min(rwnd).min(self.mss);
                 if len > 0 {
-                    // The window is too small for a whole segment and has not changed: a short segment now is
-                    // better than none for ever (RFC 9293 section 3.8.6.2.1, the override timeout).
+                    // The window is too small for a whole segment and has not changed. After the override
+                    // timeout of RFC 9293 section 3.8.6.2.1 a short segment is sent, as otherwise nothing
+                    // would ever be sent.
                     self.recovery.rto.on_valid_sample();
                     return Some(self.transmit_new(now, len));
                 }
@@ -103,7 +105,7 @@ impl Sender {
         }
     }
 
-    /// Builds a segment without payload at an octet already acknowledged, which the peer must answer (ZWP-1,
+    /// Builds a probe without payload at an octet already acknowledged, which the peer must answer (ZWP-1,
     /// KA-3).
     fn question(&self, now: Instant) -> Transmit {
         let header = self.departure(now).header(0, Flags::ACK, Ecn::NotEct);
@@ -140,8 +142,8 @@ impl Sender {
         }
     }
 
-    /// After an idle period the window no longer reflects the path (RFC 5681 section 4.1, SS-5). Waiting for
-    /// the peer's window is not an idle period (ZWP-4).
+    /// Notifies the congestion controller of an idle period, after which the window no longer reflects the
+    /// path (RFC 5681 section 4.1, SS-5). Waiting for the peer's window is not an idle period (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
         if !self.config.slow_start_after_idle
             || !self.recovery.board.is_empty()
