@@ -68,7 +68,8 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Returns whether a function of this name is a test in a file whose path ends as the name begins.
+/// Returns whether `name` is the path of a test: its module part must match the end of a file path, and that
+/// file must contain a test function of that name.
 fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     let Some((file, function)) = name.split_once("::") else { return false };
     let (end, head) = (format!("/{file}"), format!("fn {function}("));
@@ -86,7 +87,7 @@ fn claims(text: &str) -> (Vec<String>, bool) {
     (checks.split_whitespace().map(Into::into).collect(), deviates)
 }
 
-/// Returns the faults of the table.
+/// Returns the errors in the table.
 fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -131,7 +132,7 @@ fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, 
                 faults.push(format!("script {name} keeps {label}, which has no row"));
             }
         }
-        // A script that deviates needs a row that does so too.
+        // A script with a `deviates` line needs a row that states a deviation.
         let told = rows.iter().any(|row| {
             row.labels.iter().any(|label| checks.contains(label)) && !row.status.starts_with("met")
         });
@@ -185,11 +186,11 @@ fn table_and_tests_agree() {
     );
 }
 
-/// Each of these changes to the table causes a fault.
+/// Each of these changes to the table causes an error.
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
-    // Any row that is open and names no test.
+    // Any open row without a test.
     let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
     let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [

@@ -1,7 +1,7 @@
-//! Tests that run the fuzz targets on a stable toolchain: on the committed corpus, and on random inputs.
+//! Tests that run the fuzz targets with a stable toolchain, on the committed corpus and on random inputs.
 //!
-//! The targets are the files of `fuzz/src`, compiled here a second time. `fuzz/README.md` explains how to run
-//! them under cargo-fuzz, which searches for inputs by code coverage.
+//! The targets in `fuzz/src` are compiled here a second time. `fuzz/README.md` explains how to run them under
+//! cargo-fuzz, which searches for inputs by code coverage.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ type Target = (&'static str, fn(&[u8]));
 const TARGETS: [Target; 3] =
     [("wire", wire::run), ("options", options::run), ("operations", operations::run)];
 
-/// Default number of random sequences of operations; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
+/// Default number of random operation sequences; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
 const EXECUTIONS: u64 = 1_000;
 
 #[test]

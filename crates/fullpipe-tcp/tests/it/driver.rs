@@ -1,5 +1,5 @@
-//! Driver for connections in virtual time: it does everything that the owner of a [`Connection`] must do. The
-//! unit tests include this module by its path.
+//! Driver for connections in virtual time; it performs all duties of the owner of a [`Connection`]. The unit
+//! tests include this module by its path.
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐
@@ -12,26 +12,26 @@ use fullpipe_tcp::wire::Segment;
 use fullpipe_tcp::{Connection, Snapshot};
 use fullpipe_units::Instant;
 
-/// Limit of the transmissions of one connection at one time; more indicate an endless loop.
+/// Maximum number of transmissions of one connection at one time; more indicate an endless loop.
 const ENDLESS: usize = 100_000;
-/// Flight size in bytes up to which invariants are checked at every step; above it, at one step in
-/// [`SAMPLED`].
+/// Flight size in bytes up to which invariants are checked at every step. Above it they are checked at one
+/// step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
 /// One transmission of a connection, as segments.
 pub(crate) struct Transmission {
-    /// State of the connection before it.
+    /// State of the connection before the transmission.
     pub(crate) before: Snapshot,
-    /// Header of the first segment, with the payload length of all.
+    /// Header of the first segment, with the total payload length.
     pub(crate) whole: Segment,
     /// Segments on the wire.
     pub(crate) pieces: Vec<Segment>,
 }
 
 impl Transmission {
-    /// Checks that the whole payload leaves, and that new data stays within the congestion window, except for
-    /// one segment of a probe or of F-RTO.
+    /// Checks that the whole payload is sent, and that new data stays within the congestion window, except
+    /// for one segment of a probe or of F-RTO.
     fn check(&self, after: &Connection) {
         let Self { before, whole, pieces } = self;
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
@@ -43,8 +43,8 @@ impl Transmission {
     }
 }
 
-/// Returns all transmissions that `conn` has ready at `now`; checks that they end, and that no timer is due
-/// afterwards.
+/// Returns all transmissions that `conn` has ready at `now`. Checks that their number is finite and that no
+/// timer is due afterwards.
 pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmission> {
     let mut all = Vec::new();
     loop {
@@ -87,21 +87,22 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Advances the clock to the next event; checks that there is one and that it is not in the past.
+/// Advances the clock to the next event; checks that there is a next event and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");
     *now = next;
 }
 
-/// Checks the connection's invariants, at one step in many; at every step if little is in flight.
+/// Checks the invariants of the connection: at every step if little is in flight, otherwise at one step in
+/// [`SAMPLED`].
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();
     }
 }
 
-/// Loads in flight; those that arrive at the same time arrive in the order in which they were sent.
+/// Loads in flight; loads with the same arrival time arrive in the order of transmission.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     loads: BTreeMap<(Instant, u64), T>,

@@ -1,5 +1,4 @@
-//! Tests that another implementation reads the encoded headers: every field and option, and correct
-//! checksums.
+//! Tests that another implementation reads the encoded headers correctly: all fields, options and checksums.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -105,8 +104,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// SACK blocks that do not fit beside timestamps (a kernel never sends so many) are dropped, and the header
-/// stays valid.
+/// SACK blocks that do not fit in addition to timestamps are dropped, and the header stays valid. (A kernel
+/// never sends so many blocks.)
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

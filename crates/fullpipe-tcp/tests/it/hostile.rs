@@ -1,13 +1,12 @@
-//! Tests of one sender against misbehaving peers, which shrink windows, renege on SACKs, acknowledge in
+//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKs, acknowledge in
 //! pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal receiver: a byte map
-//! without a TCP.
+//! without a TCP implementation.
 //!
 //! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges data that it does not have gets no more than both windows
-//! admit.
+//! sender's windows. A peer that acknowledges missing data gets no more than both windows allow.
 //!
-//! Proptest generates the cases, the same on every machine; it reduces a failure to the simplest peer that
-//! causes it.
+//! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
+//! it.
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
@@ -24,9 +23,9 @@ use crate::driver::{self, InFlight, Transmission};
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// Every n segments, and at random in between.
+    /// After every n segments, and at random in between.
     Every(u32),
-    /// In n pieces, inside segments too.
+    /// In n pieces, also within segments.
     Pieces(u64),
 }
 
@@ -34,13 +33,14 @@ enum Acks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Optimism {
     None,
-    /// Of data that was never sent: the sender must ignore it.
+    /// Acknowledges data that was never sent; the sender must ignore the ACK.
     BeyondSent,
-    /// Of data in flight, which the peer then loses.
+    /// Acknowledges data in flight, which the peer then loses.
     UnderWay,
 }
 
-/// All parameters of a case. The first choice of each is the harmless one, to which a failure is reduced.
+/// All parameters of a case. The first choice of each is the harmless one, and failures are reduced towards
+/// it.
 #[derive(Clone, Debug)]
 struct Peer {
     seed: u64,
@@ -50,11 +50,11 @@ struct Peer {
     copies: u64,
     sack: bool,
     timestamps: bool,
-    /// Upper limit of a window that is drawn for each ACK, starting from zero.
+    /// Upper limit of the random window of each ACK; the lower limit is zero.
     moody_window: Option<u64>,
     /// Percentage of arrivals at which the peer drops all out-of-order data.
     renege: u64,
-    /// Percentage of ACKs with a SACK block for data that did not arrive.
+    /// Percentage of ACKs with a SACK block for data that has not arrived.
     lying_sacks: u64,
     optimism: Optimism,
     loss: u64,
@@ -112,12 +112,12 @@ fn peers() -> impl Strategy<Value = Peer> {
 }
 
 impl Peer {
-    /// Returns whether the peer acknowledges only data that it has.
+    /// Returns whether the peer acknowledges only data that it holds.
     fn is_honest(&self) -> bool {
         self.optimism != Optimism::UnderWay
     }
 
-    /// Returns whether the peer visibly keeps all data that it has reported. A peer that acknowledges in
+    /// Returns whether the peer appears to keep all data that it has reported. A peer that acknowledges in
     /// pieces is excluded on a lossy path with SACK: when the last piece of an ACK is lost, the peer appears
     /// to have reneged.
     fn keeps(&self) -> bool {
@@ -130,7 +130,7 @@ const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
 const SHIFT: u8 = 2;
 /// Upper limit of the virtual time of a run with an honest peer.
 const LIMIT: Duration = Duration::from_secs(40_000);
-/// Virtual time of a run with a peer that is not honest; no outcome can be expected of it.
+/// Virtual time of a run with a dishonest peer, for which no outcome can be expected.
 const WITH_LIARS: Duration = Duration::from_secs(30);
 
 struct World {
@@ -145,7 +145,7 @@ struct World {
     /// Highest octet sent so far, and highest right edge of the window advertised.
     sent_to: u64,
     edge: u64,
-    /// Octets that the peer has, up to and including the FIN's.
+    /// Octets that the peer holds, up to and including that of the FIN.
     have: Vec<bool>,
     got: u64,
     /// Growth of the congestion window outside recovery.
@@ -243,7 +243,7 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // INV-5: new data stays within both windows, except for the one segment of a probe.
+                // INV-5: new data stays within both windows, except for a probe of one segment.
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(
@@ -277,7 +277,7 @@ impl World {
         if self.percent(self.peer.renege) {
             self.have[self.rcv_nxt as usize..].fill(false);
         }
-        // A probe of a closed window is one octet below everything.
+        // A window probe is one octet below the cumulative ACK.
         let is_probe = end == offset && offset.wrapping_add(1) == self.told & u64::from(u32::MAX);
         if end > offset && !is_probe {
             assert!(end <= self.have.len() as u64, "octets that were never written");
@@ -325,7 +325,7 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // With a fixed window the right edge never moves back; with a random one it may.
+        // With a fixed window the right edge never moves back; with a random window it may.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// Returns a block for the out-of-order data around the newest arrival, and sometimes a false one.
+    /// Returns a SACK block for the out-of-order data around the newest arrival, and sometimes a false block.
     fn blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let has = |at: u64| self.have.get(at as usize) == Some(&true);
@@ -386,8 +386,8 @@ impl World {
         if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
             return;
         }
-        // Data that was retransmitted unnecessarily, and reported as such, counts as delivered too (UN-5).
-        // Without SACK, the ACK of a copy looks like that of a segment behind a hole, to the kernel too.
+        // Data retransmitted spuriously and reported as a duplicate also counts as delivered (UN-5). Without
+        // SACK, the ACK of a copy looks like the ACK of a segment above a hole, to the kernel as well.
         let again = after.stats.retransmits * after.mss;
         if self.peer.sack {
             assert!(after.delivered <= self.got + again, "more is delivered than the peer has");
@@ -395,8 +395,8 @@ impl World {
         if !before.recovering && !after.recovering {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
-        // Windows grow with the data delivered, whatever the number of ACKs; a few short segments and the FIN
-        // count as whole ones.
+        // Windows grow with the delivered data, independent of the number of ACKs; a few short segments and
+        // the FIN count as whole segments.
         if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
@@ -429,7 +429,7 @@ impl World {
     }
 }
 
-/// Placeholder for the timestamp received last.
+/// Placeholder for the last received timestamp.
 const ECHO: Timestamps = Timestamps { value: 0, echo: 0 };
 
 proptest! {
@@ -441,7 +441,8 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Every byte arrives at a peer that acknowledges only data that it has, whatever else it does.
+    /// Every byte arrives at a peer that acknowledges only data that it holds, regardless of its other
+    /// behaviour.
     #[test]
     fn no_peer_stalls_or_bends_the_sender(peer in peers()) {
         let mut world = World::new(peer);

@@ -1,11 +1,11 @@
-//! Tests of ICMP error messages, written by another implementation, on their way to a connection.
+//! Tests of the handling of ICMP error messages that another implementation has encoded.
 
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
 use fullpipe_tcp::wire::{Checksums, IcmpError, IcmpMessage, PacketError};
 use fullpipe_tcp::{Config, Event, State};
 
-/// Returns a router's message about `packet`, which quotes its IP header and eight more octets.
+/// Returns a router's ICMP message about `packet`; it quotes the IP header and eight more octets.
 fn message(packet: &[u8], v4: Icmpv4Type, v6: Icmpv6Type) -> Vec<u8> {
     let mut bytes = Vec::new();
     if packet[0] >> 4 == 4 {
@@ -56,7 +56,7 @@ fn a_router_makes_segments_smaller() {
         pair.ends[0].write(id, &[7; 5_000]);
         let packets = pair.sent(0);
         assert_eq!(packets[0].len(), 1_500);
-        // Forged for a connection that does not exist, with a wrong checksum.
+        // A forged message for a connection that does not exist, and one with a wrong checksum.
         let mut forged = too_big(&packets[0], 1_400);
         forged[if v6 { 40 + 8 + 40 } else { 20 + 8 + 20 }] ^= 1;
         pair.ends[0].handle_packet(pair.now, &forged, Checksums::Verify);
@@ -72,7 +72,7 @@ fn a_router_makes_segments_smaller() {
         let again = pair.sent(0);
         assert_eq!(again[0].len(), 1_400);
         assert_eq!(pair.ends[0].connection(id).map(|c| c.mss()), Some(mss));
-        // The segments that were small enough had passed the router.
+        // Segments that were small enough have passed the router.
         for packet in packets.into_iter().filter(|packet| packet.len() <= 1_400).chain(again) {
             pair.ends[1].handle_packet(pair.now, &packet, Checksums::Verify);
         }
@@ -82,8 +82,8 @@ fn a_router_makes_segments_smaller() {
     }
 }
 
-/// RFC 9293 MUST-56 and SHLD-26: opening a connection survives a path that is broken temporarily, and fails
-/// where no process listens.
+/// RFC 9293 MUST-56 and SHLD-26: a connection attempt survives a temporary path failure, and fails if no
+/// process listens.
 #[test]
 fn a_host_refuses_a_connection() {
     for v6 in [false, true] {
@@ -105,8 +105,8 @@ fn a_host_refuses_a_connection() {
     }
 }
 
-/// RFC 9293 MUST-55: source quench and messages that are not errors are ignored, whatever they quote;
-/// messages cut off are refused.
+/// RFC 9293 MUST-55: source quench and messages that are not errors are ignored, regardless of the quoted
+/// packet; truncated messages are rejected.
 #[test]
 fn other_messages_mean_nothing() {
     let mut pair = Pair::new(false);
@@ -128,7 +128,7 @@ fn other_messages_mean_nothing() {
     assert_eq!(IcmpMessage::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
 }
 
-/// RFC 1191 section 7.1: for an old router that reports no MTU, the next smaller common MTU is used.
+/// RFC 1191 section 7.1: if an old router reports no MTU, the next smaller common MTU is used.
 #[test]
 fn an_old_router_names_no_mtu() {
     let mut pair = Pair::new(false);

@@ -1,4 +1,4 @@
-//! Tests through the public interface: scripts, wire formats, connections with each other and with
+//! Tests of the public interface: scripts, wire formats, and connections between two endpoints or with
 //! misbehaving peers.
 
 mod conformance;

@@ -1,10 +1,10 @@
 //! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives once
-//! and in order, no more is sent than both windows admit, and the connection never stalls.
+//! and in order, no more is sent than both windows allow, and the connection never stalls.
 //!
-//! Each of many seeds draws a path (loss, duplication, reordering, jitter, copies that arrive weeks later,
-//! damage), buffers, and the rhythm of both applications, which may pause for weeks. About every second seed
-//! carries segments as octets with their payload, and every byte is checked when it is read. A failure names
-//! its seed.
+//! Each seed selects a path (loss, duplication, reordering, jitter, copies that arrive weeks later, damage),
+//! buffers, and the timing of both applications, which may pause for weeks. With about every second seed,
+//! segments are carried as octets with their payload, and every byte is checked when it is read. A failure
+//! reports its seed.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -17,11 +17,11 @@ use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 use crate::driver::{self, InFlight, Transmission};
 
 const SEEDS: u64 = 4000;
-/// Limit of the virtual time of a run: the slowest ones back off for minutes.
+/// Limit of the virtual time of a run; the slowest runs back off for minutes.
 const LIMIT: Duration = Duration::from_secs(200_000);
 /// Limit of the virtual time of a run whose applications pause.
 const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
-/// Virtual time of a run whose header damage goes unnoticed; no outcome can be expected of it.
+/// Virtual time of a run with undetected header damage, for which no outcome can be expected.
 const BLIND: Duration = Duration::from_secs(600);
 const DAY: u64 = 86_400;
 /// Largest delay of a late copy, in seconds. A 32-bit clock in milliseconds can tell old from new for 24.8
@@ -34,7 +34,7 @@ enum Side {
     Server,
 }
 
-/// Path and application behaviour that a seed draws.
+/// Path and application behaviour selected by a seed.
 #[derive(Debug)]
 struct Weather {
     seed: u64,
@@ -53,7 +53,7 @@ struct Weather {
     wire: Option<Wire>,
     /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percentage of packets of which a copy arrives up to three weeks later.
+    /// Percentage of packets with a copy that arrives up to three weeks later.
     straggler_percent: u64,
     /// Pause of the writer after each fifth of its data.
     pause: Duration,
@@ -93,7 +93,7 @@ impl Weather {
         }
     }
 
-    /// Returns whether damage goes unnoticed.
+    /// Returns whether damage is undetected.
     fn is_blind(&self) -> bool {
         self.wire.as_ref().is_some_and(|wire| wire.damage_percent > 0 && wire.checksums == Checksums::Skip)
     }
@@ -367,14 +367,14 @@ impl World {
         if self.percent(damage) {
             self.ordinal += 1;
             let chance = draw(self.weather.seed, 12, self.ordinal);
-            // In half of the cases in a header, where damage has the largest effect.
+            // In half of the cases the damage is in a header, where it has the largest effect.
             let span = if chance & 1 == 0 { headers.as_bytes().len() } else { octets.len() };
             octets[(chance >> 16) as usize % span] ^= 1 << ((chance >> 8) & 7);
         }
         octets
     }
 
-    /// Receives a packet at a host, which drops packets that are damaged or for other sockets.
+    /// Receives a packet at a host, which drops damaged packets and packets for other sockets.
     fn receive(&mut self, from: Side, load: Load) {
         let (octets, wire) = match (load, &self.weather.wire) {
             (Load::Segment(segment), _) => return self.arrive(from, &segment),
@@ -398,7 +398,7 @@ impl World {
     fn arrive(&mut self, from: Side, segment: &Segment) {
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let (sender, receiver) = (from as usize, to as usize);
-        // This segment sets the right edge up to which its receiver may send.
+        // This segment advances the right edge up to which its receiver may send.
         if segment.flags.has(Flags::ACK) {
             let ack = u64::from(segment.ack.0.wrapping_sub(self.isn[receiver]).wrapping_sub(1));
             let both = self.scale[0].is_some() && self.scale[1].is_some();
@@ -453,7 +453,7 @@ impl World {
             steps += 1;
             assert!(steps < 3_000_000, "a busy loop");
         }
-        // The last events of a connection that has ended.
+        // Handle the last events of connections that have ended.
         self.applications();
         self
     }
@@ -488,7 +488,7 @@ fn every_byte_arrives_once_and_in_order() {
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
             // At such loss rates a connection may give up: a handshake may exhaust its retries, or the last
-            // ACKs are lost and the other end has left TIME-WAIT when the FIN is retransmitted.
+            // ACKs may be lost and the other end may have left TIME-WAIT when the FIN is retransmitted.
             given_up += 1;
             assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;

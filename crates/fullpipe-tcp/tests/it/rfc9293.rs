@@ -1,5 +1,5 @@
-//! Tests of a stack against RFC 9293's requirements on its upper and lower interfaces; the scripts test
-//! connections.
+//! Tests of a stack against the requirements of RFC 9293 on its upper and lower interfaces. The scripts test
+//! individual connections.
 
 use std::net::SocketAddr;
 
@@ -32,8 +32,8 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().expect("a socket")
 }
 
-/// RFC 9293 MUST-41 and MUST-42: a second listener is an error and leaves the first unchanged; a stack may
-/// listen on a port from which it is opening another connection.
+/// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first unchanged; a
+/// stack may listen on a port that is the local port of another connection being opened.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);
@@ -126,7 +126,8 @@ fn urgent_data_is_data() {
     let mut headers = Headers::between(&segment, here, there).expect("one version");
     headers.cover([&packet[read.payload.clone()], &[]]);
     let mut bytes = [headers.as_bytes(), &packet[read.payload]].concat();
-    // The pointer is the offset of the octet after the urgent ones; the checksum is updated as in RFC 1624.
+    // The urgent pointer is the offset of the octet after the urgent data; the checksum is updated as in RFC
+    // 1624.
     bytes[39] = 3;
     let checksum = u16::from_be_bytes([bytes[36], bytes[37]]);
     bytes[36..38].copy_from_slice(&(checksum.wrapping_sub(3)).to_be_bytes());
@@ -137,7 +138,7 @@ fn urgent_data_is_data() {
     assert_eq!(&read[..6], b"urgent");
 }
 
-/// RFC 9293 MUST-57 and MUST-63: segments from or to an address that is not a single host get no answer.
+/// RFC 9293 MUST-57 and MUST-63: segments from or to an address that is not a single host are not answered.
 #[test]
 fn nothing_is_answered_but_one_host() {
     for (v6, from, to) in [
@@ -154,7 +155,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // Port 80 has a listener; port 81 has none and would reset.
+        // Port 80 has a listener; port 81 has none and would answer with a reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);
@@ -194,7 +195,7 @@ fn ip_options_are_skipped() {
     let mut pair = Pair::new(false);
     let [here, there] = pair.addresses;
     pair.ends[1].listen(there, Config::default(), 4).expect("free");
-    // A source route that is complete, an unknown option, and the end of the list.
+    // A completed source route, an unknown option, and the end of the option list.
     let route = [131, 7, 8, 203, 0, 113, 9, 158, 4, 0, 0, 0];
     let plain = packet(&syn(), here, there);
     let mut header =

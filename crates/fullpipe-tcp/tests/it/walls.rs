@@ -1,14 +1,14 @@
-//! Tests that the walls inside the crate hold: operations reserved to one folder do not compile in another.
+//! Tests of the module boundaries inside the crate: operations reserved to one folder do not compile in
+//! another.
 //!
-//! A copy of the sources gets one additional module in `conn/`, which tries such an operation, and the
-//! compiler checks it. A module with allowed operations compiles, so an error concerns the wall and nothing
-//! else.
+//! The tests add one module to `conn/` in a copy of the sources. The module tries such an operation, and the
+//! compiler must reject it. A module with allowed operations compiles, so every error is due to the boundary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Module with operations allowed everywhere: reading loss marks, and making transmissions without data.
+/// Module with operations allowed everywhere: reading loss marks and creating transmissions without data.
 const ALLOWED: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::scoreboard::Scoreboard;
@@ -20,7 +20,7 @@ pub(super) fn look(board: &Scoreboard, segment: Segment, now: Instant) -> (u64, 
 }
 ";
 
-/// Module with forbidden operations; each line with an error ends with its code.
+/// Module with forbidden operations; each line that must fail ends with its error code.
 const FORBIDDEN: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::LossRecovery;
@@ -43,7 +43,7 @@ pub(super) fn fill(segment: Segment, departure: Departure, now: Instant) {
 }
 ";
 
-/// Further forbidden operation; the compiler reports it only where there is no error of the kind above.
+/// Another forbidden operation; the compiler reports it only if there are no errors of the kinds above.
 const MADE_BY_HAND: &str = "
 use fullpipe_units::Instant;
 use crate::tx::Transmit;
@@ -91,7 +91,7 @@ fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<
     errors
 }
 
-/// Returns line and code of each error in the module `source`, compiled as part of `conn/`.
+/// Returns the line and code of each error in the module `source`, compiled as part of `conn/`.
 fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let tree = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("walls-{name}"));
@@ -122,7 +122,7 @@ fn what_is_allowed_compiles() {
     assert_eq!(errors_of(ALLOWED, "allowed"), []);
 }
 
-/// Only `recovery/` can mark data lost, and only `tx/` can make a transmission that carries data.
+/// Only `recovery/` can mark data lost, and only `tx/` can create a transmission with data.
 #[test]
 fn what_is_forbidden_does_not_compile() {
     for (source, name) in [(FORBIDDEN, "forbidden"), (MADE_BY_HAND, "by-hand")] {

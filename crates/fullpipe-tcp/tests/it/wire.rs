@@ -1,5 +1,5 @@
-//! Tests that this crate and another parser (etherparse) agree on random packets: each reads what the other
-//! writes, both judge damaged packets alike, and ours never panics.
+//! Tests that this crate and another parser (etherparse) agree on random packets: each reads the packets
+//! encoded by the other, both accept and reject the same damaged packets, and this crate never panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -14,7 +14,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Fixes the seed, so that every machine tests the same packets and a failure is reproducible.
+/// Returns a configuration with a fixed seed, so that every machine tests the same packets and failures are
+/// reproducible.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 4_000,
@@ -48,7 +49,7 @@ fn segments() -> impl Strategy<Value = Segment> {
             let flags = Flags::from_bits(flags).without(Flags::SYN);
             Segment {
                 seq: SeqNum(seq),
-                // Without the ACK flag the field is written as zero.
+                // Without the ACK flag the acknowledgement field is written as zero.
                 ack: SeqNum(if flags.has(Flags::ACK) { ack } else { 0 }),
                 len,
                 window,
@@ -80,7 +81,7 @@ fn written(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Returns what the other parser reads from a packet: addresses, TCP header, payload.
+/// Parses a packet with the other parser; returns addresses, TCP header and payload.
 fn read_by_another(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr, TcpHeader, Vec<u8>)> {
     let headers = PacketHeaders::from_ip_slice(bytes).ok()?;
     let (from, to) = match headers.net? {
@@ -112,7 +113,7 @@ fn agree(packet: &Packet, bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the options that the other parser reads; `None` if it refuses them or does not know one.
+/// Returns the options that the other parser reads; `None` if it rejects them or does not know one of them.
 fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     let mut options = Options::default();
     for element in tcp.options_iterator() {
@@ -133,7 +134,7 @@ fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     Some(options)
 }
 
-/// Returns an option as another host may write it: one of the five known ones or a NOP, with its octets.
+/// Returns the octets of an option as another host may write it: one of the five known options, or a NOP.
 fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     let blocks = vec(any::<[u8; 8]>(), 1..=4).prop_map(|blocks| {
         let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
@@ -151,8 +152,8 @@ fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Returns as many of the options as a header holds, padded to words with the end of the list and zeros (RFC
-/// 9293 section 3.1).
+/// Returns as many of the options as fit in a header, padded to 32-bit words with an end-of-list option and
+/// zeros (RFC 9293 section 3.1).
 fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for option in options {
@@ -164,7 +165,7 @@ fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a packet as another host's TCP writes it.
+/// Returns a packet as encoded by another TCP implementation.
 fn foreign(
     (from, to): (SocketAddr, SocketAddr),
     numbers: (u32, u32, u16, u8),
@@ -248,7 +249,7 @@ proptest! {
         prop_assert_eq!(packet.segment.syn.is_some(), numbers.3 & 2 != 0);
     }
 
-    /// Random octets as options: both parsers refuse the same ones. (The other parser stops at unknown
+    /// Random octets as options: both parsers reject the same octets. (The other parser stops at unknown
     /// options, while ours skips them by their length.)
     #[test]
     fn random_options(options in vec(prop_oneof![0..10u8, any::<u8>()], 0..=10usize)) {
@@ -264,8 +265,8 @@ proptest! {
         }
     }
 
-    /// Damaged packets, cut and changed anywhere, with checksums ignored: our parser never panics, accepts no
-    /// packet that the other refuses, and reads the same values from those that it accepts.
+    /// Packets truncated and altered at random, with checksums ignored: our parser never panics, accepts no
+    /// packet that the other parser rejects, and reads the same values from accepted packets.
     #[test]
     fn damaged_packets(
         sockets in sockets(),
@@ -306,7 +307,7 @@ fn data() -> Segment {
     }
 }
 
-/// Each reason for refusing a packet is reported, for the smallest change that causes it.
+/// Each reason for rejecting a packet is reported for the smallest change that causes it.
 #[test]
 fn refusals_name_their_reason() {
     let good = written(&data(), FROM.into(), TO.into());
@@ -333,7 +334,7 @@ fn refusals_name_their_reason() {
     );
 }
 
-/// IPv6 extension headers before TCP are skipped; a fragment header is refused.
+/// IPv6 extension headers before TCP are skipped; a packet with a fragment header is rejected.
 #[test]
 fn ipv6_extension_headers() {
     let socket = |last| SocketAddrV6::new(Ipv6Addr::new(0x2001, 0x2, 0, 0, 0, 0, 0, last), 5_201, 0, 0);

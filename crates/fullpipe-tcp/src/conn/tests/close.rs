@@ -1,4 +1,4 @@
-//! Closing of a connection.
+//! Tests of closing a connection.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -16,7 +16,7 @@ fn seen(pair: &Pair, side: Side, event: Event) -> usize {
     pair.events.iter().filter(|seen| **seen == (side, event)).count()
 }
 
-/// The FIN is delivered after the last byte, and each side reports the end once.
+/// The FIN is delivered after the last byte, and each side reports the end of the stream once.
 #[test]
 fn fin_is_delivered() {
     let pair = transfer(|_, _, _| Fate::Arrives);
@@ -89,7 +89,7 @@ fn states(pair: &Pair) -> (State, State) {
 }
 
 /// TCP-1: simultaneous and ordinary open and close, with sequence numbers that wrap in between. The
-/// connections pass through every state, and both are closed at the end.
+/// connections pass through every state, and both end in CLOSED.
 #[test]
 fn tcp_1_every_state_across_the_wrap() {
     for iss in [SeqNum(7), SeqNum(u32::MAX - 4), SeqNum(u32::MAX - 2)] {
@@ -140,8 +140,8 @@ fn tcp_1_every_state_across_the_wrap() {
     }
 }
 
-/// CH-6: two connections that disagree about their state because of forged segments answer each other briefly
-/// and fall silent. So do one in TIME-WAIT and one that is closed.
+/// CH-6: two connections whose states disagree because of forged segments answer each other briefly and then
+/// fall silent. The same holds for a connection in TIME-WAIT and a closed one.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in
@@ -158,7 +158,7 @@ fn ch_6_forged_segments_start_no_loop() {
                         pair.server.close();
                         pair.run(2_000);
                     }
-                    // Each side receives a segment forged in the name of the other.
+                    // Each side receives a forged segment that appears to come from the other side.
                     let forged = |to: &Connection, from: &Connection| Segment {
                         len,
                         flags,

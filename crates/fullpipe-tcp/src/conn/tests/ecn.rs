@@ -1,4 +1,4 @@
-//! ECN, by the sections of RFC 3168.
+//! Tests of ECN, by section of RFC 3168.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn asking() -> Config {
     Config { ecn: true, ..config(Algorithm::Reno) }
 }
 
-/// Returns a client that requested ECN and whose peer agreed.
+/// Returns a client that has negotiated ECN with its peer.
 fn agreed() -> Script {
     let mut script = Script::new(Connection::client(asking()));
     script.conn.open();
@@ -31,8 +31,8 @@ fn echo(script: &mut Script, at: u64, ack: u64) {
     script.inject(&Segment { flags: segment.flags.with(Flags::ECE), ..segment });
 }
 
-/// Section 6.1.1: SYN with ECE and CWR, SYN-ACK with ECE alone; either both ends use ECN or none. ECN-4: the
-/// passive side agrees without configuration.
+/// Section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE; ECN is used by both ends or
+/// by neither. ECN-4: the passive side agrees without configuration.
 #[test]
 fn ecn_4_both_ends_or_none() {
     for asks in [false, true] {
@@ -61,7 +61,8 @@ fn ecn_4_both_ends_or_none() {
     }
 }
 
-/// Section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case that caused its loss.
+/// Section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case the request caused
+/// the loss.
 #[test]
 fn a_repeated_syn_does_not_ask() {
     let mut script = Script::new(Connection::client(asking()));
@@ -72,8 +73,8 @@ fn a_repeated_syn_does_not_ask() {
     assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
 }
 
-/// Section 6.1.3 and ECN-1: after a CE mark every ACK carries ECE until CWR arrives, and the first one leaves
-/// at once.
+/// Section 6.1.3 and ECN-1: after a CE mark every ACK carries ECE until CWR arrives, and the first such ACK
+/// leaves at once.
 #[test]
 fn ecn_1_the_receiver_echoes_until_it_is_heard() {
     let mut script = agreed();
@@ -112,8 +113,9 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// Section 6.1.2, ECN-1 and ECN-2: any number of echoes for one window of data causes one reduction. Nothing
-/// is retransmitted, and the first new data carries CWR. An echo for the next window reduces again.
+/// Section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction. Nothing is
+/// retransmitted, and the first new data carries CWR. An echo for the next window of data reduces the window
+/// again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
@@ -126,7 +128,7 @@ fn ecn_2_one_reduction_for_a_window() {
         sends.push(script.segments.len() - before);
     }
     // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at `ssthresh` without
-    // growth meanwhile.
+    // growing in between.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(
         (script.conn.stats().ecn_reductions, script.conn.sender.decision.control.ssthresh),
@@ -137,8 +139,8 @@ fn ecn_2_one_reduction_for_a_window() {
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth segment was outstanding at the reduction and later ones were not; Linux requires one of those
-    // to be acknowledged.
+    // The tenth segment was outstanding at the reduction and later segments were not; Linux requires the
+    // acknowledgement of a later segment.
     echo(&mut script, 100, 10 * MSS);
     assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
     echo(&mut script, 200, 11 * MSS);
@@ -147,7 +149,7 @@ fn ecn_2_one_reduction_for_a_window() {
 }
 
 /// ECN-3: continuous marks leave a window of two segments per round trip, as in Linux; the RFC goes down to
-/// one per timeout.
+/// one segment per timeout.
 #[test]
 fn ecn_3_two_segments_are_the_least() {
     let mut script = agreed();
@@ -167,7 +169,7 @@ fn ecn_3_two_segments_are_the_least() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 2 * MSS);
 }
 
-/// After a loss in the round trip of an ECE reduction PRR continues, without a second reduction.
+/// After a loss in the round trip of an ECE reduction, PRR continues without a second reduction.
 #[test]
 fn a_loss_behind_a_mark_is_paid_for() {
     let mut script = agreed();
@@ -178,7 +180,7 @@ fn a_loss_behind_a_mark_is_paid_for() {
         script.ack(101, MSS, &[(2 * MSS, (n + 1) * MSS)]);
     }
     assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 0));
-    // The retransmission waits for its turn under PRR.
+    // The retransmission waits until PRR allows it.
     script.ack(101, MSS, &[(2 * MSS, 6 * MSS)]);
     assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 1));
     assert_eq!(script.conn.sender.decision.control.ssthresh, 5 * MSS);
@@ -188,8 +190,8 @@ fn a_loss_behind_a_mark_is_paid_for() {
     assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
 
-/// Section 6.1.2: a loss and a CE mark in one window are one congestion event, and CWR answers the mark too.
-/// Section 6.1.5: a retransmission is not ECN-capable.
+/// Section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also answers
+/// the mark. Section 6.1.5: a retransmission is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();
@@ -211,13 +213,14 @@ fn a_loss_and_a_mark_are_one_reduction() {
     assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
 }
 
-/// ECN-6: marks cleared on the path are never echoed. The queue then overflows, the drop is noticed like any
-/// other, and the sender continues.
+/// ECN-6: marks cleared on the path are never echoed. When the queue overflows, the drop is detected like any
+/// other loss, and the sender continues.
 #[test]
 fn ecn_6_marks_that_never_come_back() {
     let mut script = agreed();
     script.write(200 * MSS);
-    // Ten segments were marked and arrived with the mark cleared; the first of the next flight is dropped.
+    // Ten segments were marked and arrived with the mark cleared; the first segment of the next flight is
+    // dropped.
     script.ack(100, 10 * MSS, &[]);
     for n in 11..14 {
         script.ack(200, 10 * MSS, &[(11 * MSS, (n + 1) * MSS)]);

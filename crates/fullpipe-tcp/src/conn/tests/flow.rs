@@ -1,4 +1,4 @@
-//! Growth, idle decay and pacing of the window over a whole connection.
+//! Tests of window growth, idle decay and pacing over a whole connection.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -20,8 +20,8 @@ fn ss_1_doubling() {
     }
 }
 
-/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247, 502. Pacing spreads a round, so rounds do not begin at
-/// multiples of the RTT, and the test requires approximate doubling only.
+/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247, 502. Pacing spreads the segments of a round, so rounds
+/// do not begin at multiples of the RTT; the test therefore requires only approximate doubling.
 #[test]
 fn ss_1_bbr() {
     let pair = bulk(config(Algorithm::Bbr1), config(Algorithm::Bbr1), 10_000 * MSS, 900);
@@ -33,7 +33,7 @@ fn ss_1_bbr() {
     }
 }
 
-/// SS-4: sending exactly the window of ten doubles it to twenty; sending five leaves it at ten.
+/// SS-4: sending a full window of ten segments doubles it to twenty; sending five segments leaves it at ten.
 #[test]
 fn ss_4_an_unused_window_does_not_grow() {
     for (segments, window) in [(10, 20), (5, 10), (6, 12)] {
@@ -65,8 +65,8 @@ fn ss_5_idle_decay() {
     assert_eq!(script.windows().0, 10);
 }
 
-/// NAG-1, NAG-3: Nagle's rule in Minshall's form allows one short segment at a time; a full one in flight
-/// does not hold it back.
+/// NAG-1, NAG-3: Minshall's variant of the Nagle algorithm allows one short segment at a time; a full segment
+/// in flight does not delay it.
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -83,7 +83,7 @@ fn nag_3_minshall() {
     script.sent(&[&format!("200 ms data 300..{a}"), &format!("200 ms data {a}..{b}")]);
 }
 
-/// NAG-5: the last segment of the stream is not held back.
+/// NAG-5: the last segment of the stream is not delayed.
 #[test]
 fn nag_5_the_last_segment() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -94,7 +94,8 @@ fn nag_5_the_last_segment() {
     script.sent(&["0 ms data 0..100", "0 ms data 100..200", "0 ms fin 200"]);
 }
 
-/// DRS-4: a receiver that always reads does not limit slow start below its buffer's limit.
+/// DRS-4: with a receiver that always reads, autotuning does not limit slow start before the buffer reaches
+/// its maximum.
 #[test]
 fn drs_4_right_sizing_keeps_ahead() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) }, ..config(Algorithm::Reno) };
@@ -104,7 +105,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// DRS-6: a reader of 20 KB/s limits the connection to 20 KB/s, whatever the path can carry.
+/// DRS-6: a reader of 20 KB/s limits the connection to 20 KB/s, independent of the path.
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -125,7 +126,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// PC-3: ten idle seconds do not allow a burst: at most the send quantum leaves at once.
+/// PC-3: ten idle seconds do not allow a burst: at most one send quantum leaves at once.
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });

@@ -1,4 +1,4 @@
-//! Opening of a connection, and option negotiation.
+//! Tests of opening a connection and of option negotiation.
 
 use super::pair::{Pair, Side};
 use super::*;
@@ -13,7 +13,7 @@ fn seconds(script: &Script, kind: &str) -> Vec<u64> {
         .collect()
 }
 
-/// TCP-1: the three-way handshake, with sequence numbers that wrap during it on both sides.
+/// TCP-1: a three-way handshake during which the sequence numbers of both sides wrap around.
 #[test]
 fn tcp_1_handshake_across_the_wrap() {
     for iss in [SeqNum(1), SeqNum(u32::MAX - 4), SeqNum(u32::MAX)] {
@@ -31,8 +31,8 @@ fn tcp_1_handshake_across_the_wrap() {
     }
 }
 
-/// TCP-2: in SYN-SENT only an acknowledgement of our SYN is accepted. A wrong one is answered with a reset,
-/// and a reset with a wrong one is ignored.
+/// TCP-2: in SYN-SENT only an acknowledgement of our SYN is accepted. Any other acknowledgement is answered
+/// with a reset, and a reset with such an acknowledgement is ignored.
 #[test]
 fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -52,7 +52,8 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: an unanswered SYN is retransmitted four times one second apart, then at doubling intervals.
+/// TCP-9: an unanswered SYN is retransmitted four times at intervals of one second, then at doubling
+/// intervals.
 #[test]
 fn tcp_9_syn_times() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -81,7 +82,7 @@ fn tcp_9_syn_ack_times() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// A retransmitted SYN is answered with the SYN-ACK again, because the first one may be lost.
+/// A retransmitted SYN is answered with another SYN-ACK, because the first SYN-ACK may be lost.
 #[test]
 fn a_lost_syn_ack_is_repeated_when_asked_for() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -93,7 +94,8 @@ fn a_lost_syn_ack_is_repeated_when_asked_for() {
     script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
 }
 
-/// TCP-10: one retransmission of the SYN does not matter; after two, the initial window is one segment.
+/// TCP-10: one retransmission of the SYN leaves the initial window unchanged; after two, the initial window
+/// is one segment.
 #[test]
 fn tcp_10_initial_window_after_lost_syns() {
     for (retries, segments) in [(0, 10), (1, 10), (2, 1), (3, 1)] {
@@ -135,8 +137,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     script
 }
 
-/// MSS-1 to MSS-3: options reduce the payload of a segment, not the MSS option in the SYN. An absent or tiny
-/// MSS option cannot make segments tiny.
+/// MSS-1 to MSS-3: TCP options reduce the payload of a segment, not the value of the MSS option in the SYN. A
+/// missing or tiny MSS option cannot make segments tiny.
 #[test]
 fn mss_1_to_3_payload_of_a_segment() {
     for (mss, timestamps, payload) in [
@@ -158,7 +160,7 @@ fn mss_1_to_3_payload_of_a_segment() {
 }
 
 /// G-1: options of our SYN and SYN-ACK for an MTU of 1500. The window field of our SYN is 64 240 (44 segments
-/// of 1460), as in Linux; the SYN-ACK's is 65 160.
+/// of 1460), as in Linux; the window field of the SYN-ACK is 65 160.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {

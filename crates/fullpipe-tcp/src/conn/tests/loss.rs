@@ -1,4 +1,4 @@
-//! Loss detection and fast recovery, segment by segment.
+//! Tests of loss detection and fast recovery, segment by segment.
 
 use super::*;
 
@@ -27,8 +27,8 @@ fn rk_2_three_sacks() {
     script.sent(&["102 ms data 0..1448"]);
 }
 
-/// RK-3: a path that reorders by 20 ms of 100 causes no retransmission after the first occurrence: three
-/// later deliveries no longer prove a loss.
+/// RK-3: on a path that reorders by 20 ms with an RTT of 100 ms, no retransmission follows the first one:
+/// three later deliveries no longer prove a loss.
 #[test]
 fn rk_3_reordering_once_seen() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -37,8 +37,8 @@ fn rk_3_reordering_once_seen() {
         let at = 200 * round + 100;
         script.write(10 * MSS);
         script.clear();
-        // The first segment of each flight arrives 20 ms late, overtaken by one segment in the first round
-        // and by all others later.
+        // The first segment of each flight arrives 20 ms late. One segment overtakes it in the first round,
+        // and all others do so in later rounds.
         let overtaken_by = if round == 0 { 2 } else { 10 };
         for i in 2..=overtaken_by {
             script.ack(at, next, &[(next + MSS, next + i * MSS)]);
@@ -50,7 +50,7 @@ fn rk_3_reordering_once_seen() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// RK-5: the delivery of later segments reveals a lost retransmission, one round trip later and without a
+/// RK-5: the delivery of later segments reveals a lost retransmission after one round trip, without a
 /// timeout.
 #[test]
 fn rk_5_a_lost_retransmission() {
@@ -67,7 +67,7 @@ fn rk_5_a_lost_retransmission() {
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
-    // New data was sent after the retransmission; the new data is SACKed, the retransmission is lost.
+    // New data was sent after the retransmission. The new data is SACKed; the retransmission is lost.
     let limited = 2;
     script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
     assert_eq!(resent(&script), [102, 205]);
@@ -75,7 +75,7 @@ fn rk_5_a_lost_retransmission() {
 }
 
 /// Loses the first segment of a flight of twenty, and its retransmission. Returns the script after the SACK
-/// that reveals the second loss, the start time in ms, and the segment's offset.
+/// that reveals the second loss, the start time in ms, and the offset of the lost segment.
 fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     let mut script = Script::client(Config { tunables, ..config(Algorithm::Reno) });
     script.write(10 * MSS);
@@ -88,21 +88,21 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
     assert_eq!((script.windows().1, script.conn.stats().recoveries), (10, 1));
-    // The data sent after the retransmission arrives, the retransmission does not.
+    // The data sent after the retransmission arrives; the retransmission does not.
     script.ack(start + 205, una, &[(una + MSS, una + 23 * MSS)]);
     assert_eq!(script.conn.stats().retransmits, 2);
     (script, start, una)
 }
 
-/// PRR-7. Profile rfc: a lost retransmission begins a new episode, one for all losses within the round trip.
-/// Profile linux: fast recovery continues unchanged.
+/// PRR-7. Profile `rfc`: a lost retransmission begins a new episode, and all losses within one round trip
+/// share it. Profile `linux`: fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {
     for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
         let (mut script, start, una) = lost_twice(tunables);
         let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
         assert_eq!(state(&script), (episodes, ssthresh));
-        // Segment 23 is missing too, after one transmission: it is a loss of the same round trip.
+        // Segment 23 is also missing, after one transmission: its loss belongs to the same round trip.
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
@@ -112,20 +112,20 @@ fn prr_7_a_lost_retransmission_reduces_again() {
     }
 }
 
-/// A timeout's retransmission that is lost again is repaired by fast recovery, with a second reduction. Linux
-/// does the same, so a path with a loss of some per cent keeps small windows small.
+/// If the retransmission after a timeout is lost, fast recovery repairs it with a second reduction. Linux
+/// does the same, so on a path with a few per cent loss small windows stay small.
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(20 * MSS);
-    // All segments are lost, the probe too; the timeout retransmits the first.
+    // All segments and the tail loss probe are lost; the first segment is retransmitted after the timeout.
     script.run(start + 502);
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
     assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
-    // The first of the segments retransmitted now is lost, and later ones arrive.
+    // The first of the segments retransmitted now is lost, and later segments arrive.
     let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
@@ -136,9 +136,9 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     assert_eq!(script.conn.stats().timeouts, 1);
 }
 
-/// SK-2, SK-4, profile linux: RACK alone decides what is lost. Lost records leave first, from the lowest on,
-/// then new data. A hole that RACK has not marked lost is not retransmitted, even if there is nothing else to
-/// send.
+/// SK-2, SK-4, profile `linux`: only RACK marks records lost. Lost records are sent first, in ascending
+/// order, followed by new data. A hole that RACK has not marked lost is not retransmitted, even if there is
+/// nothing else to send.
 #[test]
 fn sk_4_what_is_sent_next() {
     let mut script = Script::warm(Algorithm::Cubic, 20);
@@ -146,7 +146,7 @@ fn sk_4_what_is_sent_next() {
     let at = |i: u64| una + i * MSS;
     script.write(30 * MSS);
     script.clear();
-    // Segments 2 and 0 are missing; nothing is known about 19.
+    // Segments 0 and 2 are missing; the state of segment 19 is unknown.
     script.ack(start + 100, una, &[(at(3), at(19)), (at(1), at(2))]);
     let data = |i: u64| format!("{} ms data {}..{}", start + 100, at(i), at(i + 1));
     assert_eq!(script.lines[..3], [data(0), data(2), data(20)]);
@@ -166,15 +166,17 @@ fn fr_1_limited_transmit() {
     assert_eq!(script.data_segments(), 2);
 }
 
-/// A loss among data sent during recovery is a new event. The ACK that ends the first recovery begins the
-/// second, as in Linux, although the retransmission has already left and no record is newly marked lost.
+/// A loss among data sent during recovery is a new congestion event. The ACK that ends the first recovery
+/// begins the second, as in Linux, although the retransmission has already been sent and no record is newly
+/// marked lost.
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(100 * MSS);
-    // Segment 0 is lost; 20 and 21 are limited transmits, later ones are sent during recovery.
+    // Segment 0 is lost; segments 20 and 21 are limited transmits, and later segments are sent during
+    // recovery.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
     }
@@ -182,20 +184,20 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // Segment 22 is lost too; three segments above it reveal that, and it is retransmitted.
+    // Segment 22 is also lost; three segments above it reveal the loss, and segment 22 is retransmitted.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.stats().timeouts, 0);
-    // Everything is repaired: the second recovery ends, and no third one begins.
+    // All losses are repaired: the second recovery ends, and no third recovery begins.
     let end = script.conn.sender.snd_nxt();
     script.ack(start + 330, end, &[]);
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
 }
 
-/// FR-4, INV-3: two losses in a window of twenty are repaired in one episode, with one reduction and no
-/// timeout.
+/// FR-4, INV-3: two losses in a window of twenty segments are repaired in one episode, with one reduction and
+/// no timeout.
 #[test]
 fn fr_4_two_losses_in_a_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -227,8 +229,8 @@ fn fr_4_two_losses_in_a_window() {
 
 use crate::recovery::Phase;
 
-/// Returns the sends per SACK for a flight of twenty with the first segment lost, one SACK at a time, and
-/// unlimited data.
+/// Returns the number of segments sent per SACK, for a flight of twenty whose first segment is lost, with
+/// unlimited data. SACKs arrive one at a time.
 fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     let mut script = Script::warm(cc, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
@@ -242,8 +244,8 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     (sends, script, una)
 }
 
-/// PRR-1, G-6: Reno halves its window: limited transmit, then every other SACK releases a segment until the
-/// flight is at `ssthresh`. Each send matches Linux.
+/// PRR-1, G-6: Reno halves its window. After limited transmit, every other SACK releases a segment until the
+/// flight reaches `ssthresh`. Each transmission matches Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
@@ -256,7 +258,7 @@ fn prr_1_reno() {
     assert_eq!(script.windows(), (10, 10));
 }
 
-/// PRR-2, G-6: CUBIC keeps 0.7 of a window of twenty.
+/// PRR-2, G-6: CUBIC reduces a window of twenty segments by the factor 0.7.
 #[test]
 fn prr_2_cubic() {
     let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
@@ -265,7 +267,8 @@ fn prr_2_cubic() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
-/// PRR-4: with fifteen of twenty segments lost, no ACK releases more than it delivered plus one segment.
+/// PRR-4: with fifteen of twenty segments lost, no ACK releases more than the delivered amount plus one
+/// segment.
 #[test]
 fn prr_4_heavy_loss() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -290,8 +293,8 @@ fn prr_6_nothing_delivered_nothing_sent() {
     assert_eq!(script.data_segments(), 0);
 }
 
-/// TLP-2: the last segment is lost and the probe repairs it. No SACK reveals the loss, so the window is
-/// reduced once, when later data is acknowledged and no duplicate was reported.
+/// TLP-2: the last segment is lost, and the tail loss probe repairs it. No SACK reveals the loss, so the
+/// window is reduced only when later data is acknowledged without a duplicate report.
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -299,7 +302,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     script.write(20 * MSS);
     script.clear();
     script.ack(start + 100, una + 19 * MSS, &[]);
-    // With one segment in flight the probe leaves after 2 SRTT + 200 ms, but no later than the timeout.
+    // With one segment in flight the probe leaves after 2 SRTT + 200 ms, but no later than the retransmission
+    // timeout.
     script.run(start + 420);
     script.sent(&[&format!("{} ms data {}..{}", start + 400, una + 19 * MSS, una + 20 * MSS)]);
     script.ack(start + 500, una + 20 * MSS, &[]);
@@ -312,7 +316,7 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// TLP-3: nothing was lost, the ACKs were late. The ACK of the originals does not decide yet, and the
+/// TLP-3: nothing was lost, but the ACKs were late. The ACK of the originals does not decide the outcome; the
 /// duplicate report for the probe shows that nothing was lost.
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {

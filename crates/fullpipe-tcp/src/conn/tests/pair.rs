@@ -1,4 +1,4 @@
-//! Two connections and a path on which a test decides the fate of each segment.
+//! Two connections, and a path on which the test decides the fate of each segment.
 
 use super::driver::{self, InFlight};
 use super::*;
@@ -18,7 +18,7 @@ pub(super) enum Fate {
 
 type Path = Box<dyn FnMut(Side, &Segment, u64) -> Fate>;
 
-/// A client and a server, half an [`RTT`] apart. Both applications read at once.
+/// A client and a server with a one-way delay of half an [`RTT`]. Both applications read data at once.
 pub(super) struct Pair {
     pub(super) client: Connection,
     pub(super) server: Connection,
@@ -30,7 +30,7 @@ pub(super) struct Pair {
     /// Whether segments may take the fast path ([`prediction`](super::super::prediction)).
     pub(super) predicts: bool,
     in_flight: InFlight<(Side, Segment)>,
-    /// Number of data segments sent by each side, by which the path identifies them.
+    /// Number of data segments sent by each side; the path identifies segments by this number.
     ordinals: [u64; 2],
     fate: Path,
 }
@@ -40,8 +40,8 @@ impl Pair {
         Self::on(client, server, |_, _, _| Fate::Arrives)
     }
 
-    /// Creates a pair on a path that calls `fate` for each segment; the number counts the side's data
-    /// segments from zero.
+    /// Creates a pair on a path that calls `fate` for each segment. The number passed to `fate` counts the
+    /// data segments of that side from zero.
     pub(super) fn on(
         client: Config,
         server: Config,
@@ -140,7 +140,8 @@ impl Pair {
             .collect()
     }
 
-    /// Returns the number of data segments that the client sent in each [`RTT`], from its first one on.
+    /// Returns the number of data segments sent by the client in each [`RTT`], starting with its first data
+    /// segment.
     pub(super) fn segments_per_round(&self) -> Vec<u64> {
         let data = self.data(Side::Client);
         let Some(&(start, _)) = data.first() else { return Vec::new() };

@@ -1,11 +1,11 @@
-//! Header prediction takes a shortcut without changing any result.
+//! Tests that header prediction changes no result.
 
 use fullpipe_units::draw;
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
 
-/// Runs a transfer and returns all segments with their times, and the final state of both ends.
+/// Runs a transfer; returns all segments with their times, and the final state of both ends.
 fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) -> (Vec<String>, String) {
     let config = Config { tunables, ..config(cc) };
     let mut pair = Pair::on(config.clone(), config, move |side, segment, ordinal| {
@@ -32,7 +32,8 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
 }
 
 /// With and without header prediction, the same segments leave at the same times and both ends reach the same
-/// state. The transfers have losses, late arrivals, data in both directions, in turn and at once, and pauses.
+/// state. The transfers include losses, late arrivals, pauses, and data in both directions, alternating and
+/// simultaneous.
 #[test]
 fn a_predicted_segment_does_what_any_segment_does() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1, Algorithm::Bbr3, Algorithm::Vegas] {

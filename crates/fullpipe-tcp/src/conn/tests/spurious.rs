@@ -1,9 +1,9 @@
-//! Spurious recoveries and their undo.
+//! Tests of spurious recoveries and their undo.
 
 use super::*;
 use crate::recovery::Phase;
 
-/// Injects an ACK at `at` ms that echoes the timestamp of `echo` ms.
+/// Injects an ACK at `at` ms that echoes the timestamp sent at `echo` ms.
 fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
     script.run(at);
     let mut segment = script.segment(script.peer_sent, 0, ack);
@@ -20,14 +20,14 @@ fn late_flight() -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// FRTO-1: the path pauses until after the timeout, and nothing is lost. There is one retransmission, then
-/// the window and `ssthresh` are restored. The SACK variant needs no timestamp for it.
+/// FRTO-1: the path pauses until after the timeout, and nothing is lost. After one retransmission, the window
+/// and `ssthresh` are restored. The SACK variant of F-RTO needs no timestamps.
 #[test]
 fn frto_1_a_delay_spike() {
     for eifel in [false, true] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
-        // First a probe with new data, then the timeout.
+        // First the tail loss probe carries new data, then the timeout expires.
         script.run(start + 600);
         assert_eq!(script.conn.stats().retransmits, 1);
         assert_eq!(script.windows(), (1, 10));
@@ -63,7 +63,7 @@ fn frto_1_a_long_delay_spike() {
 #[test]
 fn frto_2_real_loss() {
     let (mut script, start, una) = late_flight();
-    // The probe with new data is lost too.
+    // The tail loss probe with new data is also lost.
     script.run(start + 502);
     script.clear();
     script.ack(start + 602, una + MSS, &[]);
@@ -83,15 +83,15 @@ fn frto_2_real_loss() {
     assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
-/// UN-1: the reduction is undone if every retransmission of the episode is reported as a duplicate. UN-3: one
-/// of two is not enough.
+/// UN-1: the reduction is undone if every retransmission of the episode is reported as a duplicate. UN-3: a
+/// report for one of two retransmissions is not enough.
 #[test]
 fn un_1_and_3_all_duplicates() {
     for reported in [1, 2] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
         let at = |i: u64| una + i * MSS;
-        // Segments 0 and 1 are late and the others arrive. Both are retransmitted.
+        // Segments 0 and 1 are late, and all others arrive. Segments 0 and 1 are retransmitted.
         for i in 2..20 {
             script.ack(start + 100, una, &[(at(2), at(i + 1))]);
         }
@@ -106,9 +106,9 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
-/// UN-5: a D-SACK is recognised below the cumulative ACK, and above it inside the next block. The needlessly
-/// retransmitted segment crossed the path too and counts as delivered; a duplicate made by the network does
-/// not.
+/// UN-5: a D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block.
+/// The spuriously retransmitted segment also crossed the path and counts as delivered; a duplicate created by
+/// the network does not.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
@@ -126,7 +126,7 @@ fn un_5_spurious_retransmissions_are_delivered() {
         assert_eq!(script.conn.stats().retransmits, 4, "0 to 3");
         let before = delivered(&script);
         if above {
-            // Segment 0 is still missing; 1 to 3 have arrived, and 1 twice.
+            // Segment 0 is still missing; segments 1 to 3 have arrived, segment 1 twice.
             script.ack(start + 110, una, &[(at(1), at(2)), (at(1), at(20))]);
             assert_eq!(delivered(&script) - before, 3 + 1);
         } else {
@@ -138,8 +138,8 @@ fn un_5_spurious_retransmissions_are_delivered() {
     }
 }
 
-/// UN-1 by timestamps (Eifel): the ACK that fills the hole echoes a timestamp older than the retransmission.
-/// One that echoes the retransmission proves nothing.
+/// UN-1 by timestamps (Eifel): the ACK after the hole is filled echoes a timestamp older than the
+/// retransmission. An ACK that echoes the retransmission proves nothing.
 #[test]
 fn un_1_an_old_echo() {
     for (echo, spurious) in [(0, true), (110, false)] {

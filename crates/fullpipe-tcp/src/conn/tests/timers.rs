@@ -1,11 +1,11 @@
-//! Behaviour without answers: probe, timeout, back-off, closed window. There are no jiffies, so times are
-//! exact where Linux's are a few milliseconds late.
+//! Tests of the timers when the peer does not answer: probe, timeout, back-off, closed window. The engine has
+//! no jiffies, so its times are exact, where Linux is a few milliseconds late.
 
 use super::*;
 
-/// G-3, RTO-4, TLP-1: one segment without an answer. The probe would wait 2 SRTT + 200 ms for a delayed ACK,
-/// so it leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout restarts after it. Linux:
-/// 311-332, then 320, 640, 1248 ms apart.
+/// G-3, RTO-4, TLP-1: one unanswered segment. The probe would wait 2 SRTT + 200 ms for a delayed ACK, so it
+/// leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout then restarts. Linux: the probe
+/// after 311-332 ms, then intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -22,8 +22,9 @@ fn g_3_one_segment_and_silence() {
     assert_eq!((stats.probes, stats.timeouts), (1, 3));
 }
 
-/// G-3, TLP-1: five segments without an answer: the last one leaves as a probe after 2 SRTT + 2 ms, then the
-/// first one after the timeout. Linux: 205.7, then 324, 640, 1248 ms apart.
+/// G-3, TLP-1: five unanswered segments: the last segment is sent as a probe after 2 SRTT + 2 ms, and the
+/// first segment is retransmitted after the timeout. Linux: the probe after 205.7 ms, then intervals of 324,
+/// 640 and 1248 ms.
 #[test]
 fn tlp_1_five_segments_and_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -43,7 +44,7 @@ fn tlp_1_five_segments_and_silence() {
     }
 }
 
-/// TLP: the probe carries new data if there is any: it may reveal the loss and is never wasted.
+/// TLP: the probe carries new data if available, as new data may reveal the loss and is never wasted.
 #[test]
 fn a_probe_prefers_new_data() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -61,7 +62,8 @@ fn tlp_4_no_probe_with_sacks_held() {
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(MSS, 2 * MSS)]);
-    // RACK waits a quarter of the RTT, then retransmits the first segment; only the timeout covers the rest.
+    // RACK waits a quarter of the RTT, then retransmits the first segment; only the timeout covers the other
+    // segments.
     script.run(420);
     script.sent(&["125 ms data 0..1448"]);
     assert_eq!(script.conn.stats().probes, 0);
@@ -74,8 +76,8 @@ fn rto_2_slack_of_200_ms() {
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// RTO-7: a timeout leaves a window of one segment and half the window as `ssthresh`, and marks everything
-/// older than a round trip lost. The repair is slow start from there.
+/// RTO-7: a timeout sets the window to one segment and `ssthresh` to half the window, and marks everything
+/// older than a round trip lost. Recovery then proceeds in slow start.
 #[test]
 fn rto_7_loss_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -99,7 +101,7 @@ fn rto_7_loss_window() {
     assert_eq!(script.windows(), (4, 10));
 }
 
-/// RTO-1, profile rfc: an RTT of 100 ms gives a timeout of one second; the probe does not change.
+/// RTO-1, profile `rfc`: an RTT of 100 ms gives a timeout of one second; the probe timeout does not change.
 #[test]
 fn rto_1_a_second_at_least() {
     let mut script = Script::client(Config { tunables: Tunables::RFC, ..config(Algorithm::Reno) });
@@ -109,8 +111,8 @@ fn rto_1_a_second_at_least() {
     script.sent(&["202 ms data 5792..7240", "1202 ms data 0..1448", "3202 ms data 0..1448"]);
 }
 
-/// RTO-3: the timeout doubles up to 120 s; after fifteen without an answer the connection gives up. TCP-8:
-/// this takes 924.6 s for an initial timeout of 200 ms; here it is 300 ms, after a probe.
+/// RTO-3: the timeout doubles up to 120 s; after fifteen unanswered expiries the connection gives up. TCP-8:
+/// this takes 924.6 s with an initial timeout of 200 ms; here the initial timeout is 300 ms, after a probe.
 #[test]
 fn rto_3_backs_off_and_gives_up() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -125,7 +127,7 @@ fn rto_3_backs_off_and_gives_up() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// Counterpart of RTO-5: with timestamps a repaired timeout ends the back-off at once.
+/// Counterpart of RTO-5: with timestamps, an ACK of the retransmission ends the back-off at once.
 #[test]
 fn progress_ends_the_back_off() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -136,8 +138,9 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
-/// RTO-5, Karn's rule: the ACKs were lost for seconds, and one finally acknowledges a retransmission together
-/// with a segment sent once, long ago. That is not an RTT of seconds; the peer's echo gives the real one.
+/// RTO-5, Karn's rule: ACKs were lost for several seconds; then one ACK covers a retransmission together with
+/// a segment sent once, long ago. This ACK does not mean an RTT of seconds; the peer's timestamp echo gives
+/// the real RTT.
 #[test]
 fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -151,7 +154,7 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// INV-4, INV-6: without any answer one segment leaves per timeout, however large the window was.
+/// INV-4, INV-6: without any answer one segment is sent per timeout, independent of the earlier window.
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -178,8 +181,8 @@ fn closed_window() -> Script {
     script
 }
 
-/// ZWP-1: the first probe leaves after one timeout, then the interval doubles. It has no payload and lies one
-/// octet below `una`. Linux: 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
+/// ZWP-1: the first probe leaves after one RTO, then the interval doubles. Probes have no payload, and their
+/// sequence number is one octet below `una`. Linux: 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
 #[test]
 fn zwp_1_probe_times() {
     let mut script = closed_window();
@@ -194,8 +197,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// ZWP-2: answered probes continue for ever, at most 120 s apart; after fifteen unanswered ones the
-/// connection gives up.
+/// ZWP-2: answered probes continue forever, at intervals of at most 120 s; after fifteen unanswered probes
+/// the connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();
@@ -229,7 +232,7 @@ fn zwp_3_a_lost_window_update() {
     assert_eq!(script.data_segments(), 10);
 }
 
-/// ZWP-3, the other side: a probe is answered at once, whether or not data was ever received.
+/// ZWP-3, the receiving side: a probe is answered at once, even if no data was ever received.
 #[test]
 fn zwp_3_a_window_probe_is_answered() {
     for received in [0, 5] {
@@ -262,14 +265,15 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// TCP-7: a peer that shrinks its window gets no new data beyond it, but still gets lost data again.
+/// TCP-7: a peer that shrinks its window gets no new data beyond the window, but lost data beyond it is still
+/// retransmitted.
 #[test]
 fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
     script.clear();
-    // The peer accepted two segments and has room for two more, although eight are in flight; three of them
-    // arrive.
+    // The peer has accepted two segments and has room for two more, although eight are in flight; three of
+    // these arrive.
     script.shift = 0;
     script.window = 3;
     script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);

@@ -1,4 +1,4 @@
-//! Recovery without SACK (RFC 6582).
+//! Tests of recovery without SACK (RFC 6582).
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -8,7 +8,7 @@ fn plain(cc: Algorithm) -> Config {
     Config { sack: false, ..config(cc) }
 }
 
-/// Creates a flight of twenty segments with a thousand more to send.
+/// Creates a flight of twenty segments, with a thousand more segments to send.
 fn flight(cc: Algorithm) -> (Script, u64, u64) {
     let mut script = Script::client(plain(cc));
     script.write(10 * MSS);
@@ -21,9 +21,9 @@ fn flight(cc: Algorithm) -> (Script, u64, u64) {
     (script, RTT, 10 * MSS)
 }
 
-/// FR-1, FR-2: the first of twenty is lost. Two duplicates release new data, the third triggers the
-/// retransmission, and PRR then sizes the window: it sends as much as with SACK, like Linux. The full ACK
-/// leaves the window at `ssthresh`.
+/// FR-1, FR-2: the first of twenty segments is lost. Two duplicate ACKs release new data, and the third
+/// triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux. The
+/// full ACK leaves the window at `ssthresh`.
 #[test]
 fn fr_2_one_hole() {
     for (cc, ssthresh, expected) in [
@@ -51,12 +51,13 @@ fn fr_2_one_hole() {
     }
 }
 
-/// FR-3, FR-4: two holes in a window of twenty take one round trip each, with one reduction and no timeout.
+/// FR-3, FR-4: two holes in a window of twenty segments take one round trip each, with one reduction and no
+/// timeout.
 #[test]
 fn fr_3_and_4_two_holes() {
     let (mut script, start, una) = flight(Algorithm::Reno);
     let at = |i: u64| una + i * MSS;
-    // Segments 0 and 10 are lost, which causes eighteen duplicates.
+    // Segments 0 and 10 are lost, which causes eighteen duplicate ACKs.
     for i in 0..18 {
         script.ack(start + 100 + i, una, &[]);
     }
@@ -72,7 +73,7 @@ fn fr_3_and_4_two_holes() {
     assert_eq!((script.conn.sender.recovery.phase, script.windows()), (Phase::Open, (10, 10)));
 }
 
-/// FR-5: needless retransmissions after a timeout return as duplicates, which begin no recovery until newer
+/// FR-5: spurious retransmissions after a timeout cause duplicate ACKs, which start no recovery until newer
 /// data is acknowledged.
 #[test]
 fn fr_5_echoes_of_a_timeout() {
@@ -97,8 +98,8 @@ fn fr_5_echoes_of_a_timeout() {
     assert_eq!(script.conn.stats().recoveries, 1);
 }
 
-/// FR-6: a segment with data, another window, a FIN or an older ACK is not a duplicate ACK, and neither is
-/// any ACK while nothing is outstanding.
+/// FR-6: a segment with data, a changed window, a FIN or an older ACK is not a duplicate ACK. No ACK is a
+/// duplicate while nothing is outstanding.
 #[test]
 fn fr_6_what_is_no_duplicate() {
     type Change = fn(&mut Segment);
@@ -130,8 +131,7 @@ fn fr_6_what_is_no_duplicate() {
     assert_eq!(script.conn.snapshot().delivered, MSS);
 }
 
-/// DR-10 without SACK: a segment that a duplicate has announced is not counted again by the ACK that covers
-/// it.
+/// DR-10 without SACK: a segment counted by a duplicate ACK is not counted again by the ACK that covers it.
 #[test]
 fn what_is_announced_is_counted_once() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -145,7 +145,7 @@ fn what_is_announced_is_counted_once() {
 }
 
 /// The basic form of F-RTO (RFC 5682 section 2): the first ACK releases new data instead of retransmissions.
-/// If the second one advances, nothing was lost; a duplicate shows that something was.
+/// If the second ACK advances, nothing was lost; a duplicate ACK shows a loss.
 #[test]
 fn frto_1_without_sack() {
     for late in [true, false] {
@@ -153,7 +153,7 @@ fn frto_1_without_sack() {
         let before = script.windows();
         script.run(start + 300);
         script.clear();
-        // The ACK echoes a timestamp that does not decide either.
+        // The ACK echoes a timestamp that does not show whether the timeout was spurious.
         script.ack(start + 400, una + MSS, &[]);
         let new = script.conn.sender.iss.plus(1).plus(una + 20 * MSS);
         assert!(
@@ -176,8 +176,8 @@ fn frto_1_without_sack() {
     }
 }
 
-/// A retransmission that fills the hole lets the peer acknowledge the data above it. That does not prove the
-/// timeout spurious (RFC 5682 requires a second ACK).
+/// After a retransmission fills the hole, the peer acknowledges the data above it. That ACK does not prove
+/// the timeout spurious (RFC 5682 requires a second ACK).
 #[test]
 fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -187,8 +187,8 @@ fn a_filled_hole_acquits_nobody() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
 }
 
-/// With every controller, one loss per 400 segments is repaired without a timeout, and the receiver delays no
-/// duplicate ACK.
+/// With every congestion controller, one loss per 400 segments is repaired without a timeout, and the
+/// receiver delays no duplicate ACK.
 #[test]
 fn single_losses_need_no_timeout() {
     for cc in Algorithm::ALL {
@@ -209,9 +209,9 @@ fn single_losses_need_no_timeout() {
     }
 }
 
-/// Random loss of 1 %. Only the losses that RFC 6582 leaves to the timeout cause one: a lost retransmission,
-/// the segment just after a recovery, and a window too small for three duplicates: 22 and 24 timeouts for 401
-/// losses.
+/// Random loss of 1 %. Timeouts occur only for the losses that RFC 6582 cannot repair: a lost retransmission,
+/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. There are 22
+/// and 24 timeouts for 401 losses.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {

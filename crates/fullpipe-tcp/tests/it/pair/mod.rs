@@ -1,4 +1,4 @@
-//! Two stacks without a path between them: the test passes packets from one to the other.
+//! Two stacks without a path between them; the test passes the packets from one stack to the other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Pair {
         Self { ends, addresses, now: Instant::ZERO + MS }
     }
 
-    /// Returns the packets that an end sends now.
+    /// Returns the packets that stack `end` has ready to send.
     pub(crate) fn sent(&mut self, end: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         while let Some(packet) = self.ends[end].poll_packet(self.now) {

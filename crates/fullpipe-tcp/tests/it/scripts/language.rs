@@ -17,12 +17,12 @@ pub(crate) struct Script {
     pub(crate) lines: Vec<Line>,
 }
 
-/// Conditions before time zero.
+/// Setup of a script: the conditions before time zero.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) server: bool,
-    /// Handshake that the runner performs: its round-trip time, and the peer's SYN.
+    /// Handshake performed by the runner: its round-trip time and the peer's SYN.
     pub(crate) established: Option<(Duration, SegmentText)>,
     /// Whether the application reads everything as soon as it arrives.
     pub(crate) reader: bool,
@@ -31,13 +31,12 @@ pub(crate) struct Setup {
     pub(crate) peer_clock: u32,
 }
 
-/// Statement with its line number and time.
+/// Statement of a script, with its line number and time.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
     pub(crate) time: Time,
-    /// Tolerance by which an outbound segment may be earlier than the line states, since a kernel's timers
-    /// are late.
+    /// Time by which an outbound segment may be earlier than stated, since kernel timers are late.
     pub(crate) early: Duration,
     pub(crate) statement: Statement,
 }
@@ -56,16 +55,16 @@ pub(crate) enum Statement {
     Inbound(SegmentText),
     Outbound(SegmentText),
     Open,
-    /// Number of bytes to write, and the number taken.
+    /// Number of bytes to write, and expected number of bytes accepted.
     Write(u64, u64),
     /// Number of bytes to read; `None` reads everything available.
     Read(Option<u64>),
     Close,
     Detach,
     Abort,
-    /// ICMP message, and the sequence number that it quotes.
+    /// ICMP error, and the sequence number quoted by its message.
     Icmp(IcmpError, i64),
-    /// Names of observable values, and the values expected.
+    /// Names of observable values, and their expected values.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
     Nothing,
@@ -86,13 +85,13 @@ pub(crate) struct SegmentText {
     pub(crate) end: i64,
     pub(crate) count: u32,
     pub(crate) ack: Option<i64>,
-    /// Last value of a series of acknowledgements, and the step between them.
+    /// Last acknowledgement number of a series, and the step of the series.
     pub(crate) ack_series: Option<(i64, i64)>,
     pub(crate) win: Option<u16>,
     pub(crate) options: Option<OptionsText>,
 }
 
-/// Options of a segment, `None` if absent; `order` has their names in order of appearance.
+/// Options of a segment, `None` if absent; `order` lists their names in order of appearance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionsText {
     pub(crate) order: Vec<&'static str>,
@@ -160,7 +159,7 @@ impl Script {
 }
 
 impl Setup {
-    /// Parses a line of the setup; returns false if `key` does not begin one.
+    /// Parses a setup line; returns false if `key` is not a setup keyword.
     fn take(&mut self, key: &str, value: &str) -> Parsed<bool> {
         let config = &mut self.config;
         match key {
@@ -228,7 +227,7 @@ fn buffer(text: &str) -> Parsed<Buffer> {
     }
 }
 
-/// Parses seconds with up to nine decimals, exactly.
+/// Parses a number of seconds with up to nine decimals, without rounding.
 pub(crate) fn seconds(text: &str) -> Parsed<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

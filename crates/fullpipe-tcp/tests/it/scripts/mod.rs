@@ -1,8 +1,7 @@
-//! Tests that run segment scripts: one connection against a peer that is scripted line by line, in virtual
-//! time.
+//! Tests that run segment scripts: one connection in virtual time, against a peer scripted line by line.
 //!
-//! Each `.script` file in `tests/scripts` is one. A failure gives file and line, the expected and the actual
-//! segment, and the segments before it.
+//! Each `.script` file in `tests/scripts` is one test. A failure reports file and line, the expected and the
+//! actual segment, and the preceding segments.
 
 mod language;
 mod world;
@@ -26,7 +25,7 @@ fn scripts() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "script")).collect()
 }
 
-/// Returns the reason for which a script fails, with its line; `None` if it passes.
+/// Returns the line and reason of a script failure; `None` if the script passes.
 fn failure(text: &str) -> Option<String> {
     let script = match language::parse(text) {
         Ok(script) => script,
@@ -50,7 +49,7 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// The runner rejects scripts with one error each, so that a passing script means something.
+/// The runner rejects each of these scripts, which contain one error each; so a passing script is meaningful.
 #[test]
 fn the_runner_notices() {
     let good = "checks RK-2\nestablished 0.1\n+0 write 1448\n> P. 1:1449 ack 1\n+0.1 < . 1:1 ack 1449\nexpect cwnd 10\n";
@@ -82,7 +81,7 @@ fn the_runner_notices() {
     }
 }
 
-/// A tolerance allows for the kernel's lateness only, so it applies to one side.
+/// The tolerance only allows for late kernel timers, so it applies to one side.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

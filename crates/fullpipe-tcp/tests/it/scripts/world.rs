@@ -15,13 +15,13 @@ use crate::driver;
 
 use super::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
 
-/// Time zero of every script, late enough on the clock for a handshake before it.
+/// Time zero of every script on the clock, late enough for a preceding handshake.
 const ZERO: Instant = Instant::from_nanos(100_000_000_000);
 const PORTS: (SocketAddrV4, SocketAddrV4) = (
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 40_000),
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 5_201),
 );
-/// Limit of timer expiries in one step; more indicate an endless loop.
+/// Maximum number of timer expiries in one step; more indicate an endless loop.
 const ENDLESS: usize = 100_000;
 
 pub(crate) struct World {
@@ -34,10 +34,10 @@ pub(crate) struct World {
     reader: bool,
     isn: Option<SeqNum>,
     peer_isn: SeqNum,
-    /// Peer's timestamp at time zero, and the connection's.
+    /// Timestamps of the peer and of the connection at time zero.
     peer_clock: u32,
     clock: Option<u32>,
-    /// Timestamp that the peer echoes: the one sent last.
+    /// Timestamp that the peer echoes: the last timestamp sent by the connection.
     echo: u32,
     timestamps: bool,
     window: u16,
@@ -100,7 +100,7 @@ impl World {
             let answer = SegmentText { flags: Flags::SYN.with(Flags::ACK), ack: Some(1), ..syn.clone() };
             self.inject(&answer)?;
         }
-        // A window in the SYN applies to the SYN only.
+        // A window given in the SYN applies only to the SYN.
         self.window = u16::MAX;
         if self.conn.state() != State::Established {
             return Err("the handshake came to nothing".into());
@@ -126,7 +126,7 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations may come while sent segments are still to be compared; other statements may not.
+        // Observations are allowed while sent segments are still to be compared; other statements are not.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }
@@ -208,7 +208,7 @@ impl World {
         Ok(())
     }
 
-    /// Records a segment that leaves, after a check of its encoding as octets.
+    /// Records an outgoing segment after a check of its encoding as octets.
     fn notice(&mut self, segment: &Segment) -> Verdict {
         through_octets(segment)?;
         if segment.flags.has(Flags::SYN) {
@@ -263,7 +263,7 @@ impl World {
         let (value, echo) = options.timestamps.unwrap_or_default();
         let value = value.unwrap_or_else(|| millis_since_zero(self.now));
         let echo = match echo {
-            // Relative to our own clock, whose zero follows from the first timestamp sent.
+            // The echo is relative to our own clock, whose zero follows from the first timestamp sent.
             Some(echo) => self.clock.unwrap_or(0).wrapping_add(echo as u32),
             None => self.echo,
         };
@@ -308,8 +308,8 @@ impl World {
         Ok(())
     }
 
-    /// Compares a segment with a line. Fields that the line omits are not compared, except for SACK blocks:
-    /// without them, the segment must have none.
+    /// Compares a segment with a line. Fields omitted in the line are not compared, except SACK blocks: if
+    /// the line has none, the segment must have none.
     fn compare(&self, text: &SegmentText, (start, end): (i64, i64), segment: &Segment) -> Verdict {
         let flags = segment.flags.without(Flags::PSH);
         equal("flags", &letters(text.flags.without(Flags::PSH)), &letters(flags))?;
@@ -346,7 +346,7 @@ impl World {
                 equal("TS val", &value.to_string(), &seen.to_string())?;
             }
             if let Some(echo) = echo {
-                // A SYN has no timestamp to echo: zero means zero.
+                // A SYN has no timestamp to echo, so a zero echo is not relative to the peer's clock.
                 let seen = if seen.echo == 0 { 0 } else { seen.echo.wrapping_sub(self.peer_clock) as i32 };
                 equal("TS ecr", &echo.to_string(), &seen.to_string())?;
             }
@@ -375,11 +375,11 @@ impl World {
         equal(name, wanted, &seen)
     }
 
-    /// Returns an observable value of the connection, by its name in `tests/scripts/README.md`.
+    /// Returns the observable value of the connection that `tests/scripts/README.md` calls `name`.
     fn value(&self, name: &str) -> Result<String, String> {
         let snapshot = self.conn.snapshot();
         let receiver = self.conn.receiver_snapshot();
-        // Whole segments as their number, other values in bytes.
+        // Multiples of a segment are given as a number of segments, other values in bytes.
         let segments = |bytes: u64| match bytes {
             u64::MAX => "none".into(),
             bytes if bytes.is_multiple_of(snapshot.mss) => (bytes / snapshot.mss).to_string(),
@@ -453,7 +453,7 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
     text
 }
 
-/// Checks that a segment survives encoding as octets and parsing, so that a script cannot contain impossible
+/// Checks that a segment is unchanged by encoding and parsing, so that scripts cannot contain impossible
 /// segments.
 fn through_octets(segment: &Segment) -> Verdict {
     let mut bytes = Headers::of(segment, PORTS.0, PORTS.1).as_bytes().to_vec();
@@ -499,7 +499,7 @@ fn letters(flags: Flags) -> String {
 }
 
 fn relative(origin: SeqNum, distance: i64) -> SeqNum {
-    // Two's complement gives the modulo for distances in both directions.
+    // Two's complement reduces distances in both directions modulo 2^32.
     origin.plus(distance as u64)
 }
 
