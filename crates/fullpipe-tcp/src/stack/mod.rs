@@ -67,7 +67,7 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// Identifier of a connection within a stack. It is never reused for another connection.
+/// Identifier of a connection within a stack. Identifiers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId {
     slot: u32,

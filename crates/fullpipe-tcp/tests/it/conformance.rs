@@ -68,8 +68,8 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Returns whether `name` is the path of a test: its module part must match the end of a file path, and that
-/// file must contain a test function of that name.
+/// Returns whether `name` (`file::function`) is a test: a source file path must end with `file`, and that
+/// file must contain a test `function`.
 fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     let Some((file, function)) = name.split_once("::") else { return false };
     let (end, head) = (format!("/{file}"), format!("fn {function}("));

@@ -265,7 +265,7 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// TCP-7: a peer that shrinks its window gets no new data beyond the window, but lost data beyond it is still
+/// TCP-7: a peer that shrinks its window gets no new data beyond the window, but lost data is still
 /// retransmitted.
 #[test]
 fn tcp_7_a_shrunk_window() {
