@@ -49,7 +49,7 @@ pub struct ParseKernelError(String);
 
 impl fmt::Display for ParseKernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel version '{}' does not begin with two numbers, as 6.8 does", self.0)
+        write!(f, "kernel version '{}' does not begin with major.minor, for example 6.8", self.0)
     }
 }
 

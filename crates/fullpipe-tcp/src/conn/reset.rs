@@ -2,7 +2,7 @@
 //! acceptable to the sender of that segment.
 //!
 //! ```text
-//!   RST               no answer: a reset is never answered, or two hosts would exchange resets for ever
+//!   RST               no answer: a reset is never answered, or two hosts would exchange resets forever
 //!   ACK               <SEQ=SEG.ACK><RST>                        the number that its sender expects next
 //!   neither           <SEQ=0><ACK=SEG.SEQ+SEG.LEN><RST,ACK>     acknowledges all of it: accepted in SYN-SENT
 //! ```

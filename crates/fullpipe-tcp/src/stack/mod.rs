@@ -106,11 +106,11 @@ pub enum ConnectError {
 impl core::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            Self::NotOurs => "the local address is none of this stack's",
-            Self::InUse => "the local socket is in use",
-            Self::TooMany => "there are too many connections",
-            Self::MixedVersions => "one address is IPv4 and the other IPv6",
-            Self::NotOneHost => "the remote address is not that of one host",
+            Self::NotOurs => "the local address does not belong to this stack",
+            Self::InUse => "the local socket is already in use",
+            Self::TooMany => "too many connections",
+            Self::MixedVersions => "one address is IPv4, the other is IPv6",
+            Self::NotOneHost => "the remote address is not the address of a single host",
         })
     }
 }

@@ -56,8 +56,8 @@ pub struct OptionError {
 impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.length {
-            Some(length) => write!(f, "TCP option {} cannot have length {length} here", self.kind),
-            None => write!(f, "TCP option {} ends before its length", self.kind),
+            Some(length) => write!(f, "TCP option {} has the invalid length {length}", self.kind),
+            None => write!(f, "TCP option {} ends before its length field", self.kind),
         }
     }
 }

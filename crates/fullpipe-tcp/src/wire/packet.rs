@@ -84,12 +84,12 @@ pub enum PacketError {
 impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated => f.write_str("the packet is cut off"),
+            Self::Truncated => f.write_str("the packet is truncated"),
             Self::Version(version) => write!(f, "IP version {version} is neither 4 nor 6"),
-            Self::HeaderLength => f.write_str("a header cannot have this length"),
+            Self::HeaderLength => f.write_str("a header length is invalid"),
             Self::Fragment => f.write_str("the packet is a fragment"),
             Self::Protocol(protocol) => write!(f, "protocol {protocol} is not TCP"),
-            Self::IpChecksum => f.write_str("the IPv4 header's checksum is wrong"),
+            Self::IpChecksum => f.write_str("the IPv4 header checksum is wrong"),
             Self::TcpChecksum => f.write_str("the TCP checksum is wrong"),
             Self::IcmpChecksum => f.write_str("the ICMP checksum is wrong"),
             Self::Option(error) => error.fmt(f),
