@@ -16,7 +16,7 @@ pub(crate) struct Retransmission {
     forced: bool,
 }
 
-/// Range of a retransmission.
+/// Retransmission ready to be sent, with its range.
 pub(crate) struct Retransmitted {
     pub(crate) transmit: Transmit,
     /// Offset of the first octet.
