@@ -81,9 +81,7 @@ impl CongestionControl for Bic {
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let Self { window, search } = self;
-        // As in Linux, ACKs during disorder and recovery do not count, nor does the one that ends a recovery:
-        // it covers the segments that waited for the hole.
-        if sample.una_advanced && sample.was_open {
+        if sample.una_advanced && !cx.in_recovery && !cx.in_loss {
             search.note_ack(sample.acked_segments);
         }
         let rest = window.on_ack(cx, sample);
