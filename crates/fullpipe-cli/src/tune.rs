@@ -1,4 +1,4 @@
-//! `fullpipe tune`: plans, applies and reverts changes to a host.
+//! `fullpipe tune`: plans, applies and reverts changes to the settings of a host.
 
 mod state;
 mod verify;
@@ -30,7 +30,7 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
         Some(TuneAction::Show(args)) => show(args, look),
         Some(TuneAction::Guard(args)) => {
             if args.overdue {
-                // systemd writes standard error to its journal.
+                // systemd runs this command, and writes its standard error to the journal.
                 settled(&args.place)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -45,7 +45,7 @@ fn place(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(Target::new(args.root.as_deref(), args.netns.as_deref())?)
 }
 
-/// Returns the target, after completing what an earlier command left behind.
+/// Completes the unfinished work of an earlier command, and returns the target.
 fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     let place = place(args)?;
     for line in tune::settle(&place)? {
@@ -54,7 +54,7 @@ fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(place)
 }
 
-/// Address of the other host, with any further addresses of its name.
+/// Address of the other host, and further addresses to which its name resolves.
 #[derive(Clone, Debug)]
 struct To {
     address: IpAddr,
@@ -87,7 +87,8 @@ impl To {
         Ok(Self { address, others: addresses })
     }
 
-    /// Returns a note for a name with several addresses: each has a separate route.
+    /// Returns a note if the name resolves to several addresses, each of which has a separate
+    /// route.
     fn note(&self) -> Option<String> {
         let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
         let (address, others) = (self.address, others.join(", "));
@@ -112,7 +113,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
-    // A name is resolved in the caller's namespace, not in the tuned one.
+    // The name is resolved in the caller's network namespace, not in the tuned one.
     let to = args.to.as_deref().map(To::find).transpose()?;
     let inputs = plan_inputs(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
@@ -154,7 +155,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Changes to make to this host, and the means to do so.
+/// Changes to make to this host, and what is required to make them.
 struct ApplyContext<'a> {
     place: &'a Target,
     changes: &'a [Change],
@@ -177,7 +178,7 @@ impl ApplyContext<'_> {
             port: args.port,
             rounds: args.rounds,
             time: args.time,
-            // If this host receives, the other end sends.
+            // If this host is the receiver, the other host sends.
             reverse: args.role == Some(RoleName::Receiver),
             revert_after: args.revert_after.0,
         };
@@ -185,13 +186,13 @@ impl ApplyContext<'_> {
     }
 }
 
-/// Returns this program as the guard, which reverts changes.
+/// Returns a guard that runs this program to revert changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "run it by its path"))?;
     let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
     if let Some(root) = &place.root {
-        // The guard runs in another directory.
+        // The path must be absolute, because the guard runs in a different working directory.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.clone());
         arguments.extend(["--root".into(), root.into()]);
     }

@@ -1,12 +1,12 @@
-//! The live view (`--tui`): the current state of a transfer, and its limit.
+//! The live view (`--tui`): shows the current state of a transfer and its limit.
 //!
 //! ```text
 //!   rows ──► Screen ──► Picture (values) ──► draw (cells) ──► terminal
 //!              ▲ keys: q quits, f and space freeze, arrows choose
 //! ```
 //!
-//! Without a terminal, one plain line per second is printed instead. The terminal is restored however
-//! the view ends: by `q`, Ctrl-C, a signal or a panic.
+//! Without a terminal, it prints one plain line per second instead. It restores the terminal
+//! however the view ends: by `q`, Ctrl-C, a signal or a panic.
 
 mod draw;
 mod picture;
@@ -30,11 +30,11 @@ use crate::output;
 use draw::{View, draw};
 use picture::{Picture, SocketView};
 
-/// Intervals between pictures, and between lines without a terminal.
+/// Interval between pictures on a terminal, and interval between lines without one.
 const FRAME: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(1);
 
-/// Watched sockets, and the state of the view.
+/// State of the view, with the watched sockets.
 struct Model {
     host: SocketFacts,
     sockets: BTreeMap<i64, SocketView>,
@@ -63,12 +63,12 @@ impl Model {
         self.frozen.clone().unwrap_or_else(|| self.live())
     }
 
-    /// Handles a key; returns whether the view should end.
+    /// Handles a key press; returns whether the view should end.
     fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
-            // In raw mode Ctrl-C is an ordinary key.
+            // In raw mode, Ctrl-C arrives as an ordinary key.
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('f' | ' ') => {
                 self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
@@ -91,11 +91,11 @@ impl Model {
 /// Output device of the view.
 enum Surface {
     Terminal(DefaultTerminal),
-    /// One line per socket and second; contains the time of the last line.
+    /// One line per socket and second; the value is the time of the last line.
     Lines(Option<Instant>),
 }
 
-/// Returns whether standard input and output are a terminal.
+/// Returns whether both standard input and standard output are a terminal.
 pub(crate) fn has_terminal() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
@@ -105,7 +105,7 @@ pub(crate) struct Screen {
     model: Model,
     surface: Surface,
     colour: bool,
-    /// Set by a signal.
+    /// Stop flag, set by a signal.
     asked_to_end: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
@@ -117,7 +117,7 @@ impl Screen {
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
-            // Its panic hook restores the terminal before the message is printed.
+            // ratatui's panic hook restores the terminal before the panic message is printed.
             let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
             Surface::Terminal(terminal)
         } else {
@@ -127,12 +127,12 @@ impl Screen {
         Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
     }
 
-    /// Adds a row of a socket.
+    /// Adds a sample of a socket.
     pub(crate) fn push(&mut self, socket: i64, name: &str, row: &Row) {
         self.model.push(socket, name, row);
     }
 
-    /// Shows the picture at `now`, the time of the rows; returns whether to continue.
+    /// Draws the picture at `now`, on the clock of the rows; returns whether to continue.
     pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
         if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
             self.drawn = Some(now);
@@ -141,8 +141,8 @@ impl Screen {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits for `time` while handling keys; returns whether to continue. Without a terminal it returns
-    /// at once.
+    /// Waits for `time` while handling keys; returns whether to continue. Without a terminal it
+    /// returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);
@@ -153,7 +153,7 @@ impl Screen {
             if self.asked_to_end.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            // A signal is noticed within one frame.
+            // Waits at most one frame at a time, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
             if event::poll(slice).map_err(broken)? {
                 match event::read().map_err(broken)? {
@@ -175,7 +175,7 @@ impl Screen {
         }
     }
 
-    /// Keeps showing the last picture until the user quits.
+    /// Shows the last picture until the user quits.
     pub(crate) fn stay(&mut self) -> Result<(), Failure> {
         self.ended = true;
         self.repaint()?;
@@ -231,8 +231,8 @@ fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output for plain lines")
 }
 
-/// Sets the flag at a terminating signal, so that the view restores the terminal before the process
-/// ends.
+/// Sets the flag at a terminating signal, so that the view can restore the terminal before the
+/// process ends.
 #[cfg(unix)]
 fn ends_on_signals(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -249,7 +249,7 @@ fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replays the rows of a trace at their original pace.
+/// Replays the rows of a trace at the pace at which they were recorded.
 pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), Failure> {
     let mut screen = Screen::open(host, look)?;
     let mut before: Option<Instant> = None;

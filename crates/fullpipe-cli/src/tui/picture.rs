@@ -1,5 +1,5 @@
-//! State of one socket in the live view: values only, computed from a flow's rows. `draw` does the
-//! drawing.
+//! State of one socket in the live view: values computed from the rows of a flow. The `draw` module
+//! draws them.
 
 use std::collections::VecDeque;
 
@@ -8,28 +8,28 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
-/// Maximum number of rates in the history: a wide terminal's number of columns.
+/// Maximum number of rates in the history: the number of columns of a wide terminal.
 const HISTORY: usize = 240;
-/// Shortest averaging time of each rate: within an RTT, data is delivered in bursts.
+/// Minimum averaging time of each rate: shorter times would show the bursts within an RTT.
 const STEP: Duration = Duration::from_millis(250);
 
-/// A quantity that is shown relative to its limit.
+/// A quantity displayed relative to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gauge {
-    /// Data in flight, of the congestion window.
+    /// Data in flight, relative to the congestion window.
     Cwnd,
-    /// Data sent and not acknowledged, of the receive window.
+    /// Unacknowledged data, relative to the receive window.
     Rwnd,
-    /// Used memory, of the send buffer.
+    /// Memory in use, relative to the send buffer.
     Sndbuf,
-    /// Pacing rate, of the socket's maximum pacing rate.
+    /// Pacing rate, relative to the socket's maximum pacing rate.
     Pacing,
-    /// Delivery rate, of the link's rate.
+    /// Delivery rate, relative to the rate of the link.
     Line,
 }
 
 impl Gauge {
-    /// Returns the gauge that `limit` fills; `None` if no gauge shows it.
+    /// Returns the gauge that is full at `limit`; `None` if no gauge shows this limit.
     fn of(limit: Limit) -> Option<Self> {
         match limit {
             Limit::Cwnd | Limit::SlowStart => Some(Self::Cwnd),
@@ -41,7 +41,7 @@ impl Gauge {
         }
     }
 
-    /// Returns the name in the field's usual term.
+    /// Returns the display name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cwnd => "cwnd",
@@ -57,11 +57,11 @@ impl Gauge {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) gauge: Gauge,
-    /// Share from 0 to 1.
+    /// First amount as a share of the second, from 0 to 1.
     pub(crate) share: f64,
     /// Both amounts as text.
     pub(crate) amounts: String,
-    /// Whether this gauge is the limit.
+    /// Whether this quantity is the limit of the transfer.
     pub(crate) lit: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct SocketView {
     name: String,
     live: Live,
     rates: VecDeque<Rate>,
-    /// Time of the last rate in the history, and bytes delivered by then.
+    /// Time of the last rate in the history, and number of bytes delivered by then.
     since: Option<(Instant, Bytes)>,
 }
 
@@ -142,7 +142,7 @@ impl SocketView {
     }
 }
 
-/// Values shown for a socket at one time.
+/// Values displayed for a socket at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) name: String,
@@ -158,7 +158,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Describes the limit.
+    /// Describes the current limit.
     pub(crate) fn limit(&self) -> String {
         match &self.held {
             None => "nothing is sent".into(),

@@ -1,4 +1,4 @@
-//! Tests of pictures from simulated rows, drawn to an in-memory terminal.
+//! Tests of pictures computed from simulated rows and drawn to an in-memory terminal.
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::sim;
@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 
-/// Returns a model with one flow limited by the receive window and one by the send buffer.
+/// Returns a model with two flows: the receive window limits one, the send buffer the other.
 fn model() -> Model {
     rows_and_model().1
 }
@@ -41,7 +41,7 @@ fn view(model: &Model) -> View {
     }
 }
 
-/// Returns the lines of a terminal of the given size.
+/// Draws the model on a terminal of the given size, and returns its lines.
 fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
     let picture = model.picture();
@@ -53,7 +53,7 @@ fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-/// The bar of the limit is marked, and the limit and its evidence are shown.
+/// The picture highlights the bar of the limit, and shows the limit with its evidence.
 #[test]
 fn the_binding_bar_is_lit() {
     let mut model = model();
@@ -72,8 +72,8 @@ fn the_binding_bar_is_lit() {
     }
 }
 
-/// A frozen picture stays while rows of the chosen socket arrive; afterwards the view continues with
-/// the new rows.
+/// A frozen picture does not change while new rows of the selected socket arrive. After unfreezing,
+/// the view includes those rows.
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();
@@ -102,7 +102,7 @@ fn keys_that_end_the_view() {
     }
 }
 
-/// Draws at any terminal size, and before there is anything to show.
+/// Drawing works at any terminal size, and before the first row.
 #[test]
 fn any_size_is_drawn() {
     let (empty, full) = (Model::new(SocketFacts::default()), model());
@@ -113,7 +113,7 @@ fn any_size_is_drawn() {
     assert!(drawn(&empty, 60, 5)[0].starts_with("waiting"));
 }
 
-/// The line for output without a terminal has the same content.
+/// Without a terminal, the line has the same content as the picture.
 #[test]
 fn a_line_says_the_same() {
     let line = model().picture().expect("rows").line();

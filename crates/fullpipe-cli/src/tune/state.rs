@@ -1,4 +1,4 @@
-//! Shows, confirms and reverts applied changes.
+//! Displays, confirms and reverts applied changes.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::args::{Format, PlaceArgs, RollbackArgs, StateArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// Returns the options that select the same target.
+/// Returns the command-line options that select the same target.
 pub(super) fn options(place: &PlaceArgs) -> String {
     let mut text = String::new();
     if let Some(root) = &place.root {
@@ -66,7 +66,8 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
-    // Without settling first: overdue or half-made changes are exactly what is to be reverted.
+    // Does not settle first: overdue or incomplete changes are exactly what the user wants to
+    // revert.
     let place = place(&args.place)?;
     let mut any = false;
     while let Some(taken_back) = tune::rollback(&place, args.force)? {
