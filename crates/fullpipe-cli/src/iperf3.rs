@@ -1,4 +1,4 @@
-//! `fullpipe iperf3`: an iperf3 client and server with a diagnosis.
+//! `fullpipe iperf3`: an iperf3 client and server that also diagnose the transfer.
 
 mod args;
 #[cfg(target_os = "linux")]
@@ -20,14 +20,14 @@ pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;
 use crate::failure::{Failure, RUNTIME};
 
-/// Runs the client or the server. Every failure has exit code 1, as scripts expect from iperf3.
+/// Runs the client or the server. As in iperf3, every failure has exit code 1.
 pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let done = if args.server { serve(args) } else { measure(args, look) };
     done.map_err(|failure| failure.exiting(RUNTIME))
 }
 
-/// Converts a parser error. For `fullpipe iperf3` it gets iperf3's exit code, and a message for options
-/// that only iperf3 has.
+/// Converts a parser error. For `fullpipe iperf3` the result has iperf3's exit code, and names
+/// unsupported iperf3 options.
 pub(crate) fn refused(error: clap::Error) -> Failure {
     if std::env::args().nth(1).as_deref() != Some("iperf3") {
         return Failure::from(error);
@@ -58,7 +58,7 @@ fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-/// Runs `fullpipe diagnose HOST`: measures to the server if the input names one.
+/// Runs `fullpipe diagnose HOST`: if the input names a server, measures to it.
 #[cfg(target_os = "linux")]
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     probe::diagnose(args, look)

@@ -24,19 +24,19 @@ use crate::interrupt::at_signal;
 use crate::output;
 use crate::tui::{self, Screen};
 
-/// Delay before retrying the second test of `--tcp-and-udp` while the server is busy with the first,
-/// and number of retries.
+/// Delay before retrying the second test of `--tcp-and-udp` while the server is busy with the
+/// first, and maximum number of retries.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
 const RETRIES: u32 = 8;
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
-    // When fullpipe's server sends, it knows more about the transfer than this end.
+    // If fullpipe's server sends, its samples show more of the transfer than this host's.
     params.wants_trace =
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    // With both tests, the rate applies to UDP only.
+    // With `--tcp-and-udp`, the rate limit applies to the UDP test only.
     let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
     if args.explain.tcp_and_udp {
         params.rate = None;
@@ -55,7 +55,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
             return failed(show, error.into());
         }
     };
-    // The following output goes below the prompt.
+    // Closing the live view restores the normal screen for the remaining output.
     if show.screen.take().is_some() {
         show.form = form(args, &client.params);
     }
@@ -71,7 +71,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the display for a test of `params`.
+/// Creates the display for a test with `params`.
 fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
     let recorder = Recorder::new(told, ROWS, args.explain.link, own);
@@ -82,7 +82,7 @@ fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show
     show
 }
 
-/// Runs the second test of `--tcp-and-udp`: over UDP at `rate`, or at the rate that `tcp` reached.
+/// Runs the second test of `--tcp-and-udp` over UDP, at `rate` or at the rate that `tcp` reached.
 fn over_udp(
     args: &Iperf3Args,
     client: &Client,
@@ -106,7 +106,7 @@ fn over_udp(
     let mut finished = client::run(&client, &mut show, stop);
     let clock = Clock::starting_in(Duration::ZERO);
     for _ in 0..RETRIES {
-        // A server that runs one test at a time may still be busy with the first.
+        // A server that runs one test at a time may not have closed the first test yet.
         if finished.is_ok() || !show.recorder.document.start.connected.is_empty() {
             break;
         }
@@ -161,7 +161,7 @@ fn form(args: &Iperf3Args, params: &Params) -> Form {
     }
 }
 
-/// Returns a stop signal that Ctrl-C sets; the test's output so far is kept.
+/// Returns a stop signal that Ctrl-C sets; output printed before it remains.
 pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new()?;
     let word = stop.clone();
@@ -169,7 +169,7 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Prints the sums, in text form only.
+/// Prints the sums in text mode; the other modes include them in the document.
 fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     let Form::Text(text) = &show.form else { return Ok(()) };
     let mut lines = text.end(&finished.end, show.reports > 0);
@@ -180,7 +180,8 @@ fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     output::print(&lines)
 }
 
-/// Completes the output of a test: its sums, those of the UDP test if there was one, and the diagnosis.
+/// Completes the output of a test: its sums, the sums of the UDP test if there was one, and the
+/// diagnosis.
 fn conclude(
     args: &Iperf3Args,
     mut show: Show,
@@ -257,7 +258,7 @@ fn told(
     format!("{tcp_vs_udp}\n{latency}\n{diagnosis}")
 }
 
-/// Ends the output of a failed test: earlier output is kept, and JSON output includes the failure.
+/// Ends the output of a failed test: keeps earlier output, and adds the failure to JSON output.
 fn failed(mut show: Show, failure: Failure) -> Result<ExitCode, Failure> {
     match show.form {
         Form::Document => {

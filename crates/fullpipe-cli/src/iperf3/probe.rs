@@ -1,4 +1,4 @@
-//! `fullpipe diagnose HOST`: measures to an iperf3 server, and explains the measurement.
+//! `fullpipe diagnose HOST`: measures to an iperf3 server and explains the measurement.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::diagnose::explained;
 use crate::failure::Failure;
 use crate::output::Notes;
 
-/// Measures to the server named by the input of `args`, if it names one, and explains the measurement.
+/// If the input of `args` names a server, measures to it and explains the measurement.
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     server(args.file()).map(|place| measured(args, look, &place))
 }

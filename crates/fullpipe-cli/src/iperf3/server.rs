@@ -1,4 +1,4 @@
-//! `fullpipe iperf3 -s`: prints a server's events as text, documents or JSON events.
+//! `fullpipe iperf3 -s`: prints server events as text, JSON documents or JSON events.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,30 +21,30 @@ use super::show::{Form, Show};
 use crate::failure::Failure;
 use crate::output;
 
-/// Maximum number of bytes of a test's lines kept for a client that requests them
+/// Maximum text output of a test, in bytes, stored for a client that requests it
 /// (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
 
-/// Maximum number of rows of a test's sockets kept for a client that requests them, over all streams:
-/// some 400 KB as lines.
+/// Maximum number of socket samples of a test, over all streams, stored for a client that requests
+/// them: about 400 KB as lines.
 const ROWS_MOST: usize = 2_000;
 
-/// Maximum number of reports kept for a document, over all streams: a day of one stream, some 20 MB.
-/// Later ones are omitted.
+/// Maximum number of interval reports stored for a JSON document, over all streams: one day of one
+/// stream, about 20 MB. Later reports are omitted.
 const REPORTS_MOST: usize = 90_000;
 
-/// Form of the output.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
-    /// iperf3's lines.
+    /// Text lines, as iperf3 prints them.
     Text,
-    /// One document per test (`-J`).
+    /// One JSON document per test (`-J`).
     Documents,
-    /// One event per line (`--json-stream`).
+    /// One JSON event per line (`--json-stream`).
     Events,
 }
 
-/// Serves until Ctrl-C, or for one test.
+/// Serves until Ctrl-C, or until one test has ended (`--one-off`).
 pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
     let ServerArgs { one_off, max_tests, max_per_address, server_max_duration, server_bitrate_limit } =
         args.serve;
@@ -84,11 +84,11 @@ struct Printer {
 
 /// Output state of a running test.
 struct Test {
-    /// Collects the samples of the sending sockets.
+    /// Samples of the sending sockets.
     show: Show,
     reports: usize,
     text: Text,
-    /// The same text without the test's number, for its client on request.
+    /// The same text without the test number, sent to the client on request.
     own: Text,
     printed: String,
     keeps: bool,
@@ -136,7 +136,7 @@ impl Printer {
                 let text = Text::new(Side::Server, &params, self.rates, self.verbose);
                 let own = text.clone();
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
-                // The client makes the diagnosis at the end.
+                // The client makes the diagnosis after the test.
                 let kept = if params.wants_trace { ROWS_MOST } else { 0 };
                 let mut show = Show::new(Form::Nothing, Recorder::new(true, kept, None, None));
                 show.recorder.document.extra_data = params.extra_data.clone();
@@ -227,7 +227,7 @@ fn print_json(text: Result<String, Failure>) {
     }
 }
 
-/// Prints to standard output; the server keeps running if that fails.
+/// Prints to standard output, and ignores errors so that the server keeps running.
 fn print(text: &str) {
     let _ = output::print(text);
 }

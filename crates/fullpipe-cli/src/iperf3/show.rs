@@ -1,4 +1,4 @@
-//! Output of a running test.
+//! Displays a running test.
 
 use fullpipe::iperf3::document::{Event, Interval, Start};
 use fullpipe::iperf3::text::Text;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::tui::Screen;
 
-/// Form in which a test is shown.
+/// Display format.
 pub(super) enum Form {
     /// Lines of text.
     Text(Text),
@@ -20,14 +20,14 @@ pub(super) enum Form {
     Document,
     /// One event per line (`--json-stream`).
     Events,
-    /// No output; the caller uses the data.
+    /// No output; the caller uses the recorded data.
     Nothing,
 }
 
-/// Shows a test, and records the data for its end.
+/// Displays a test, and records the data for its summary.
 pub(super) struct Show {
     pub(super) form: Form,
-    /// The live view, and the stop signal for a user who quits it.
+    /// The live view, and the stop signal to set when the user quits it.
     pub(super) screen: Option<(Screen, Stop)>,
     pub(super) recorder: Recorder,
     pub(super) reports: usize,
@@ -39,7 +39,7 @@ impl Show {
         Self { form, screen: None, recorder, reports: 0, failed: None }
     }
 
-    /// Returns the first output error, if any.
+    /// Returns the first output error that occurred, if any.
     pub(super) fn printed(&mut self) -> Result<(), Failure> {
         self.failed.take().map_or(Ok(()), Err)
     }
