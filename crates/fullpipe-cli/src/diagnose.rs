@@ -1,4 +1,4 @@
-//! `fullpipe diagnose`: reads a log, names its limits and climbs the ladder.
+//! `fullpipe diagnose`: reads a log, names the limit of the transfer and climbs the ladder.
 
 use std::process::ExitCode;
 
@@ -25,8 +25,8 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
 }
 
 /// Explains `measurement` with the options of the command line, and prints the diagnosis. `sysctl`
-/// names the settings of the host that made the measurement, `hosts` has other facts about the hosts,
-/// and `sockets` lists the connections from which this one was chosen.
+/// selects the settings of the host that made the measurement, `hosts` contains other facts about
+/// both hosts, and `sockets` lists the connections among which this one was chosen.
 pub(crate) fn explained(
     args: &DiagnoseArgs,
     look: Look,
@@ -51,7 +51,7 @@ pub(crate) fn explained(
         return play(measurement, &path, &hosts, name, look);
     }
     let demand = args.demand.demand(|| {
-        // The queue is at the application, on the sender.
+        // The application's queue is on the sender.
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
@@ -79,7 +79,7 @@ pub(crate) fn explained(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replays a trace in the live view.
+/// Replays a trace as a live view.
 fn play(
     measurement: &Measurement,
     path: &PathFacts,

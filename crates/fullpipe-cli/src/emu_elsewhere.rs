@@ -1,4 +1,4 @@
-//! Replaces the emulator on systems other than Linux: the command fails.
+//! Stub for systems other than Linux: emulator and tuning commands fail.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Replaces the exporter on systems without sock_diag: the command fails.
+//! Stub for systems without sock_diag: the exporter command fails.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Failures of a command: message, hint and exit code.
+//! Command failures, each with a message, a hint and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -16,20 +16,20 @@ use crate::args::Args;
 pub(crate) const RUNTIME: u8 = 1;
 /// Exit code: the command line is invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: the peer is unreachable, refused, or closed the connection early.
+/// Exit code: the peer is unreachable, refuses or disconnects.
 pub(crate) const NETWORK: u8 = 3;
-/// Exit code: the process lacks a privilege.
+/// Exit code: the process lacks a required privilege.
 pub(crate) const RIGHTS: u8 = 4;
-/// Exit code: a change failed part of the way and was rolled back.
+/// Exit code: a change failed, and all changes were rolled back.
 pub(crate) const REVERTED: u8 = 6;
 /// Exit code: the command does not exist, as in shells.
 pub(crate) const NO_COMMAND: u8 = 127;
-/// Exit code: the run succeeded, but an expectation is not met.
+/// Exit code: the run succeeded, but it did not meet an expectation.
 pub(crate) const EXPECTATION: u8 = 5;
 /// Exit code after Ctrl-C: 128 plus the number of the signal, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// A failure of a command: a one-line message, a one-line hint and an exit code.
+/// A command failure: a one-line message, a one-line hint and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -52,7 +52,7 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// Prefixes the message with its subject.
+    /// Adds a prefix with the subject to the message.
     pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }
     }
@@ -62,7 +62,7 @@ impl Failure {
         &self.message
     }
 
-    /// Prints the failure to standard error; returns the process's exit code.
+    /// Prints the failure to standard error and returns the exit code of the process.
     pub(crate) fn report(&self) -> ExitCode {
         // Quoted input may contain control characters; each message stays on one line.
         let one_line = |text: &str| text.replace(char::is_control, " ");
@@ -75,7 +75,7 @@ impl Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Shortens the parser's message to two lines: what is wrong, and its tip, the possible values or
+    /// Shortens the parser's message to two lines: the error, and its tip, the possible values or
     /// the help command.
     fn from(error: clap::Error) -> Self {
         let unit = error.source().and_then(|source| source.downcast_ref::<ParseUnitError>());
@@ -86,7 +86,8 @@ impl From<clap::Error> for Failure {
             what.lines().map(str::trim).partition(|line| line.starts_with("[possible values: "));
         let what = what.join(" ");
         let what = what.trim_start_matches("error: ");
-        // The value parser's message already says what is wrong, so the value is not quoted again.
+        // The message of the value parser already describes the error, so the value is not quoted
+        // again.
         let message = match (error.get(ContextKind::InvalidArg), error.source()) {
             (Some(argument), Some(source)) => format!("{argument}: {source}"),
             _ => what.to_owned(),
@@ -101,7 +102,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Returns the part of the command line that names the command.
+/// Returns the part of the command line that selects the command.
 fn command_line() -> String {
     let named = std::env::args().nth(1).filter(|name| Args::command().find_subcommand(name).is_some());
     named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))

@@ -1,4 +1,4 @@
-//! Handling of Ctrl-C, which ends the current work and keeps its results.
+//! Ctrl-C handling: the first Ctrl-C ends the current work and keeps its results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// Calls `act` at each Ctrl-C, SIGTERM and SIGHUP.
+/// Calls `act` at each SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals = signals.map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
@@ -17,7 +17,8 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns a flag that the first Ctrl-C sets, also calling `at_first`; the second ends the process.
+/// Returns a flag that the first Ctrl-C sets after a call to `at_first`; the second Ctrl-C ends the
+/// process.
 pub(crate) fn noted(at_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&interrupted);

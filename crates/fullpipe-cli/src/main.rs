@@ -39,7 +39,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        // Help and version are answers, not errors, and so is the help for a bare `fullpipe`.
+        // Help (also for a bare `fullpipe`) and version are regular output, not errors.
         Err(error) if !is_refusal(error.kind()) => error.exit(),
         Err(error) => return iperf3::refused(error).report(),
     };

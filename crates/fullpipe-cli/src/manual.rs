@@ -40,7 +40,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns file name and text of a command's manual page.
+/// Returns the file name and the text of a command's manual page.
 fn page(command: &clap::Command) -> Result<(String, String), Failure> {
     let man = Man::new(command.clone()).source(concat!("fullpipe ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();

@@ -15,14 +15,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Color;
 use crate::failure::Failure;
 
-/// Table width that fits a terminal and a quoted mail.
+/// Table width in columns: fits a terminal and a quoted mail.
 const COLUMNS: usize = 100;
 
-/// Width of a report in prose.
+/// Width of prose reports in columns.
 const WIDTH: usize = 80;
 
-/// Determines the appearance of reports in prose. An explicit option overrides what the terminal
-/// suggests.
+/// Determines width and colour of prose reports. An explicit option overrides the terminal's
+/// defaults.
 pub(crate) fn look(color: Color) -> Look {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let welcome = || {
@@ -38,8 +38,8 @@ pub(crate) fn look(color: Color) -> Look {
     Look { width: WIDTH, colour }
 }
 
-/// Runs `work` with a progress bar for its simulated runs, on a terminal only: in a log, redrawn lines
-/// are noise.
+/// Runs `work` with a progress bar for its simulated runs. The bar appears on a terminal only,
+/// because redrawn lines would clutter a log.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
         let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
@@ -53,7 +53,7 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     done
 }
 
-/// Observer that prints notes, status and measured rates to standard error.
+/// Observer that prints notes, status lines and measured rates to standard error.
 pub(crate) struct Notes;
 
 impl Observer for Notes {
@@ -74,7 +74,7 @@ impl Observer for Notes {
     }
 }
 
-/// Observer that shows the progress of a ladder.
+/// Observer that shows the progress of a ladder's simulations.
 pub(crate) struct Ladder {
     bar: Option<ProgressBar>,
 }
@@ -103,7 +103,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
-/// Writes the page from `render` to `path`.
+/// Renders the page with `render` and writes it to `path`.
 pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
     render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
@@ -116,7 +116,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     Ok(write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), page)?)
 }
 
-/// Returns the command line, quoted for a shell.
+/// Returns the command line, quoted for use in a shell.
 fn command_line() -> String {
     let quoted = |argument: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
@@ -131,7 +131,7 @@ fn command_line() -> String {
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Formats one line per point, then one per expectation.
+/// Formats one line per point, followed by one line per expectation.
 pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Report) -> String {
     let repeats = summaries.first().map_or(0, |summary| summary.repeats);
     let seeds = experiment.seeds();
@@ -174,7 +174,7 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     text
 }
 
-/// Formats how well each real-time run kept its timing; empty for virtual time.
+/// Formats the timing accuracy of each real-time run; empty for virtual time.
 fn validity(report: &Report) -> String {
     let rows = report.runs.iter().filter_map(|run| {
         let measured = run.validity.as_ref()?;
@@ -202,7 +202,7 @@ fn validity(report: &Report) -> String {
     text
 }
 
-/// Formats the hosts' delays in the worst run; the document has those of each run.
+/// Formats the host delays of the worst run; the JSON document contains those of every run.
 fn hosts(report: &Report) -> Option<String> {
     let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
         let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));
@@ -230,8 +230,8 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
     spread.map_or("-".into(), |spread| spread.words(repeats))
 }
 
-/// Aligns columns at the width that they need. If a row would be wider than [`COLUMNS`], its label goes
-/// on a separate line: a truncated label would no longer distinguish points.
+/// Aligns columns to their widest cell. If a row would exceed [`COLUMNS`], its label goes on a
+/// separate line, because truncated labels could look alike.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let width = |text: &str| text.chars().count();
     let widest = |column: usize, limit: usize| {

@@ -1,4 +1,4 @@
-//! `fullpipe run`: runs an experiment, and prints its table or document.
+//! `fullpipe run`: runs an experiment and prints the results as a table or a document.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -46,8 +46,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    // Comes before the progress bar and the signal handler, which start threads: acquiring rights may
-    // need a single-threaded process.
+    // Precedes the progress bar and the signal handler, which start threads: acquiring privileges
+    // may require a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
     let made = attended(&experiment, args, |observer| prepared.run(observer))?;
     let report = &made.document;
@@ -85,7 +85,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// Returns the world selected by the options.
+/// Returns the world that the options select.
 fn world(args: &RunArgs) -> fullpipe::World {
     let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
     match args.world {
@@ -97,7 +97,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Makes the runs with a progress bar and an interrupt handler.
+/// Makes the runs, with a progress bar and an interrupt handler.
 fn attended(
     experiment: &Experiment,
     args: &RunArgs,
@@ -114,7 +114,7 @@ fn attended(
     Ok(made?)
 }
 
-/// Observer that shows progress, prints finished runs, and stops after Ctrl-C.
+/// Observer that shows progress, prints completed runs, and stops after Ctrl-C.
 struct ProgressDisplay {
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
@@ -133,8 +133,8 @@ impl Observer for ProgressDisplay {
     fn finished(&self, run: &Run) {
         if self.lines {
             let line = output::json_line(run);
-            // Standard output is closed: the next write fails too, and the result files still have to
-            // be written.
+            // Standard output is closed. The error is ignored here: the next write reports it, and
+            // the result files still have to be written.
             let _ = line.and_then(|line| self.bar.suspend(|| output::print(&line)));
         }
     }
@@ -144,8 +144,8 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// The first Ctrl-C stops after the current runs, so that finished ones are kept; the second ends the
-/// process.
+/// Returns a flag that the first Ctrl-C sets, which stops after the current runs and keeps
+/// completed ones. The second Ctrl-C ends the process.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     let bar = bar.clone();
     interrupt::noted(move || {
@@ -153,7 +153,8 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     })
 }
 
-/// Creates a progress bar, on a terminal only: in a log, redrawn lines are noise.
+/// Creates a progress bar. It appears on a terminal only, because redrawn lines would clutter a
+/// log.
 pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -161,14 +162,14 @@ pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left);
     let bar = ProgressBar::new(runs as u64).with_style(style);
-    // Visible from the start, with the clock running during the first run.
+    // Shows the bar at once, with the clock running during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar
 }
 
-/// Writes the time left; `?` before the first run has finished, when it is unknown.
+/// Writes the estimated time left, or `?` until the first run has completed.
 fn time_left(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // A bar that cannot be drawn is skipped.
+    // A write error only affects the progress bar, so it is ignored.
     let _ =
         if state.pos() == 0 { out.write_str("?") } else { write!(out, "{:#}", HumanDuration(state.eta())) };
 }

@@ -20,9 +20,9 @@ use fullpipe::host::{LOCAL, memory_left, settings};
 
 /// Default sampling time before a diagnosis.
 const LENGTH: Duration = Duration::from_secs(10);
-/// Shortest interval, so that each has several samples.
+/// Shortest interval of `--watch`: each interval needs several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of sockets in the live view; nobody pages through more.
+/// Maximum number of sockets in the live view.
 const MOST_SHOWN: usize = 256;
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -37,7 +37,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         ));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
-    // Settings belong to a network namespace, which may differ from this process's.
+    // Kernel settings belong to a network namespace, which may differ from this process's.
     let own = if watch.elsewhere() { None } else { Some(LOCAL) };
     let sysctl = args.sysctl.as_deref().or(own);
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(SocketFacts::default, socket_facts);
@@ -56,13 +56,13 @@ fn socket_facts(settings: &HostSettings) -> SocketFacts {
     SocketFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..SocketFacts::default() }
 }
 
-/// A watch with the flag that ends it.
+/// A watch, and the flag that ends it.
 struct WatchSession {
     watch: Watch,
     until: Until,
 }
 
-/// Continues until a signal or the user stops it.
+/// Observer that continues until a signal or the user sets the flag.
 struct Until(Arc<AtomicBool>);
 
 impl Observer for Until {
@@ -75,7 +75,7 @@ impl Observer for Until {
     }
 }
 
-/// Samples for the given time, then explains the largest sender.
+/// Samples for the given time, then explains the fastest sender.
 fn one_shot(
     args: &DiagnoseArgs,
     look: Look,
@@ -100,7 +100,7 @@ fn memory(args: &DiagnoseArgs) -> Memory {
     args.demand.memory.map_or_else(available, Memory::Given)
 }
 
-/// Shows the live view until it ends.
+/// Shows the live view until a signal or the user ends it.
 fn show(
     args: &DiagnoseArgs,
     mut looking: WatchSession,
@@ -123,7 +123,7 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one line per interval and active socket until it ends.
+/// Prints one line per interval and active socket until a signal ends the watch.
 fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
@@ -147,14 +147,14 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         }
         crowded = rarely > 0;
         end = at + which.interval;
-        // Available memory changes while samples are taken.
+        // Read for each interval, because available memory changes.
         let memory = memory(args);
         let reports = sockets.interval(demand, memory);
         if reports.is_empty() && !quiet {
             eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
         }
         quiet = reports.is_empty();
-        // All lines are written at once, as there may be a thousand.
+        // Writes all lines of an interval at once, because there may be a thousand.
         if json {
             let lines = reports.iter().map(watch::line);
             return output::print(&lines.collect::<Result<String, _>>()?);

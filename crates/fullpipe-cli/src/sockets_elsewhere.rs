@@ -1,4 +1,4 @@
-//! Replaces socket sampling on systems without sock_diag: the command fails.
+//! Stub for systems without sock_diag: socket sampling fails.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `fullpipe whatif`: climbs the ladder of a path given by figures.
+//! `fullpipe whatif`: climbs the ladder of a path that the options describe.
 
 use std::process::ExitCode;
 
