@@ -1,12 +1,13 @@
-//! A small HTTP server with bounded work, whatever clients connect and whatever they send.
+//! A small HTTP server whose work is bounded, whatever its clients send.
 //!
 //! ```text
 //!   connection ─► a thread, of at most 64 ─► head within 5 s and 8 KiB ─► answer, `Connection: close` ─► end
 //!                    └─ one more: closes the oldest connection that has not sent its request
 //! ```
 //!
-//! A scrape sends its request in the first packet, so silent connections evict each other rather than
-//! the scrape. There is no keep-alive: Prometheus scrapes seconds apart.
+//! A scrape sends its request in the first packet, so silent connections evict each other and not
+//! the scrape. The server does not support keep-alive, because Prometheus scrapes are seconds
+//! apart.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,21 +19,22 @@ use std::time::Duration as Timeout;
 use fullpipe_linux::Clock;
 use fullpipe_units::{Duration, Instant};
 
-/// Maximum number of concurrent connections, each with a thread.
+/// Maximum number of concurrent connections; each has a thread.
 const CONNECTIONS: usize = 64;
-/// Time that a client has to send its request head.
+/// Timeout for receiving the request head.
 const HEAD: Duration = Duration::from_secs(5);
-/// Time that a client has to accept each part of the answer.
+/// Timeout for each write of the answer.
 const WRITE: Timeout = Timeout::from_secs(10);
-/// Largest head in bytes.
+/// Maximum size of a request head, in bytes.
 const HEAD_MOST: usize = 8 << 10;
-/// Maximum number of header lines in a head.
+/// Maximum number of header lines in a request head.
 const HEADERS_MOST: usize = 64;
-/// Maximum number of bytes that are read and dropped after the answer. Closing a socket with unread
-/// data would reset the connection, and lose the answer with it.
+/// Maximum number of bytes to read and discard after the answer. Closing a socket with unread data
+/// would reset the connection, and the client would lose the answer.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
-/// Delay before the next accept when it fails, for example for lack of descriptors.
+/// Delay before the next attempt when accept fails, for example because no file descriptors are
+/// left.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An HTTP request.
@@ -51,7 +53,7 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// Open connections: those waiting for a request in order of arrival, and the number of all.
+/// Open connections: those without a complete request, in order of arrival, and the total number.
 #[derive(Default)]
 struct Connections {
     next: u64,
@@ -59,7 +61,7 @@ struct Connections {
     all: usize,
 }
 
-/// Answers each request on `listener` with `answer`, until the process ends.
+/// Answers each request on `listener` with the result of `answer`, until the process ends.
 pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     let connections = Arc::new(Mutex::new(Connections::default()));
@@ -70,15 +72,16 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             clock.sleep_until(clock.now() + PAUSE);
             continue;
         };
-        // All connections are being answered, which takes seconds: the new one is closed.
+        // Every connection is being answered, which takes seconds, so the new one is closed.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
             (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });
         let of_connection = move || {
-            // The client may have disconnected.
+            // The client may already have disconnected, so errors are ignored.
             let _ = converse(stream, &entered, &*answer, clock);
         };
-        // If no thread can be started, the connection is dropped, and its entry with it.
+        // If the thread cannot be started, its closure is dropped, which closes the connection and
+        // removes its entry.
         let _ = thread::Builder::new().name("http".into()).spawn(of_connection);
     }
 }
@@ -87,12 +90,13 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a connection, if necessary by closing the one that has been silent for longest.
+/// Adds a connection. If there are too many, it closes the connection that has been silent for
+/// longest.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {
         let (_, oldest) = connections.waiting.pop_first()?;
-        // Its thread then reads end-of-file and ends.
+        // The thread of that connection then reads end-of-file and ends.
         let _ = oldest.shutdown(Shutdown::Both);
     }
     connections.next += 1;
@@ -102,14 +106,14 @@ fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     Some(number)
 }
 
-/// Entry of a connection, removed when dropped.
+/// Entry of an open connection; dropping it removes the entry.
 struct ConnectionSlot {
     number: u64,
     connections: Arc<Mutex<Connections>>,
 }
 
 impl ConnectionSlot {
-    /// Marks the connection as having sent its request, so that it is not evicted.
+    /// Records that the connection has sent its request, so that it can no longer be evicted.
     fn has_asked(&self) {
         lock(&self.connections).waiting.remove(&self.number);
     }
@@ -154,8 +158,8 @@ fn converse(
     io::copy(&mut rest, &mut io::sink()).map(drop)
 }
 
-/// Reads a request head until `deadline`, in however many pieces; returns the error status if it is
-/// invalid.
+/// Reads a request head, which may arrive in several pieces, until `deadline`; returns the HTTP
+/// error status if the head is invalid.
 fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<Result<Request, u16>> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 1 << 10];

@@ -1,4 +1,4 @@
-//! Exports Prometheus metrics of this host's connections, and of probes.
+//! Exports Prometheus metrics of this host's connections, and of probes to iperf3 servers.
 //!
 //! ```text
 //!   a thread: samples of each group, ten a second ──► Sockets, one per group ◄── /metrics: sums and gauges
@@ -26,17 +26,17 @@ use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
 
-/// Interval between samples, as the classifier's rules require.
+/// Sampling interval that the classifier's rules require.
 const EVERY: Duration = Duration::from_millis(100);
-/// Name of the group of all connections.
+/// Name of the group that contains all connections.
 const ALL: &str = "all";
-/// Maximum number of groups: each has some twenty series.
+/// Maximum number of groups; each has about twenty series.
 const MOST_GROUPS: usize = 100;
 
-/// Content type of text for people.
+/// Content type of plain-text answers.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Sockets that are summed together.
+/// Sockets that are summed as one group.
 struct SocketGroup {
     dst: String,
     sockets: Sockets,
@@ -48,17 +48,18 @@ type Groups = Arc<Mutex<Vec<SocketGroup>>>;
 /// Settings of the exporter.
 #[derive(Clone, Debug)]
 pub struct Exporter {
-    /// Address at which the pages are served.
+    /// Address to listen on for HTTP requests.
     pub listen: SocketAddr,
-    /// Groups of connections, each as `HOST[:PORT]`; if empty, all connections form one group.
+    /// Groups of connections, each given as `HOST[:PORT]`; if empty, all connections form one
+    /// group.
     pub dst: Vec<String>,
-    /// Process whose connections are exported; all processes if `None`.
+    /// ID of the process whose connections are exported; all processes if `None`.
     pub process: Option<u32>,
-    /// Rate of the bottleneck link.
+    /// Rate of the bottleneck link, if known.
     pub link: Option<Rate>,
 }
 
-/// Serves the pages until the process ends.
+/// Serves the metrics until the process ends.
 ///
 /// # Errors
 /// A group is invalid, the address is in use, or sockets cannot be read.
@@ -87,7 +88,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let groups: Groups = Arc::new(Mutex::new(groups));
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
-    // With port 0 the kernel has chosen a port.
+    // With port 0, the kernel has chosen a port.
     observer.note(&format!("http://{}/metrics", listener.local_addr().unwrap_or(exporter.listen)));
     let prober = Prober::default();
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
@@ -107,8 +108,8 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
             group.up = round.is_ok();
             match round {
                 Ok(round) => take(&mut group.sockets, round, &seen, true),
-                // A process that ended has no sockets left; a kernel that did not answer may answer
-                // again.
+                // If the process has ended, it has no sockets left. If the kernel did not answer, a
+                // later attempt may succeed.
                 Err(_) => group.sockets.keep(Instant::FAR_FUTURE),
             }
         }
@@ -121,7 +122,7 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts
     let path = request.url.split('?').next().unwrap_or_default();
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match path {
-        // A probe takes seconds; other requests are served meanwhile.
+        // A probe takes seconds, during which other threads serve other requests.
         "/probe" if request.method == "GET" => probe(request, prober, host),
         _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
         "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),

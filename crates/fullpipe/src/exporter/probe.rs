@@ -1,4 +1,4 @@
-//! `/probe?target=HOST`: a short test to an iperf3 server, within the scrape timeout.
+//! `/probe?target=HOST`: runs a short test to an iperf3 server, within the scrape timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use fullpipe_linux::iperf3::client::{self, Client, TestResult, Watch};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
 
-/// Scrape timeout if Prometheus does not send one.
+/// Scrape timeout to assume if Prometheus does not send one.
 const SCRAPE: Duration = Duration::from_secs(10);
-/// Part of the scrape timeout reserved for connecting, the results and the answer.
+/// Part of the scrape timeout reserved for connecting, exchanging results and answering.
 const RESERVE: Duration = Duration::from_secs(3);
-/// Bounds on the duration of a test, whatever the scrape timeout.
+/// Maximum and minimum duration of a test, whatever the scrape timeout.
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -27,22 +27,22 @@ const SHORTEST: Duration = Duration::from_secs(1);
 pub(super) struct ProbeResult {
     /// Whether the test completed.
     pub(super) success: bool,
-    /// Total duration.
+    /// Total duration of the probe.
     pub(super) took: Duration,
     pub(super) sent: Bytes,
     pub(super) sent_in: f64,
     pub(super) received: Bytes,
     pub(super) received_in: f64,
     pub(super) retransmits: u64,
-    /// Time of each limit, and the minimum RTT.
+    /// Time spent at each limit, and the minimum RTT.
     pub(super) live: Live,
 }
 
 /// Reason why a probe was refused.
 pub(super) enum ProbeRefusal {
-    /// The target address is invalid; contains the message for the client.
+    /// The target address is invalid; the value is the message for the client.
     Bad(String),
-    /// Another probe is running: two would disturb each other.
+    /// Another probe is running: two concurrent probes would disturb each other.
     Busy,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// Runs a test to the `target` of a URL, within the scrape timeout in `header`.
+    /// Runs a test to the `target` in a URL, within the scrape timeout given in `header`.
     pub(super) fn probe(
         &self,
         url: &str,
@@ -66,11 +66,11 @@ impl Prober {
     }
 }
 
-/// Marks a running probe; dropping it ends the mark, even after a panic.
+/// Flag for a running probe; dropping this value clears the flag, even after a panic.
 struct Busy<'a>(&'a AtomicBool);
 
 impl<'a> Busy<'a> {
-    /// Returns `None` if a probe is already running.
+    /// Sets the flag; returns `None` if a probe is already running.
     fn begin(busy: &'a AtomicBool) -> Option<Self> {
         (!busy.swap(true, Ordering::AcqRel)).then_some(Self(busy))
     }
@@ -82,20 +82,20 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Parses `X-Prometheus-Scrape-Timeout-Seconds`, with a default.
+/// Parses `X-Prometheus-Scrape-Timeout-Seconds`, or returns the default.
 fn scrape(header: Option<&str>) -> Duration {
     let seconds = header.and_then(|value| value.trim().parse::<f64>().ok());
     let sane = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds < 3_600.0);
     sane.map_or(SCRAPE, Duration::from_secs_f64)
 }
 
-/// Returns the duration of a test that fits the scrape timeout, in whole seconds.
+/// Returns the duration of a test that fits into the scrape timeout, in whole seconds.
 fn length(scrape: Duration) -> Duration {
     let room = scrape.saturating_sub(RESERVE).clamp(SHORTEST, LONGEST);
     Duration::from_secs(room.as_millis() / 1_000)
 }
 
-/// Parses `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, percent-encoded.
+/// Parses the query parameter `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, percent-encoded.
 fn place(url: &str) -> Result<ServerAddress, ProbeRefusal> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
@@ -148,7 +148,7 @@ fn run(place: ServerAddress, scrape: Duration, host: SocketFacts) -> ProbeResult
     let over = Arc::new(AtomicBool::new(false));
     let finished = thread::scope(|scope| {
         let (word, end) = (stop.clone(), Arc::clone(&over));
-        // Stops the test before the scrape timeout, even if the server is silent.
+        // Stops the test before the scrape timeout, even if the server does not answer.
         scope.spawn(move || {
             let deadline = begin + scrape.saturating_sub(RESERVE / 6);
             while !end.load(Ordering::Acquire) {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((seconds(Some("1")), seconds(Some("nan")), seconds(Some("-3"))), (1.0, 5.0, 5.0));
     }
 
-    /// A probe that panics is over, so the next one may run.
+    /// A probe that panics clears the flag, so that the next one can run.
     #[test]
     fn one_probe_runs_at_a_time() {
         let busy = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! fullpipe's additions to the documents and events of iperf3.
+//! fullpipe's additions to iperf3's documents and events.
 
 use fullpipe_analysis::diagnosis::Iperf3Additions;
 use fullpipe_analysis::{Diagnosis, Latency, TcpVsUdp};
@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::{ExplainResult, Explanations, Recorder};
 use crate::Error;
 
-/// Returns fullpipe's additions to the end of a document, with those of the UDP test if there was one.
+/// Returns fullpipe's additions to the end of a document, including those of the UDP test if there
+/// was one.
 ///
 /// # Errors
-/// They cannot be written as JSON.
+/// The additions cannot be serialised as JSON.
 pub fn ending(
     recorder: &Recorder,
     latency: Latency,
@@ -41,10 +42,10 @@ pub fn ending(
     serde_json::to_value(added).map_err(|e| Error::new(format!("cannot write JSON: {e}"), ""))
 }
 
-/// Formats an event of a server as a line that includes the number of its test, since several may run.
-///
+/// Formats a server event as one line. The line includes the test number, because several tests may
+/// run concurrently.
 /// # Errors
-/// It cannot be written as JSON.
+/// The event cannot be serialised as JSON.
 pub fn numbered_event(test: u64, event: &str, data: &impl Serialize) -> Result<String, Error> {
     #[derive(Serialize)]
     struct NumberedEvent<'a, T> {

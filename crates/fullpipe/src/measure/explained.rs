@@ -1,4 +1,4 @@
-//! Diagnosis of a test that this host has just run.
+//! Diagnoses a test that this host has just run.
 //!
 //! ```text
 //!   this host sends       rows of its sockets ────────────────────────────────────┐
@@ -21,46 +21,46 @@ use super::Recorder;
 use crate::run::Observer;
 use crate::{Error, diagnose};
 
-/// Information besides the test itself.
+/// Facts that complement the test results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestContext<'a> {
-    /// Facts about the path from the user.
+    /// Facts about the path, as given by the user.
     pub path: PathFacts,
     /// RTT measured before the test.
     pub idle_rtt: Option<Duration>,
-    /// Settings of this host.
+    /// Kernel settings of this host.
     pub own: Option<&'a HostSettings>,
-    /// Settings of the server's host.
+    /// Kernel settings of the server's host.
     pub peer: Option<&'a HostSettings>,
-    /// Rows of the sending server, if it sent them.
+    /// Rows sampled by the sending server, if it is fullpipe's.
     pub server_trace: Option<&'a str>,
 }
 
-/// Note about what cannot be seen from the sending end alone.
+/// Note for a test of which only the sending end was sampled.
 pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
                                   reader, only the receiving end can tell";
-/// Note about what cannot be seen from the receiving end alone.
+/// Note for a test of which only the receiving end was sampled.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
 const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
-/// A diagnosis, or the reason why there is none.
+/// A diagnosis, or the reason why none is possible.
 pub type ExplainResult = Result<Box<Diagnosis>, String>;
 
-/// Diagnoses of a test.
+/// Diagnoses of both directions of a test.
 #[derive(Debug)]
 pub struct Explanations {
-    /// Diagnosis of the main direction.
+    /// Diagnosis of the main direction of the test.
     pub main: ExplainResult,
-    /// Diagnosis of the other direction, in a bidirectional test.
+    /// Diagnosis of the reverse direction, for a bidirectional test.
     pub reverse: Option<ExplainResult>,
 }
 
-/// Explains a completed test from its `recorder`.
+/// Explains a completed test from the data in its `recorder`.
 ///
 /// # Errors
-/// A defect of the simulator. A test without anything to explain is not an error.
+/// The simulator has a defect. A test that leaves nothing to explain is not an error.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -87,7 +87,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<ExplainResult, 
     }
 }
 
-/// Explains what this host sent over TCP.
+/// Explains a TCP transfer sent by this host.
 fn sent(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -98,19 +98,19 @@ fn sent(
     diagnosed((known.own, known.peer), &measurement, None, &recorder.document, known, observer)
 }
 
-/// Explains what the server sent over TCP.
+/// Explains a TCP transfer sent by the server.
 fn received(
     recorder: &Recorder,
     known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let own = recorder.received.streams();
-    // An unreadable trace is not an error: this end has samples too.
+    // An unreadable trace is not an error, because this host also sampled its sockets.
     let told = known.server_trace.and_then(|text| trace::read(text).ok());
     let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
     let of_both = rows::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW);
     if let Ok(measurement) = of_both {
-        // These rows were made on the server's host, which is the sender.
+        // The server's host is the sender here, and made these rows.
         let hosts = (known.peer, known.own);
         return diagnosed(hosts, &measurement, None, &recorder.document, known, observer);
     }
@@ -125,8 +125,8 @@ fn received(
     Ok(diagnosis)
 }
 
-/// Combines the server's rows, by stream, with the receiving sockets' samples nearest in time. Both
-/// time scales begin with the data.
+/// Combines the server's rows of each stream with the receiver samples that are nearest in time.
+/// Both time scales start with the first data.
 fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     let begun = |at: Option<Instant>| at.unwrap_or_default();
     let theirs = begun(told.iter().map(|row| row.at).min());
@@ -161,12 +161,12 @@ fn over_udp(
     }
     let json = serde_json::to_value(document).unwrap_or_default();
     let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;
-    // In a UDP test only the handshake of the control connection measures the RTT.
+    // In a UDP test, only the handshake of the control connection yields an RTT.
     diagnosed((known.own, known.peer), &log, known.idle_rtt, document, known, observer)
 }
 
-/// Diagnoses a measurement. `hosts` are the settings of the host that made it and of the other one;
-/// `idle_rtt` is used if neither the user nor the measurement gives an RTT.
+/// Diagnoses a measurement. `hosts` contains the settings of the host that made it and of the other
+/// host. `idle_rtt` applies if neither the user nor the measurement gives an RTT.
 fn diagnosed(
     (local, peer): (Option<&HostSettings>, Option<&HostSettings>),
     measurement: &Measurement,
@@ -187,8 +187,8 @@ fn diagnosed(
     diagnose(measurement, &path, &hosts, observer)
 }
 
-/// Returns whether the server runs on this host: both ends of the data connections have the same
-/// address.
+/// Returns whether the server runs on this host, that is, whether both ends of the data connections
+/// have the same address.
 pub fn is_this_host(document: &Document) -> bool {
     document.start.connected.first().is_some_and(|one| {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());

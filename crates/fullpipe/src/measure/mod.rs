@@ -1,4 +1,4 @@
-//! Measurements by this host: iperf3 tests with samples of their sockets.
+//! Measurements from this host: iperf3 tests that also sample their sockets.
 
 mod ending;
 mod explained;

@@ -1,7 +1,7 @@
-//! One short TCP test to an iperf3 server, for a diagnosis.
+//! Runs one short TCP test to an iperf3 server, for a diagnosis.
 //!
-//! The question about a path to HOST is what limits one TCP flow from here, so the test has one stream.
-//! It lasts many round trips: on a long path slow start alone takes seconds, and losses are seconds
+//! The diagnosis asks what limits one TCP flow from this host, so the test has one stream. It lasts
+//! many round trips, because on a long path slow start alone takes seconds, and losses are seconds
 //! apart.
 
 use std::path::Path;
@@ -20,19 +20,19 @@ use super::recorder::{ROWS, Recorder};
 use crate::Error;
 use crate::run::Observer;
 
-/// Bounds on the duration of a test, and the number of round trips it should have.
+/// Minimum and maximum duration of a test, and its target duration in round trips.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
 const ROUND_TRIPS: u64 = 100;
-/// Duration of a control measurement: its path is short, so it needs little time to reach full rate.
+/// Duration of a control measurement: on its short path, slow start is over quickly.
 const CONTROL: Duration = Duration::from_secs(3);
 
-/// File name extensions: a missing file is not taken for a host.
+/// File name extensions that mark an argument as a file, even if the file does not exist.
 const FILE_ENDINGS: [&str; 11] =
     ["txt", "log", "json", "jsonl", "csv", "pcap", "pcapng", "cap", "gz", "sysctl", "out"];
 
-/// Parses `name` as an iperf3 server. Returns `None` for standard input, an existing file, and anything
-/// that looks like a path or file name.
+/// Parses `name` as the address of an iperf3 server. Returns `None` for standard input, an existing
+/// file, and any name that looks like a path or file name.
 pub fn server(name: &str) -> Option<ServerAddress> {
     let path = Path::new(name);
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
@@ -44,12 +44,12 @@ pub fn server(name: &str) -> Option<ServerAddress> {
     if file { None } else { ServerAddress::named(name).ok() }
 }
 
-/// Reference for the path's limits: the rate of one flow over a short path.
+/// Source of the reference rate, which one flow reaches over a short path.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// Rate measured earlier.
+    /// Rate that was measured earlier.
     Rate(Rate),
-    /// Nearby iperf3 server, as `HOST[:PORT]`, to measure against.
+    /// Nearby iperf3 server, as `HOST[:PORT]`, with which to measure the rate.
     Host(String),
 }
 
@@ -57,16 +57,16 @@ pub enum Control {
 #[derive(Clone, Debug)]
 pub struct Probe {
     measurement: Measurement,
-    /// Rate of one flow to the control server, if there is one.
+    /// Rate of one flow to the control server, if it was measured.
     control: Option<Rate>,
     here: bool,
 }
 
 impl Probe {
-    /// Measures to `place`, after a measurement to the control server if there is one.
+    /// Measures to the server `place`, and before that to the control server if there is one.
     ///
     /// # Errors
-    /// A server is unreachable or refuses, or `stop` was set before the end.
+    /// A server is unreachable or refuses the test, or `stop` was set before the test ended.
     pub fn measure(
         place: &ServerAddress,
         control: Option<&Control>,
@@ -109,18 +109,18 @@ impl Probe {
         Ok(Self { measurement, control, here })
     }
 
-    /// Returns the measurement.
+    /// Returns the measurement to diagnose.
     pub fn measurement(&self) -> &Measurement {
         &self.measurement
     }
 
-    /// Returns the facts about the hosts that the test shows.
+    /// Returns the facts about both hosts that the test revealed.
     pub fn hosts(&self) -> HostFacts {
         HostFacts { peer_is_unknown: !self.here, control: self.control, ..HostFacts::default() }
     }
 }
 
-/// Runs one test; also returns the line about its latency.
+/// Runs one test; returns it with a text line about its latency.
 fn run(
     place: &ServerAddress,
     length: Option<fn(Duration) -> Duration>,
@@ -139,7 +139,7 @@ fn run(
     Ok((recorder, latency))
 }
 
-/// Returns the duration that a test needs on a path with this RTT.
+/// Returns the test duration that a path with this RTT requires.
 fn enough(rtt: Duration) -> Duration {
     (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
 }
@@ -148,7 +148,7 @@ fn enough(rtt: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// A missing log is reported as such, not as an unknown host.
+    /// A missing log file is reported as a missing file, not as an unknown host.
     #[test]
     fn files_are_files() {
         for file in ["-", "", "absent.txt", "logs/run", "./run", "Cargo.toml", "trace.CSV", "my log"] {

@@ -1,4 +1,4 @@
-//! Data kept during a test for its diagnosis at the end.
+//! Records the data of a test that the diagnosis requires at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use super::samples::Samples;
 
-/// Maximum number of samples of a test kept for its diagnosis, less than 50 MB: an hour of one stream
-/// at twenty per second.
+/// Maximum number of samples stored for the diagnosis of a test: one hour of one stream at twenty
+/// samples per second, in less than 50 MB.
 pub const ROWS: usize = 72_000;
 
-/// Records a test: its document, and the samples of its sockets.
+/// Records the document of a test, and the samples of its sockets.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Document so far.
+    /// The document so far.
     pub document: Document,
-    /// Rows of the sending streams, without the warm-up.
+    /// Samples of the sending streams, without the warm-up.
     pub rows: Samples<Row>,
     /// Samples of the receiving streams, without the warm-up.
     pub received: Samples<ReceiverSample>,
@@ -33,7 +33,7 @@ pub struct Recorder {
     last_row: Instant,
 }
 
-/// Smoothed RTTs while data flowed.
+/// Smoothed RTTs measured while data flowed.
 #[derive(Debug, Default)]
 struct LoadedRtt {
     sum: f64,
@@ -42,8 +42,8 @@ struct LoadedRtt {
 }
 
 impl Recorder {
-    /// Creates a recorder of at most `most` samples. With `adds_limits` each report names the limit of
-    /// its streams. `settings` are those of this host.
+    /// Creates a recorder that stores at most `most` samples. With `adds_limits`, each report names
+    /// the limit of its streams. `settings` are the kernel settings of this host.
     pub fn new(adds_limits: bool, most: usize, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {
@@ -59,14 +59,15 @@ impl Recorder {
         }
     }
 
-    /// Returns the RTT before the test, as given, and during it.
+    /// Returns the RTT before the test, which is `idle`, and the RTT during the test.
     pub fn latency(&self, idle: Option<Duration>) -> Latency {
         let LoadedRtt { sum, samples, longest } = self.loaded;
         let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
 
-    /// Returns the seconds that each limit held the streams, by name: the mean over the streams.
+    /// Returns the number of seconds that streams spent at each limit, by name: the mean over all
+    /// streams.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {

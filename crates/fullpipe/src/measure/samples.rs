@@ -1,7 +1,7 @@
-//! Bounded storage for samples of a test, taken from all streams at the same times.
+//! Bounded storage for the samples of a test, taken from all streams at the same times.
 //!
-//! When it is full, every other sample is dropped, and from then on only every other one is kept: a
-//! long test is stored more coarsely, but from beginning to end.
+//! When the storage is full, it drops every other sample, and from then on keeps only every other
+//! new one. The samples of a long test are therefore coarser, but cover the whole test.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Samples<T> {
     most: usize,
-    /// Decimation: one sample of a stream is kept out of this many.
+    /// Decimation factor: of this many samples of a stream, one is kept.
     every: u64,
     streams: BTreeMap<i32, Stream<T>>,
     len: usize,
@@ -22,7 +22,7 @@ struct Stream<T> {
 }
 
 impl<T: Clone> Samples<T> {
-    /// Creates storage for at most `most` samples of all streams together.
+    /// Creates storage for at most `most` samples, counted over all streams.
     pub const fn new(most: usize) -> Self {
         Self { most, every: 1, streams: BTreeMap::new(), len: 0 }
     }
@@ -38,7 +38,7 @@ impl<T: Clone> Samples<T> {
             self.len += 1;
         }
         of.seen += 1;
-        // A stream keeps at least one sample.
+        // At least one sample of each stream stays.
         if self.len > self.most.max(self.streams.len()) {
             self.every *= 2;
             for Stream { samples, .. } in self.streams.values_mut() {
@@ -62,7 +62,8 @@ impl<T: Clone> Samples<T> {
 mod tests {
     use super::*;
 
-    /// For any number of streams and samples: bounded, at equal times, and over the whole test.
+    /// For any number of streams and samples, the storage is bounded, all streams keep samples of
+    /// the same times, and the samples cover the whole test.
     #[test]
     fn a_long_test_is_kept_coarsely_and_whole() {
         for streams in [1, 3, 7] {
