@@ -1,4 +1,5 @@
-//! Measures to an iperf3 server, explains what limits the transfer, and plans changes to this host.
+//! Measures to an iperf3 server, explains the limit of the transfer, and plans changes to this
+//! host.
 //!
 //!     cargo run --release -p fullpipe --example measure_explain_tune -- HOST 1gbit
 

@@ -1,4 +1,4 @@
-//! Writes a run's packets to a pcapng file, for Wireshark and similar tools.
+//! Writes the packets of a run to a pcapng file, for Wireshark and similar tools.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -27,22 +27,22 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A pcapng file being written; it appears under its name when complete.
+/// A pcapng file being written under a temporary name; it gets its final name when complete.
 pub(crate) struct PcapNg {
     path: PathBuf,
     writer: PcapNgWriter<AtomicFile>,
     packets: u64,
-    /// First error; nothing is written after it.
+    /// First write error, after which nothing more is written.
     failed: Option<PcapError>,
 }
 
 impl PcapNg {
-    /// Creates the file for `path`, so that a missing permission is reported before anything runs.
+    /// Creates the file for `path`; this reports a missing permission before any run starts.
     pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
         let refused = |e| cannot_write(path, &e);
         let file = AtomicFile::create(path).map_err(|e| refused(PcapError::IoError(e)))?;
         let section = SectionHeaderBlock {
-            // The same run gives the same file on every machine.
+            // Fixed byte order, so that the same run gives the same file on every machine.
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(
                 concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
@@ -65,7 +65,7 @@ impl PcapNg {
         Ok(Self { path: path.to_owned(), writer, packets: 0, failed: None })
     }
 
-    /// Moves the file to its path, and notes which run it contains.
+    /// Moves the file to its path, and reports which run it contains.
     pub(crate) fn finish(self, experiment: &Experiment, observer: &impl Observer) -> Result<(), Error> {
         let Self { path, writer, packets, failed } = self;
         let done = failed
@@ -80,7 +80,7 @@ impl PcapNg {
         Ok(())
     }
 
-    /// Repeats the first run in the simulator, with an identical result, to capture it.
+    /// Repeats the first run in the simulator to capture its packets; the result is identical.
     pub(crate) fn simulate(&mut self, experiment: &Experiment) {
         if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
             let scenario = Scenario { seed, ..point.scenario.clone() };

@@ -1,4 +1,4 @@
-//! Replaces captures in builds without the feature `pcapng`: creating one fails.
+//! Stub for builds without the feature `pcapng`: creating a capture fails.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fullpipe_lab::experiment::Experiment;
 use crate::Error;
 use crate::run::Observer;
 
-/// Capture file; the type has no values.
+/// Capture file; a type without values, because no capture can exist.
 pub(crate) enum PcapNg {}
 
 impl PcapNg {

@@ -1,4 +1,5 @@
-//! Emulator runs, made one after another because concurrent runs would disturb each other.
+//! Runs experiments on the emulator, one run at a time, because concurrent runs would disturb each
+//! other.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Replaces the emulator on systems other than Linux: every call fails.
+//! Stub for systems other than Linux: every call to the emulator fails.
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;

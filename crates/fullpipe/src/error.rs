@@ -1,4 +1,4 @@
-//! Errors of this crate: a one-line message and a hint.
+//! Errors of this crate, each with a one-line message and a hint.
 
 use std::fmt;
 
@@ -25,28 +25,28 @@ pub enum Kind {
     Runtime,
     /// The arguments contradict each other.
     Usage,
-    /// The peer is unreachable, refused, or closed the connection early.
+    /// The peer is unreachable, refuses or disconnects.
     Network,
-    /// The process lacks a privilege.
+    /// The process lacks a required privilege.
     Rights,
-    /// A change failed part of the way and was reverted.
+    /// A change failed, and all changes were reverted.
     Reverted,
-    /// The command does not exist.
+    /// The command to run does not exist.
     NoCommand,
 }
 
 impl Error {
-    /// Creates a failure of [`Kind::Runtime`].
+    /// Creates an error of [`Kind::Runtime`].
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Runtime, message: message.into(), hint: hint.into() }
     }
 
-    /// Creates a failure of [`Kind::Usage`].
+    /// Creates an error of [`Kind::Usage`].
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, ..Self::new(message, hint) }
     }
 
-    /// Prefixes the message with its subject.
+    /// Adds a prefix with the subject to the message.
     #[must_use]
     pub fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }

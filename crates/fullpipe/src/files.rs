@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Writes `dir/name` atomically: the file is either complete or unchanged.
+/// Writes `dir/name` atomically: afterwards the file is either complete or unchanged.
 ///
 /// # Errors
-/// It cannot be written; any former file is unchanged.
+/// The file cannot be written; an existing file stays unchanged.
 pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Error> {
     let target = dir.join(name);
     let write = || -> io::Result<()> {
@@ -22,11 +22,11 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
     write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
 }
 
-/// Writes `text` to `out`, which error messages call `name`. A reader that closes the pipe early
-/// (`| head`) is not an error.
+/// Writes `text` to `out`, called `name` in error messages. If the reader closes the pipe early (`|
+/// head`), no error is returned.
 ///
 /// # Errors
-/// It cannot be written for any other reason.
+/// Writing fails for any other reason.
 pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Error> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -36,7 +36,8 @@ pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Erro
     }
 }
 
-/// Builds the error for a file that cannot be written; `otherwise` is the hint unless the disk is full.
+/// Creates the error for a file that cannot be written. The hint is `otherwise`, unless the disk is
+/// full.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
     let hint =
@@ -44,8 +45,8 @@ pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error 
     Error::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
-/// A file written under a temporary name in the same folder, which replaces its target only when
-/// committed.
+/// A file written under a temporary name in the folder of its target; committing it replaces the
+/// target.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -54,14 +55,14 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates a temporary file for `target`, and its folder if missing.
+    /// Creates a temporary file for `target`, and the folder if it is missing.
     ///
     /// # Errors
     /// The file cannot be created, or `target` exists and is not a regular file.
     pub fn create(target: &Path) -> io::Result<Self> {
         let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
         let name = target.file_name().ok_or_else(no_file)?;
-        // A device or pipe would be replaced by a file.
+        // Renaming would replace a device or pipe with a regular file.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
             return Err(no_file());
         }
@@ -76,7 +77,7 @@ impl AtomicFile {
     /// Renames the file to its target.
     ///
     /// # Errors
-    /// It cannot be written completely.
+    /// The file cannot be written completely.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
@@ -84,8 +85,8 @@ impl AtomicFile {
     }
 }
 
-/// Removes temporary files of `name` left by killed processes. If processes cannot be looked up,
-/// nothing is removed.
+/// Removes temporary files of `name` that killed processes have left. If the running processes
+/// cannot be listed, it removes nothing.
 fn remove_abandoned(dir: &Path, name: &OsStr) {
     let processes = Path::new("/proc");
     if !processes.join("self").exists() {
@@ -98,7 +99,7 @@ fn remove_abandoned(dir: &Path, name: &OsStr) {
         let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
         let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
         if writer.is_some_and(|writer| !processes.join(writer).exists()) {
-            // Without the permission to remove it, it stays.
+            // Without permission to remove it, the file stays.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -116,7 +117,7 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // A committed file no longer has this name; if removal fails, nothing more can be done.
+        // After a commit, no file has this name. If the removal fails, there is no remedy.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,4 +1,4 @@
-//! Settings and memory of this host.
+//! Reads the settings and free memory of this host.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use fullpipe_units::Bytes;
 use crate::Error;
 use crate::input::read;
 
-/// Name that stands for this host's own settings.
+/// Source name for the settings of this host.
 pub const LOCAL: &str = "local";
 
-/// Parses the settings in the dump `source`, or reads those of this host for `local`.
+/// Reads settings: from the sysctl dump in file `source`, or for `local` those of this host.
 ///
 /// # Errors
 /// The dump cannot be read, or contains no settings.
@@ -22,8 +22,8 @@ pub fn settings(source: &str) -> Result<HostSettings, Error> {
     HostSettings::parse(&text).map_err(|e| Error::from(e).about(source))
 }
 
-/// Returns this host's settings in the form of a dump. Settings that cannot be read are omitted, as in
-/// a container.
+/// Returns the settings of this host in the format of a sysctl dump. It omits settings that cannot
+/// be read, for example in a container.
 fn local() -> String {
     let line = |path: &&str| {
         let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;

@@ -1,4 +1,4 @@
-//! Opens inputs to explain, and detects their format by content.
+//! Opens the inputs to explain, and detects their format from the content.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,31 +10,31 @@ pub use fullpipe_analysis::input::*;
 
 use crate::Error;
 
-/// Largest log in bytes. One-second intervals of a whole day take a few megabytes, so a larger file is
-/// something else.
+/// Maximum size of a log in bytes. One-second intervals of a whole day take a few megabytes, so a
+/// larger file is not the log of one test.
 const LARGEST_INPUT: u64 = 64 << 20;
 
-/// An input in one of the known formats.
+/// A parsed input.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Input {
     /// Name in messages: the path, or "standard input".
     pub name: String,
-    /// Measurement that it contains.
+    /// Measurement in the input.
     pub measurement: Measurement,
 }
 
 impl Input {
-    /// Opens the file `path`, or standard input for `-`. If the file has several parts, `choice`
+    /// Opens the file `path`, or standard input for `-`. If the input has several parts, `choice`
     /// selects one.
     ///
     /// # Errors
-    /// It cannot be read, has no known format, or lacks the selected part.
+    /// The input cannot be read, its format is unknown, or it lacks the selected part.
     pub fn open(path: &str, choice: &Choice<'_>) -> Result<Self, Error> {
         Self::parse(path, open(path)?, choice)
     }
 
-    /// Parses `bytes` in the same way as [`Input::open`] parses a file; `name` is used in errors.
+    /// Parses `bytes` as [`Input::open`] parses a file; error messages call the input `name`.
     ///
     /// # Errors
     /// The same as for [`Input::open`].
@@ -92,7 +92,7 @@ fn unreadable(file: &str, error: &io::Error) -> Error {
 /// Reads the text of `file`, or of standard input for `-`.
 ///
 /// # Errors
-/// It cannot be read, or is larger than 64 MiB.
+/// The input cannot be read, or is larger than 64 MiB.
 pub fn read(file: &str) -> Result<String, Error> {
     whole(file, open(file)?)
 }

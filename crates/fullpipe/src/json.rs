@@ -1,4 +1,5 @@
-//! Serialises values as JSON documents and lines, and generates the schemas of fullpipe's documents.
+//! Serialises values as JSON documents and lines, and generates the JSON schemas of fullpipe's
+//! documents.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Serialises `value` as a document that ends with a newline.
+/// Serialises `value` as a JSON document that ends with a newline.
 ///
 /// # Errors
 /// The value cannot be written as JSON.
@@ -16,7 +17,7 @@ pub fn document(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// Serialises `value` on one line that ends with a newline.
+/// Serialises `value` as one line of JSON that ends with a newline.
 ///
 /// # Errors
 /// The same as for [`document`].
@@ -24,7 +25,7 @@ pub fn line(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// Generates the JSON schema (draft 2020-12) of a document of type `T`.
+/// Generates the JSON schema (draft 2020-12) of documents of type `T`.
 ///
 /// # Errors
 /// The same as for [`document`].
@@ -33,8 +34,8 @@ pub fn schema<T: JsonSchema>() -> Result<String, Error> {
     document(&settings.into_generator().into_root_schema_for::<T>())
 }
 
-/// Simplifies a schema for readers: descriptions on one line without rustdoc links, and no defaults,
-/// which only concern keys missing in documents of older versions.
+/// Simplifies a schema for readers: puts descriptions on one line without rustdoc links, and
+/// removes defaults, which only concern keys that documents of older versions lack.
 fn plain(schema: &mut Schema) {
     schema.remove("default");
     if let Some(Value::String(text)) = schema.get_mut("description") {

@@ -1,4 +1,4 @@
-//! Finds out why a TCP path is slow, proves the remedy in a lab, and applies it.
+//! Finds the limit of a TCP path, tests the remedy in a lab, and applies it.
 //!
 //! ```text
 //!   input, measure, watch ──► explain ──► ladder ──► tune
@@ -16,11 +16,12 @@
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
 //! | [`files`], [`json`] | results written to files atomically |
 //!
-//! Pure functions come from [`fullpipe_analysis`] and are available here under the same names; [`lab`],
-//! [`tcp`], [`units`], [`iperf3`] and `linux` are the crates below. Long operations report to an
-//! [`Observer`], which may end them early.
+//! Pure functions come from [`fullpipe_analysis`] and have the same names here. [`lab`], [`tcp`],
+//! [`units`], [`iperf3`] and `linux` re-export the underlying crates. Long operations report to an
+//! [`Observer`], which can stop them early.
 //!
-//! Features, all off by default: `html` (reports as pages), `pcapng` (captures of runs), `exporter`.
+//! Features, all disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
+//! `exporter`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -59,17 +60,18 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
-/// Limit of a transfer, before any simulation.
+/// The limit of a transfer, determined before any simulation.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
 impl Explanation<'_> {
-    /// Returns the limit with its evidence, and what could not be decided.
+    /// Returns the limit with its evidence, and the questions that stay undecided.
     pub fn findings(&self) -> &Findings {
         self.0.findings()
     }
 
-    /// Lifts the limit, simulates, names the next limit, and so on up to the link.
+    /// Climbs the ladder: lifts the limit, simulates the transfer, names the next limit, and
+    /// repeats this up to the link.
     ///
     /// ```
     /// use fullpipe::input::trace::Choice;
@@ -93,13 +95,13 @@ impl Explanation<'_> {
     /// ```
     ///
     /// # Errors
-    /// A defect of the simulator.
+    /// The simulator has a defect.
     pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
         Ok(self.0.climb(|progress| observer.progress(progress))?)
     }
 }
 
-/// Names what limits the transfer of `measurement`, given known facts about the path and the hosts.
+/// Names the limit of the transfer in `measurement`, given the known facts about path and hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
@@ -136,7 +138,7 @@ pub fn diagnose(
     fullpipe_analysis::diagnose(measurement, path, hosts, |progress| observer.progress(progress))
 }
 
-/// Climbs the ladder of a path given by figures instead of a measurement.
+/// Climbs the ladder of a path that is described by figures instead of a measurement.
 ///
 /// ```
 /// use fullpipe::{Look, PathFacts, Question, render_whatif, whatif};

@@ -25,15 +25,15 @@ use crate::{Error, emu};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum World {
-    /// Virtual time, with fullpipe's own TCP.
+    /// Virtual time, with fullpipe's TCP stack.
     Sim(SimOptions),
-    /// Real time on an emulated path, with the kernel's TCP or fullpipe's. Needs Linux and the right to
-    /// create namespaces.
+    /// Real time on an emulated path, with the kernel's or fullpipe's TCP stack. Requires Linux and
+    /// the privilege to create namespaces.
     Emu(EmuOptions),
 }
 
 impl World {
-    /// Returns the name in options and documents.
+    /// Returns the name used in options and documents.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
@@ -41,13 +41,13 @@ impl World {
         }
     }
 
-    /// Checks that this world can run `experiment`, acquires the necessary rights, and creates its
-    /// capture. Call it before the process starts a thread: an unprivileged process uses the emulator
-    /// through a user namespace, which only a single-threaded process can create.
+    /// Checks that this world can run `experiment`, acquires the necessary privileges, and creates
+    /// the capture file. Call it before the process starts a thread: an unprivileged process uses
+    /// the emulator through a user namespace, which only a single-threaded process can create.
     ///
     /// # Errors
-    /// The world cannot run the experiment, on this system or with these rights; or the capture cannot
-    /// be written.
+    /// This system or its privileges do not allow this world to run the experiment, or the capture
+    /// file cannot be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// An experiment that is ready to run, from [`World::prepare`].
+/// A prepared experiment, created by [`World::prepare`].
 pub struct PreparedRun<'a> {
     experiment: &'a Experiment,
     world: &'a World,
@@ -76,10 +76,10 @@ pub struct PreparedRun<'a> {
 }
 
 impl PreparedRun<'_> {
-    /// Runs every point with every seed, unless `observer` ends it early.
+    /// Runs every point with every seed, unless `observer` stops the experiment early.
     ///
     /// # Errors
-    /// A run failed, or panicked because of a defect; or the capture cannot be written.
+    /// A run fails, or panics because of a defect, or the capture file cannot be written.
     pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
         let Self { experiment, world, mut capture } = self;
         let observed = ObserverRelay { experiment, observer };
@@ -90,7 +90,7 @@ impl PreparedRun<'_> {
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
         };
-        // An interrupt may have come before the first run.
+        // If an interrupt preceded the first run, there is nothing to capture.
         if let Some(mut capture) = capture.filter(|_| !made.is_empty()) {
             if matches!(world, World::Sim(_)) {
                 capture.simulate(experiment);
@@ -109,37 +109,37 @@ impl PreparedRun<'_> {
 /// Options of the simulator.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// Whether to keep every trace row of every run, which takes time and memory.
+    /// Whether to keep all trace rows of all runs, which takes time and memory.
     pub traced: bool,
-    /// Path of a pcapng file for the packets of the first run.
+    /// Path of a pcapng file in which to store the packets of the first run.
     pub capture: Option<PathBuf>,
 }
 
 /// Options of the emulator.
 #[derive(Clone, Debug, Default)]
 pub struct EmuOptions {
-    /// Form in which packets leave the kernel.
+    /// Form in which packets enter and leave the kernel.
     pub datapath: Datapath,
-    /// Whether to keep every trace row of every run, which takes time and memory.
+    /// Whether to keep all trace rows of all runs, which takes time and memory.
     pub traced: bool,
-    /// Path of a pcapng file for the packets of the first run.
+    /// Path of a pcapng file in which to store the packets of the first run.
     pub capture: Option<PathBuf>,
 }
 
-/// Form in which packets leave and enter the kernel.
+/// Form in which packets enter and leave the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datapath {
-    /// Single packets of at most the MTU: the reference.
+    /// Single packets of at most the MTU, as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, as with segmentation offload: for rates above 1 Gbit/s.
+    /// Super-packets of up to 64 KiB, as with segmentation offload, for rates above 1 Gbit/s.
     Offload,
 }
 
-/// Observer of long operations, which may end them early. Called from the working threads.
+/// Observer of a long operation, which it may stop early. Working threads call it.
 pub trait Observer: Sync {
-    /// Returns whether to continue; called before each run. After `false`, runs in progress finish and
-    /// no more start.
+    /// Returns whether to continue; called before each run. After `false`, runs in progress finish,
+    /// and no further run starts.
     fn goes_on(&self) -> bool {
         true
     }
@@ -147,29 +147,29 @@ pub trait Observer: Sync {
     /// Reports that a run has finished.
     fn progress(&self, _progress: Progress) {}
 
-    /// Reports that a run of an experiment has finished, with its result.
+    /// Reports that a run of an experiment has finished, with the result of the run.
     fn finished(&self, _run: &Run) {}
 
-    /// Reports in one line what starts now.
+    /// Reports in one line which step starts now.
     fn status(&self, _text: &str) {}
 
     /// Reports that a measurement starts.
     fn measuring(&self, _what: &str) {}
 
-    /// Reports that the measurement has ended, with its rate unless it failed.
+    /// Reports that a measurement has ended, with its rate if it succeeded.
     fn measured(&self, _rate: Option<Rate>) {}
 
-    /// Reports a line that users should know.
+    /// Reports a one-line note for the user.
     fn note(&self, _text: &str) {}
 }
 
-/// Observer that ignores everything.
+/// Observer that ignores all reports and never stops the operation.
 impl Observer for () {}
 
-/// A run, with its trace as CSV lines if requested.
+/// Result of a run, with its trace as CSV lines if requested.
 pub(crate) type TracedRun = (TimedOutcome, String);
 
-/// Forwards the lab's progress to an [`Observer`].
+/// Forwards progress reports of the lab to an [`Observer`].
 pub(crate) struct ObserverRelay<'a, O> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) observer: &'a O,
@@ -190,20 +190,20 @@ impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
 /// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// JSON document with every run and every expectation.
+    /// JSON document with all runs and expectations.
     pub document: results::Report,
-    /// One summary per point, over its runs.
+    /// Summaries over the runs of each point, one per point.
     pub summaries: Vec<Summary>,
     traces: Vec<RunResult<String>>,
 }
 
 impl Report {
-    /// Returns whether every expectation is met.
+    /// Returns whether all expectations are met.
     pub fn holds(&self) -> bool {
         self.document.holds()
     }
 
-    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` into `dir`, each
+    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` to `dir`, each
     /// atomically.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl Report {
     /// Renders the report as one HTML page.
     ///
     /// # Errors
-    /// A run that is repeated for its curves panics because of a defect.
+    /// A run that is repeated to draw its curves panics because of a defect.
     #[cfg(feature = "html")]
     pub fn html(
         &self,
@@ -232,7 +232,7 @@ impl Report {
     }
 }
 
-/// Runs every point of `experiment` with every seed, unless `observer` ends it early.
+/// Runs every point of `experiment` with every seed, unless `observer` stops it early.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -251,15 +251,16 @@ impl Report {
 /// Combines [`World::prepare`] and [`PreparedRun::run`].
 ///
 /// # Errors
-/// The same as for those two.
+/// The same as for [`World::prepare`] and [`PreparedRun::run`].
 pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> Result<Report, Error> {
     world.prepare(experiment, observer)?.run(observer)
 }
 
-/// Reads the experiment in the file `path`; files that it names are relative to its folder.
+/// Reads the experiment in the file `path`. File names in the experiment are relative to the folder
+/// of that file.
 ///
 /// # Errors
-/// It cannot be read, or is not an experiment.
+/// The file cannot be read, or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
     let file = path.display();
     let text = fs::read_to_string(path).map_err(|e| {
@@ -283,10 +284,10 @@ fn simulated(scenario: &Scenario, traced: bool) -> TracedRun {
     (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
 }
 
-/// Makes one run of `point` on the emulator, and passes its trace rows to `sink`.
+/// Runs `point` once on the emulator, and passes its trace rows to `sink`.
 ///
 /// # Errors
-/// This system is not Linux, or the process lacks the rights: see [`prepare`].
+/// This system is not Linux, or the process lacks the privileges: see [`prepare`].
 pub fn emulate(
     point: &Point,
     seed: u64,
@@ -296,8 +297,8 @@ pub fn emulate(
     emu::one(point, seed, datapath, sink, None)
 }
 
-/// Checks that each of `points` can run on the emulator with its datapath, and acquires the necessary
-/// rights. Call it before any thread is started.
+/// Checks that the emulator can run each of `points` with its datapath, and acquires the necessary
+/// privileges. Call it before the process starts a thread.
 ///
 /// # Errors
 /// The same as for [`emulate`].

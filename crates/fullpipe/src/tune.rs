@@ -1,11 +1,11 @@
-//! Tuning of a host and its route: plan, trial, confirmation and rollback.
+//! Tunes a host and its routes: plan, trial, confirmation and rollback.
 //!
 //! ```text
 //!   local_host ──► plan ──► apply ──► confirm
 //!                      └──► verify      └──► rollback, or automatically at the end of the trial
 //! ```
 //!
-//! The plan itself is pure ([`fullpipe_analysis::tune`]); [`fullpipe_linux::tune`] changes the host.
+//! Planning is pure ([`fullpipe_analysis::tune`]); [`fullpipe_linux::tune`] changes the host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 /// Reads the settings of the host `place`, and its route to `peer`.
 ///
 /// # Errors
-/// Its settings cannot be read, or it has no routes.
+/// The settings cannot be read, or the target has no routes.
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
         return Err(Error::usage("--root has no routes", "remove --to or add --netns"));
@@ -45,20 +45,20 @@ pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Err
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
 }
 
-/// Facts about the path and goals of a plan; a missing figure is taken from the report.
+/// Facts about the path, and goals of the plan; the report supplies missing figures.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRequest {
-    /// The path. The host's memory is divided among its flows.
+    /// Facts about the path; its flows share the memory of the host.
     pub path: PathFacts,
     /// Role of this host.
     pub role: Option<Role>,
-    /// Address of the peer, for a plan limited to connections with it.
+    /// Address of the peer; the plan then applies to connections to this peer only.
     pub to: Option<IpAddr>,
-    /// Optional items to apply.
+    /// Optional items to include in the plan.
     pub with: Vec<What>,
-    /// Settings of the other host.
+    /// Kernel settings of the peer.
     pub peer: HostSettings,
-    /// Facts from a report.
+    /// Facts from a report, if there is one.
     pub report: Option<FromReport>,
 }
 
@@ -69,10 +69,10 @@ impl PlanRequest {
     }
 }
 
-/// Determines the inputs of a plan.
+/// Determines the inputs of a plan from a request.
 ///
 /// # Errors
-/// The link's rate or the RTT is unknown.
+/// The rate of the link or the RTT is unknown.
 pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     let has_report = request.report.is_some();
     let missing = |what: &str, example: &str| {
@@ -100,15 +100,15 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     Ok(PlanInputs { path, role, to: request.to, with: request.with, peer, report })
 }
 
-/// Makes the plan.
+/// Computes the plan.
 ///
 /// # Errors
-/// A path that cannot exist, or a defect of the simulator.
+/// The path is not plausible, or the simulator has a defect.
 pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> Result<Plan, Error> {
     Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
 }
 
-/// A plan with its results.
+/// A plan, and the results of applying and verifying it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Outcome<'a> {
     /// The plan.
@@ -124,7 +124,8 @@ pub struct Outcome<'a> {
 /// Returns `None` if they are already in effect.
 ///
 /// # Errors
-/// The process lacks the rights, another holds the lock, or a change failed; then nothing is changed.
+/// The process lacks the privileges, another process holds the lock, or a change failed; in each
+/// case nothing is changed.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -142,19 +143,19 @@ pub struct Confirmation {
     pub changes: usize,
 }
 
-/// Confirms the changes on trial, which then also apply after a reboot.
+/// Confirms the changes on trial, so that they stay in effect and survive a reboot.
 ///
 /// # Errors
-/// Nothing is on trial, the process lacks the rights, or another holds the lock.
+/// No changes are on trial, the process lacks the privileges, or another process holds the lock.
 pub fn confirm(place: &Target) -> Result<Confirmation, Error> {
     Ok(Confirmation { changes: host::confirm(place, &mut |_| ())? })
 }
 
-/// Reverts the newest changes; with `force` also values that something else has changed since. Returns
-/// `None` if there are none.
+/// Reverts the newest changes, with `force` including values that something else has changed since.
+/// Returns `None` if there are no changes to revert.
 ///
 /// # Errors
-/// The process lacks the rights, or another holds the lock.
+/// The process lacks the privileges, or another process holds the lock.
 pub fn rollback(place: &Target, force: bool) -> Result<Option<TakenBack>, Error> {
     Ok(host::rollback(place, force, &mut |_| ())?)
 }
@@ -165,9 +166,9 @@ pub struct StatusReport {
     /// Name and version of the document.
     #[schemars(extend("const" = STATUS_SCHEMA))]
     schema: &'static str,
-    /// All sets of changes, the newest last.
+    /// All sets of applied changes, the newest last.
     pub states: Vec<State>,
-    /// Files loaded after ours that set the same keys.
+    /// Files that are loaded after fullpipe's and set the same keys.
     pub overrides: Vec<Override>,
     /// Programs that may set the same keys.
     pub managers: Vec<String>,
@@ -184,10 +185,10 @@ pub fn status(place: &Target) -> Result<StatusReport, Error> {
     Ok(StatusReport { schema: STATUS_SCHEMA, states, overrides, managers })
 }
 
-/// Returns the files that would set other values at the next boot.
+/// Returns the files that would override fullpipe's values at the next boot.
 fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     let mut set: BTreeMap<String, String> = BTreeMap::new();
-    // Our file has the value that was set last.
+    // fullpipe's file contains the newest value of each key.
     for change in status.states.iter().flat_map(|state| &state.changes) {
         set.insert(change.what.clone(), change.set.clone());
     }
@@ -195,22 +196,21 @@ fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     overrides(&place.owned().display().to_string(), &status.files, &set)
 }
 
-/// Parameters of a verification, which alternates measurements before and after, so that slow changes
-/// of the path do not mislead.
+/// Parameters of a verification. It alternates measurements without and with the changes, so that
+/// slow changes of the path do not bias the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Verification {
     /// Address of an iperf3 server.
     pub to: IpAddr,
     /// Port of the server.
     pub port: u16,
-    /// Number of rounds, each with a measurement before and one after the changes.
+    /// Number of rounds; each consists of one measurement without and one with the changes.
     pub rounds: u32,
     /// Duration of each measurement.
     pub time: Duration,
     /// Whether the server sends.
     pub reverse: bool,
-    /// Time that the changes stay on trial afterwards; if `None`, they are confirmed if there is a
-    /// gain.
+    /// Time for which the changes stay on trial afterwards; if `None`, a gain confirms them.
     pub revert_after: Option<Duration>,
 }
 
@@ -225,14 +225,16 @@ pub struct VerifyResult {
     pub after_bps: Vec<u64>,
 }
 
-/// Measures before and after the changes in turns; the changes applied last stay for `revert_after`.
+/// Alternates measurements without and with the changes; the last changes stay on trial for
+/// `revert_after`.
 ///
 /// ```text
 ///   round 1: before, apply, after, roll back     round 2: likewise     ...     last round: before, apply, after
 /// ```
 ///
 /// # Errors
-/// The same as for [`apply`]; or the server does not answer, and the changes are then rolled back.
+/// The same as for [`apply`], or the server does not answer; in that case the changes are rolled
+/// back.
 pub fn verify(
     place: &Target,
     changes: &[Change],
@@ -244,14 +246,15 @@ pub fn verify(
     for round in 1..=how.rounds {
         let last = round == how.rounds;
         before.push(measured(how, observer, &format!("before, {round} of {}", how.rounds))?);
-        // A measurement may take longer than the user's trial time, so the trial is extended by it.
+        // A measurement may take longer than the trial time that the user chose, so the trial is
+        // extended by the measurement time.
         let long_enough = how.time * 2 + Duration::from_secs(60);
         let trial = how.revert_after.map(|time| time + how.time).unwrap_or(long_enough).max(long_enough);
         let applied = apply(place, changes, Some(trial), guard)?;
         let Some(applied) = applied else { return Ok((None, None)) };
         let rate = measured(how, observer, &format!("after, {round} of {}", how.rounds));
         let rate = rate.inspect_err(|_| {
-            // If this fails as well, the trial ends by itself.
+            // If the rollback also fails, the trial still ends at its deadline.
             let _ = rollback(place, false);
         })?;
         after.push(rate);
@@ -266,7 +269,7 @@ pub fn verify(
             confirm(place)?;
             return Ok((Some(AppliedChanges { revert_after: None, ..applied }), Some(verified)));
         }
-        // The measurement has used part of the trial time.
+        // The measurement has used up part of the trial time.
         let left = host::status(place)?.states.pop().and_then(|state| state.left);
         return Ok((Some(AppliedChanges { revert_after: left, ..applied }), Some(verified)));
     }
@@ -280,7 +283,7 @@ fn measured(how: &Verification, observer: &impl Observer, what: &str) -> Result<
     rate
 }
 
-/// Measures the rate of one transfer over a new connection, at the receiver.
+/// Measures the rate of one transfer over a new connection, as counted by the receiver.
 fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate, Error> {
     let mode = if reverse { Mode::Reverse } else { Mode::Forward };
     let place = Server {
@@ -290,7 +293,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         bind: None,
         connect_timeout: Some(PATIENCE),
     };
-    // A plan predicts the steady-state rate, so the start is omitted.
+    // A plan predicts the steady-state rate, so the start of the transfer is omitted.
     let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
@@ -300,12 +303,12 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     })
 }
 
-/// Share of a measurement that is omitted at its start: one in this many.
+/// Divisor for the omitted start of a measurement, as a share of its duration.
 const START: u64 = 4;
-/// Timeout for connecting to the server.
+/// Connection timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Observer of a test that only needs the result.
+/// Observer of a test of which only the result is used.
 struct Quiet;
 
 impl Watch for Quiet {

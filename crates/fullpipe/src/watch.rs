@@ -1,4 +1,4 @@
-//! Periodic sampling of running applications' connections.
+//! Samples the connections of running applications periodically.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -15,21 +15,21 @@ use serde::Serialize;
 use crate::Error;
 use crate::run::Observer;
 
-/// Sampling interval for connections that are explained afterwards.
+/// Sampling interval for connections to be explained afterwards.
 pub const FINE: Duration = Duration::from_millis(50);
 /// Sampling interval for a watch that may last for weeks.
 pub const COARSE: Duration = Duration::from_millis(100);
 
-/// Selection of connections to watch; all of this host by default.
+/// Selection of the connections to watch; by default, all connections of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Remote hosts, each as `HOST[:PORT]`; any if empty.
+    /// Remote hosts, each as `HOST[:PORT]`; all hosts if empty.
     pub dst: Vec<String>,
-    /// Process that owns the connections; any if `None`.
+    /// ID of the process that owns the connections; all processes if `None`.
     pub process: Option<u32>,
 }
 
-/// Watches connections.
+/// A watch on selected connections.
 pub struct Watch {
     watch: watch::Watch,
     what: String,
@@ -39,27 +39,28 @@ impl Watch {
     /// Prepares to watch the selected connections.
     ///
     /// # Errors
-    /// A host has no address, the process does not exist, or its sockets are not accessible.
+    /// A host name cannot be resolved, the process does not exist, or its sockets are not
+    /// accessible.
     pub fn begin(selection: &Selection) -> Result<Self, Error> {
         let peers = selection.dst.iter().map(|host| peers(host)).collect::<Result<Vec<_>, _>>()?.concat();
         let watch = watch::Watch::begin(Which { peers, inodes: None }, selection.process)?;
         Ok(Self { watch, what: what(selection) })
     }
 
-    /// Returns whether the process is in a different network namespace, to which this host's settings
-    /// do not apply.
+    /// Returns whether the process is in a different network namespace, so that the settings of
+    /// this host do not apply to it.
     pub fn elsewhere(&self) -> bool {
         self.watch.elsewhere()
     }
 
-    /// Describes the watched connections.
+    /// Returns a description of the watched connections.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Samples into `sockets` at intervals of `every`, until `until` has passed, `observer` stops it,
-    /// or `each` fails. `each` is called after each round with the number of connections that are
-    /// sampled less often.
+    /// Samples into `sockets` at intervals of `every`, until the time `until`, until `observer`
+    /// stops it, or until `each` fails. After each round it calls `each` with the number of
+    /// connections that are sampled less often.
     ///
     /// # Errors
     /// The kernel does not answer, or `each` fails.
@@ -79,7 +80,7 @@ impl Watch {
         while observer.goes_on() {
             let round = match self.watch.round(&mut seen) {
                 Ok(round) => round,
-                // The watched process has ended, which ends the sampling.
+                // The watched process has ended, and the sampling with it.
                 Err(error) if met => {
                     observer.note(&error.to_string());
                     break;
@@ -87,20 +88,22 @@ impl Watch {
                 Err(error) => return Err(Error::from(error).into()),
             };
             met = true;
-            // With a limited duration, connections that ended meanwhile are kept for the diagnosis.
+            // In a watch of limited duration, closed connections are kept for the diagnosis.
             take(sockets, round, &seen, until.is_none());
             each(round.at, sockets, self.watch.rarely())?;
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
             }
-            // After a delay, sampling continues from now: immediate extra samples would add nothing.
+            // After a delay, the next sample is due at once, and missed samples are not made up
+            // for.
             next = (next + every).max(clock.now());
             clock.sleep_until(next);
         }
         Ok(())
     }
 
-    /// Samples for `length`, often enough for an explanation. Connections that end meanwhile are kept.
+    /// Samples for `length` at the interval that an explanation requires. Connections that close
+    /// meanwhile are kept.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -113,11 +116,11 @@ impl Watch {
         self.sample(sockets, FINE, Some(length), observer, |_, _, _| Ok(()))
     }
 
-    /// Chooses the connection to explain among those sampled for `length`: number `flow`, or the
-    /// fastest sender.
+    /// Chooses the connection to explain among those sampled for `length`: the connection with
+    /// number `flow`, or the fastest sender.
     ///
     /// # Errors
-    /// There is no such connection, or none that sends.
+    /// The connection does not exist, or no connection sends.
     pub fn choose<'r>(
         &self,
         reports: &'r [SocketReport],
@@ -169,7 +172,7 @@ impl Watch {
     }
 }
 
-/// Returns the measurement of a connection.
+/// Returns the measurement of the chosen connection.
 ///
 /// # Errors
 /// There are too few samples.
@@ -184,7 +187,7 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     Ok(input::trace::of_rows(rows, Format::Sockets, notes, "sample again")?)
 }
 
-/// Describes the watched connections.
+/// Returns a description of the selected connections.
 fn what(which: &Selection) -> String {
     let process = which.process.map(|pid| format!("process {pid}"));
     let peers = (!which.dst.is_empty()).then(|| format!("connections to {}", which.dst.join(", ")));
@@ -195,7 +198,8 @@ fn what(which: &Selection) -> String {
     }
 }
 
-/// Version of the lines of [`line`]; new keys keep the version, and keys are never changed or removed.
+/// Schema name and version of the lines that [`line`] returns. New keys keep the version; keys are
+/// never changed or removed.
 const SCHEMA: &str = "fullpipe.watch/1";
 
 /// A line of `fullpipe diagnose --watch --json`: one socket over one interval.
@@ -209,15 +213,15 @@ pub struct Line<'a> {
     report: &'a SocketReport,
 }
 
-/// Serialises a report as one line of JSON.
+/// Serialises a socket report as one line of JSON.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// The report cannot be serialised as JSON.
 pub fn line(report: &SocketReport) -> Result<String, Error> {
     crate::json::line(&Line { schema: SCHEMA, report })
 }
 
-/// Adds the samples of a round; with `forget`, removes connections that no longer exist.
+/// Adds the samples of a round; with `forget`, removes connections that have closed.
 pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[SocketState], forget: bool) {
     for socket in seen {
         sockets.take(round.at, &sample(socket));
@@ -240,7 +244,7 @@ fn sample(seen: &SocketState) -> Sample<'_> {
     }
 }
 
-/// Resolves `HOST[:PORT]` to peers, one per address.
+/// Resolves `HOST[:PORT]` to one peer per address.
 pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
     let peer = |address: Option<IpAddr>, port| Peer { address, port };
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
