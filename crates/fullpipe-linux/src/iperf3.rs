@@ -1,4 +1,4 @@
-//! iperf3 tests on real networks: sockets and threads for the protocol in `fullpipe-iperf3`.
+//! iperf3 tests on real networks: the sockets and threads for the protocol in `fullpipe-iperf3`.
 //!
 //! | module | concept |
 //! |---|---|
@@ -28,7 +28,7 @@ pub use place::{Family, ServerAddress};
 
 use fullpipe_iperf3::document::Start;
 
-/// Returns the part of a document that describes this host and program.
+/// Returns the part of a JSON document that describes this host and program.
 pub fn this_host() -> Start {
     let uname = rustix::system::uname();
     let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];

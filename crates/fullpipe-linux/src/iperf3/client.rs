@@ -6,8 +6,8 @@
 //!                                  warm-up ─► restart ──┘
 //! ```
 //!
-//! One thread moves the data of each stream. The client's thread handles the control connection and
-//! meanwhile samples the sockets at least ten times a second, as the classifier requires.
+//! Each stream has a thread that transfers its data. The client's own thread handles the control
+//! connection, and samples the sockets at least ten times per second, as the classifier requires.
 
 mod dialog;
 
@@ -41,39 +41,42 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::{sys, tcp_info};
 
-/// Interval between samples of the sockets.
+/// Sampling interval of the sockets.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// Interval between samples with more than `MANY` streams: the classifier needs at least ten a second.
+/// Sampling interval with more than `MANY` streams: the classifier requires at least ten samples
+/// per second.
 const SAMPLE_OF_MANY: Duration = Duration::from_millis(100);
 const MANY: usize = 16;
-/// Interval at which the transferred amount is checked, if an amount ends the test.
+/// Interval at which the client checks the transferred amount, if an amount ends the test.
 const LOOK: Duration = Duration::from_millis(10);
-/// Shortest last report as a share of an interval; a shorter one is omitted, as in iperf3.
+/// Minimum duration of the last report, as a share of an interval; as in iperf3, a shorter one is
+/// omitted.
 const SHORTEST_REPORT: f64 = 0.1;
-/// Timeout for the server's answer to a UDP hello, and number of attempts (`HELLOS`), as a hello may be
-/// lost.
+/// Timeout for the server's answer to a UDP hello, and maximum number of hellos (`HELLOS`), because
+/// a hello may be lost.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 const HELLOS: u32 = 10;
 
-/// Settings of a client's test.
+/// Settings of an iperf3 client.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Address of the server.
     pub place: ServerAddress,
     /// Parameters of the test.
     pub params: Params,
-    /// Interval between reports; zero for a single report of the whole test.
+    /// Interval between reports; if zero, a single report covers the whole test.
     pub interval: Duration,
-    /// Function from the RTT of the first handshake to the duration of the test; `params.time` applies
-    /// if it is `None`.
+    /// Calculates the test duration from the RTT of the first handshake; if `None`, the duration is
+    /// `params.time`.
     pub length: Option<fn(Duration) -> Duration>,
 }
 
 /// Observer of a running test.
 pub trait Watch {
-    /// Called when the data connections are established.
+    /// Called when all data connections are established.
     fn start(&mut self, start: &Start);
-    /// Called with each sample of the sending stream `socket`; `omitted` during the warm-up.
+    /// Called with each sample of the sending stream `socket`; `omitted` is true during the
+    /// warm-up.
     fn row(&mut self, socket: i32, row: &Row, omitted: bool);
     /// Called with each sample of the receiving stream `socket`.
     fn received(&mut self, _socket: i32, _sample: &ReceiverSample, _omitted: bool) {}
@@ -84,13 +87,13 @@ pub trait Watch {
 /// Result of a client's test.
 #[derive(Clone, Debug)]
 pub struct TestResult {
-    /// Sums of the test.
+    /// Sums over the whole test.
     pub end: End,
     /// The server's output, if it was requested.
     pub server_output: Option<ServerOutput>,
-    /// Trace lines of the sending server's rows, if it is fullpipe's server.
+    /// Trace lines with the rows of the sending server, if it is fullpipe's server.
     pub server_trace: Option<String>,
-    /// Shortest RTT in the test's handshakes, before data flowed.
+    /// Minimum RTT of the handshakes, before data flowed.
     pub idle_rtt: Option<Duration>,
     /// Whether the test was stopped early; the server's results are then missing.
     pub interrupted: bool,
@@ -99,8 +102,8 @@ pub struct TestResult {
 /// Runs a test.
 ///
 /// # Errors
-/// Fails if the server cannot be reached, refuses or disconnects, or if this kernel does not support an
-/// option of the test.
+/// Fails if the server cannot be reached, refuses or disconnects, or if this kernel does not
+/// support a test option.
 pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestResult, Error> {
     match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
         Ok(finished) => Ok(finished),
@@ -109,7 +112,7 @@ pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestRe
     }
 }
 
-/// A test with established data connections.
+/// A test whose data connections are established.
 struct Test<'a> {
     client: &'a Client,
     params: Params,
@@ -132,7 +135,8 @@ impl<'a> Test<'a> {
         control.expect(State::ParamExchange)?;
         let mut params = client.params.clone();
         if params.len.is_none() {
-            // A UDP datagram should fit one packet, whose size the control connection's MSS gives.
+            // A datagram should fit into one packet, so its size is the MSS of the control
+            // connection.
             let mss = control.socket().tcp_mss().map_or(0, u64::from);
             let fits = Bytes::new(mss).min(UDP_BLOCK_MOST);
             let known = params.protocol == Protocol::Udp && !fits.is_zero();
@@ -169,10 +173,10 @@ impl<'a> Test<'a> {
         Ok(socket)
     }
 
-    /// Sends the cookie that tells the server which test a data connection belongs to.
+    /// Sends the cookie, which tells the server to which test a data connection belongs.
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
-        // The first bytes of a connection always fit the send buffer.
+        // The first bytes on a connection always fit into the send buffer.
         socket.write_all(&cookie).map_err(|error| Fault::from(ConnectionError::from(error)))
     }
 
@@ -197,7 +201,7 @@ impl<'a> Test<'a> {
                     WaitResult::Late => continue,
                     WaitResult::Ready => {}
                 }
-                // With -R data may arrive before the answer and is ignored.
+                // With `-R`, data may arrive before the answer; it is ignored.
                 let mut buffer = [0; 1 << 16];
                 match (&socket).read(&mut buffer) {
                     Ok(len) if datagram::is_answer(&buffer[..len]) => return Ok(socket),
@@ -223,7 +227,7 @@ impl<'a> Test<'a> {
         let (sending, receiving) = (Stop::new()?, Stop::new()?);
         let mut meters = self.begin(&sending, &receiving)?;
         let fault = self.flow(&mut meters, watch).err();
-        // Senders stop first: data written after the end would not count at the other end.
+        // The senders stop first, because the other end would not count data written after the end.
         sending.stop();
         let interrupted = match fault {
             None => false,
@@ -234,7 +238,7 @@ impl<'a> Test<'a> {
             }
         };
         if interrupted {
-            // The test ends whether or not the server receives this.
+            // The test ends even if the server does not receive this message.
             let _ = self.control.say(State::ClientTerminate);
         } else {
             self.control.say(State::TestEnd)?;
@@ -248,13 +252,14 @@ impl<'a> Test<'a> {
         let (server_output, server_trace) =
             theirs.map_or((None, None), |theirs| (theirs.server_output, theirs.trace));
         for mut meter in meters {
-            // It was stopped; errors during the test have been detected already.
+            // The stream was stopped; errors that occurred during the test have already been
+            // handled.
             let _ = meter.stream.join();
         }
         Ok(TestResult { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
     }
 
-    /// Returns the values known before data flows.
+    /// Returns the values that are known before data flows.
     fn started(&self) -> Result<Start, Fault> {
         let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
         let ServerAddress { host, port, .. } = &self.client.place;
@@ -283,27 +288,27 @@ impl<'a> Test<'a> {
         Ok(meters)
     }
 
-    /// Returns the amount that ends the test, if there is one.
+    /// Returns the amount of data that ends the test, if there is one.
     fn amount(&self) -> Option<Bytes> {
         let blocks = self.params.block().mul_div(self.params.blocks, 1);
         [self.params.num, blocks].into_iter().find(|bytes| !bytes.is_zero())
     }
 
-    /// Samples and reports until the time or amount of the test is reached.
+    /// Samples and reports until the test has reached its duration or amount.
     fn flow(&mut self, meters: &mut [Meter], watch: &mut dyn Watch) -> Result<(), Fault> {
         let sample = time_between_samples(meters);
         let amount = self.amount();
         let time = if amount.is_some() { Duration::ZERO } else { self.params.time };
         let start = self.clock.now();
         let mut part = Part::begin(start, self.params.omit, time, self.client.interval);
-        // Bytes counted before the end of the warm-up.
+        // Number of bytes counted during the warm-up.
         let mut before = Bytes::ZERO;
         let mut next_sample = start;
         loop {
             let now = self.clock.now();
             if next_sample <= now {
                 sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
-                // Continues the grid from now, even after a delay.
+                // After a delay, the sampling grid restarts now.
                 next_sample = now + sample;
             }
             let over = match amount {
@@ -333,7 +338,7 @@ impl<'a> Test<'a> {
                 let message = format!("the server said {state:?} while data flowed");
                 return Err(Error::network(message, "").into());
             }
-            // With an amount, each stream ends once nothing is left to send.
+            // If an amount ends the test, each stream ends when its share is sent.
             let mut ended = meters.iter().map(|meter| meter.stream.has_ended());
             let early = match amount {
                 None => ended.any(|ended| ended),
@@ -345,7 +350,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Finds out why a data connection ended early: the server knows, if it still answers.
+    /// Determines why a data connection ended early, by asking the server if it still answers.
     fn ended_early(&mut self) -> Fault {
         const GRACE: Duration = Duration::from_secs(1);
         match self.control.speaks_within(GRACE) {
@@ -360,7 +365,7 @@ impl<'a> Test<'a> {
         Error::network("a data connection has closed unexpectedly", "see what the server printed").into()
     }
 
-    /// Sends the results and receives those of the server.
+    /// Sends the results of this end, and receives those of the server.
     fn exchange(&mut self, ours: &Results) -> Result<Results, Fault> {
         self.control.expect(State::ExchangeResults)?;
         self.control.send_json(&ours.to_json())?;
@@ -377,7 +382,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// Returns the values that either end knows before data flows.
+/// Returns the values that client and server know before data flows.
 pub(super) fn known(
     params: &Params,
     sockets: &[impl std::borrow::Borrow<Socket>],
@@ -411,12 +416,12 @@ pub(super) fn known(
     })
 }
 
-/// Returns the interval between samples of the sockets.
+/// Returns the sampling interval of the sockets.
 pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
     if meters.len() > MANY { SAMPLE_OF_MANY } else { SAMPLE }
 }
 
-/// Samples the sockets.
+/// Samples all sockets.
 pub(super) fn sample_all(
     meters: &[Meter],
     now: Instant,
@@ -435,7 +440,7 @@ pub(super) fn sample_all(
     Ok(())
 }
 
-/// The warm-up, or the measured part of a test.
+/// One part of a test: the warm-up or the measured part.
 pub(super) struct Part {
     pub(super) omitted: bool,
     pub(super) end: Instant,
@@ -446,8 +451,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Starts the warm-up if there is one, otherwise the measured part; without a `time` that has no
-    /// end.
+    /// Starts the warm-up if there is one, and otherwise the measured part. Without a `time`, the
+    /// part has no end.
     pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };
@@ -460,11 +465,11 @@ impl Part {
         self.end <= now
     }
 
-    /// Reports, unless this is the last report and too short.
+    /// Reports the interval, unless it is the last one and too short.
     pub(super) fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
         let since = now.saturating_since(self.last_report);
         let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
-        // Readings are taken in either case: the sums extend to the last one.
+        // Takes the readings in either case, because the sums extend to the last reading.
         let streams = meters.iter_mut().map(|meter| meter.report(now, self.omitted)).collect();
         let only = self.last_report == self.begun;
         if !last || enough || only {
@@ -479,17 +484,17 @@ impl Part {
     }
 }
 
-/// Returns whether all data to be sent is sent and acknowledged. Data that is only written does not
-/// count: a test of an amount would otherwise measure the send buffer.
+/// Returns whether all data to send is sent and acknowledged. Data that is only written does not
+/// count: otherwise a test of an amount would measure the send buffer.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {
-        // A socket that cannot be queried is treated as acknowledged.
+        // A socket that cannot be queried counts as acknowledged.
         meter.stream.has_ended() && sys::unacknowledged(meter.stream.socket().as_fd()).unwrap_or(0) == 0
     })
 }
 
-/// Processor time of the process at one time.
+/// CPU time of the process at one time.
 pub(super) struct ProcessTime {
     at: Instant,
     used: [Duration; 2],
@@ -531,7 +536,7 @@ fn connected(socket: &Socket) -> Result<DataConnection, Error> {
     })
 }
 
-/// Returns unpredictable bytes from the kernel.
+/// Returns random bytes from the kernel.
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let mut source = std::fs::File::open("/dev/urandom").doing("open /dev/urandom")?;

@@ -1,7 +1,7 @@
-//! The control connection at either end: states, frames and refusals, each read with time limits.
+//! The control connection at either end: states, frames and refusals. Every read has time limits.
 //!
-//! A peer may vanish, stall or send bytes one by one. So, as in iperf3, a read has two limits: the
-//! longest pause between bytes, and the longest total time.
+//! A peer may vanish, stall, or send single bytes. Therefore, as in iperf3, a read has two limits:
+//! the longest pause between bytes, and the longest total time.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +16,9 @@ use super::wait::{WaitResult, wait};
 use crate::clock::Clock;
 use crate::poll::Stop;
 
-/// Longest pause within a message.
+/// Timeout for the next byte of a message.
 const IDLE: Duration = Duration::from_secs(10);
-/// Longest time for a whole message.
+/// Timeout for a whole message.
 const TOTAL: Duration = Duration::from_secs(30);
 
 /// A control connection.
@@ -29,7 +29,7 @@ pub(crate) struct Control {
     stop: Stop,
 }
 
-/// Reason why a read or write failed.
+/// Reason why reading or writing failed.
 #[derive(Debug)]
 pub(crate) enum ConnectionError {
     /// The peer closed the connection.
@@ -83,7 +83,7 @@ impl Control {
         &self.socket
     }
 
-    /// Waits for the next state until `until`.
+    /// Waits until `until` for the next state.
     pub(crate) fn state(&self, until: Instant) -> Result<State, ConnectionError> {
         let mut byte = [0];
         self.fill(&mut byte, until, Duration::MAX)?;
@@ -101,7 +101,7 @@ impl Control {
 
     /// Reads a frame of at most `most` bytes of JSON.
     pub(crate) fn frame(&self, most: usize) -> Result<Value, ConnectionError> {
-        /// Bytes per read; a longer frame takes several reads.
+        /// Number of bytes per read; longer frames take several reads.
         const PIECE: usize = 16 << 10;
         let mut reader = frame::Reader::new(most);
         let until = self.clock.now() + TOTAL;
@@ -136,9 +136,10 @@ impl Control {
         self.write(&[state.byte()])
     }
 
-    /// Sends a refusal of the test with its reason.
+    /// Sends a refusal of the test, with the reason.
     pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), ConnectionError> {
-        // In one write: a client that closes in between would answer a second one with a reset.
+        // A single write: if the client closed the connection between two writes, it would answer
+        // the second one with a reset.
         let mut message = vec![State::ServerError.byte()];
         message.extend(refusal.to_wire());
         self.write(&message)
@@ -163,7 +164,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true as soon as the peer sends something, or false after `timeout`.
+    /// Returns true as soon as the peer sends data, or false after `timeout`.
     pub(crate) fn speaks_within(&self, timeout: Duration) -> Result<bool, ConnectionError> {
         match self.wait(PollFlags::IN, self.clock.now() + timeout) {
             Ok(()) => Ok(true),
@@ -179,7 +180,7 @@ impl Control {
         Ok(Refusal::from_wire(wire))
     }
 
-    /// Waits until the socket is ready, until `until`, or until the stop signal.
+    /// Waits until the socket is ready, the time `until` is reached, or the stop signal is set.
     fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), ConnectionError> {
         loop {
             let left = until.saturating_since(self.clock.now());

@@ -1,11 +1,12 @@
-//! A stream with readings of its counters and its socket, as rows, reports and sums.
+//! A stream with readings of its counters and its socket; they become rows, reports and sums.
 //!
 //! ```text
 //!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
 //! ```
 //!
-//! Counters of streams and sockets only grow. A report is the difference from the previous reading, the
-//! result the difference from the reading at `restart`.
+//! The counters of streams and sockets only increase. A report is the difference between a reading
+//! and the previous one; the result is the difference between the last reading and the one at
+//! `restart`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,20 +26,20 @@ use crate::error::Error;
 use crate::poll::Stop;
 use crate::tcp_info;
 
-/// One stream of a test with its readings.
+/// One stream of a test, with its readings.
 pub(crate) struct Meter {
     /// Stream number on the wire.
     pub(crate) id: u32,
     /// Stream number in JSON documents.
     pub(crate) number: i32,
-    /// Whether this end sends on it.
+    /// Whether this end sends on the stream.
     pub(crate) sends: bool,
     pub(crate) stream: Stream,
     protocol: Protocol,
     cc: Option<Algorithm>,
-    /// Whether the pacing rate that the kernel computes is in force.
+    /// Whether the pacing rate that the kernel computes is in effect.
     paced: bool,
-    /// Reading at the start of the current part of the test: the warm-up, or the measured part.
+    /// Reading at the start of the current part of the test (warm-up or measured part).
     base: Reading,
     last: Reading,
     seen: SocketExtremes,
@@ -54,7 +55,7 @@ struct Reading {
     retransmits: u64,
 }
 
-/// Extremes of the socket's values, sampled at the end of each report.
+/// Extremes of socket values over all reports, each sampled at the end of a report.
 #[derive(Clone, Copy, Debug, Default)]
 struct SocketExtremes {
     extremes: Extremes,
@@ -63,8 +64,8 @@ struct SocketExtremes {
 }
 
 impl Meter {
-    /// Starts stream `id` on `socket`: this end either sends according to `plan`, or counts arriving
-    /// data.
+    /// Starts the stream `id` on `socket`. This end either sends as `plan` specifies, or counts
+    /// received data.
     pub(crate) fn begin(
         id: u32,
         socket: Socket,
@@ -98,7 +99,7 @@ impl Meter {
         })
     }
 
-    /// Samples the socket as a row of flow `flow`; `None` for a receiving stream or UDP.
+    /// Samples the socket as a row of flow number `flow`; `None` for a receiving stream or UDP.
     pub(crate) fn row(&self, at: Instant, flow: u32) -> io::Result<Option<Row>> {
         if !self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
@@ -118,7 +119,7 @@ impl Meter {
         tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
-    /// Ends the warm-up: data counted so far is left out of the results.
+    /// Ends the warm-up: the results exclude all data counted so far.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;
@@ -126,7 +127,8 @@ impl Meter {
         self.stream.omitted();
     }
 
-    /// Returns the report for the time since the last report, marked `omitted` during the warm-up.
+    /// Returns the report of the time since the last report; `omitted` marks a report of the
+    /// warm-up.
     pub(crate) fn report(&mut self, now: Instant, omitted: bool) -> StreamInterval {
         let (last, reading) = (self.last, self.read(now));
         let amount = self.amount(last, reading);
@@ -136,7 +138,7 @@ impl Meter {
         StreamInterval { socket: self.number, amount, tcp, udp, omitted, sender: self.sends, fullpipe: None }
     }
 
-    /// Returns the result up to the last report, in the form sent to the other end.
+    /// Returns the result up to the last report, in the form that is sent to the other end.
     pub(crate) fn result(&self) -> StreamResult {
         let (base, last) = (self.base, self.last);
         let of = |reading: Reading| if self.sends { reading.datagrams } else { reading.arrived.packets };
@@ -154,12 +156,12 @@ impl Meter {
         }
     }
 
-    /// Returns the datagrams that arrived after a later one; zero if this end sends.
+    /// Returns the number of datagrams that arrived out of order; zero if this end sends.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.last.arrived.since(self.base.arrived).out_of_order
     }
 
-    /// Returns the extremes of the socket's values, sampled at the end of each report.
+    /// Returns the extremes of the socket values, each sampled at the end of a report.
     pub(crate) fn extremes(&self) -> Extremes {
         let mean_rtt = match self.seen.reports {
             0 => Duration::ZERO,
@@ -171,7 +173,7 @@ impl Meter {
     fn read(&self, at: Instant) -> Reading {
         let fd = self.stream.socket().as_fd();
         let resent = (self.sends && self.protocol == Protocol::Tcp).then(|| tcp_info::repeats(fd));
-        // A socket that can no longer be queried keeps its last value.
+        // If the socket can no longer be queried, the last value is kept.
         let retransmits = resent.map_or(0, |resent| resent.map_or(self.last.retransmits, |(sent, _)| sent));
         Reading {
             at,
@@ -224,7 +226,8 @@ impl Meter {
     }
 }
 
-/// Returns the kernel's name of a socket's congestion control; `None` if it is not TCP.
+/// Returns the kernel's name for the congestion control of a socket; `None` if the socket is not a
+/// TCP socket.
 pub(crate) fn congestion_control(socket: &Socket) -> Option<String> {
     let name = socket.tcp_congestion().ok()?;
     let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();

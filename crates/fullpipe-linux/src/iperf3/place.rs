@@ -1,4 +1,4 @@
-//! Address of a server, and connections to it.
+//! Server addresses, and connections to them.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Doing, Error};
 
-/// Timeout for connecting, if none is given.
+/// Default connection timeout.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Address family to use for a name (`-4`, `-6`).
+/// Address family to which a name is resolved (`-4`, `-6`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// Either family, in the resolver's order.
@@ -24,27 +24,27 @@ pub enum Family {
     V6,
 }
 
-/// Address of a server, and how to reach it.
+/// Address of a server, with the options for connecting to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
     /// Host name or IP address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Address family to use.
+    /// Address family of the connection.
     pub family: Family,
-    /// Local address to bind to (`-B`), if given.
+    /// Local address to bind to (`-B`), if any.
     pub bind: Option<IpAddr>,
-    /// Timeout for connecting.
+    /// Connection timeout; the default is 10 s.
     pub connect_timeout: Option<Duration>,
 }
 
 impl ServerAddress {
-    /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`; the default is iperf3's
-    /// port.
+    /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`; without a port,
+    /// iperf3's default applies.
     ///
     /// # Errors
-    /// A short description of what is wrong with the text.
+    /// A short description of the syntax error in `text`.
     pub fn named(text: &str) -> Result<Self, &'static str> {
         let number = |port: &str| port.parse::<u16>().map_err(|_| "the text after the colon is not a port");
         let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
@@ -62,7 +62,7 @@ impl ServerAddress {
         Ok(Self { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: None })
     }
 
-    /// Connects to the first address of the server that answers; `prepare` is called with each socket
+    /// Connects to the first server address that answers. `prepare` is called with each socket
     /// before it connects.
     pub(crate) fn connect(
         &self,
@@ -96,7 +96,7 @@ impl ServerAddress {
         Ok(all.filter(wanted).collect())
     }
 
-    /// Connects to `address`, one of the server's addresses.
+    /// Connects to `address`, which is one of the server's addresses.
     pub(crate) fn connect_to(
         &self,
         address: SocketAddr,
@@ -124,7 +124,7 @@ impl ServerAddress {
         Ok(socket)
     }
 
-    /// Binds `socket` to the local address, if one was given.
+    /// Binds `socket` to the local address, if one is set.
     pub(crate) fn bind(&self, socket: &Socket) -> Result<(), Error> {
         let Some(own) = self.bind else { return Ok(()) };
         socket.bind(&SocketAddr::new(own, 0).into()).map_err(|error| {

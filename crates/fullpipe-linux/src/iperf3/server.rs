@@ -1,4 +1,4 @@
-//! iperf3 server: one port, many concurrent tests.
+//! iperf3 server that runs many concurrent tests on one port.
 //!
 //! ```text
 //!   accept ─► pending ── cookie ─► known ─────────────► data connection ─► its test
@@ -8,9 +8,9 @@
 //!   UDP hello ─► test that expects one from that address ─► separate connected socket
 //! ```
 //!
-//! iperf3's own server runs one test at a time. Here concurrent tests share the port: a TCP connection
-//! begins with the cookie of its test, and a UDP stream with a hello from the address of its test's
-//! client.
+//! iperf3's own server runs one test at a time. Here, concurrent tests share the port. The first
+//! bytes on a TCP connection are the cookie of its test. A UDP stream starts with a hello, which is
+//! matched to a test by the client's address.
 //!
 //! | file | concept |
 //! |---|---|
@@ -54,7 +54,7 @@ use register::Register;
 pub struct Settings {
     /// Address to listen on; all addresses if `None`.
     pub address: Option<IpAddr>,
-    /// Address family to listen on, if no address is given.
+    /// Address family to listen on if `address` is `None`.
     pub family: Family,
     /// TCP and UDP port.
     pub port: u16,
@@ -62,22 +62,22 @@ pub struct Settings {
     pub one_off: bool,
     /// Interval between reports; zero for none.
     pub interval: Duration,
-    /// Limits for clients' tests.
+    /// Limits imposed on the tests of clients.
     pub limits: Limits,
 }
 
-/// Limits for clients' tests.
+/// Limits imposed on the tests of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of concurrent tests.
     pub tests: usize,
     /// Maximum number of concurrent tests from one address.
     pub per_address: usize,
-    /// Longest test duration, including omitted time.
+    /// Maximum duration of a test, including omitted time.
     pub duration: Option<Duration>,
-    /// Highest rate of a test, summed over its streams.
+    /// Maximum rate of a test, summed over its streams.
     pub rate: Option<Rate>,
-    /// Time over which that rate is averaged.
+    /// Time over which the rate is averaged.
     pub rate_over: Duration,
 }
 
@@ -87,18 +87,18 @@ impl Default for Limits {
     }
 }
 
-/// Identification of a server's test in its events.
+/// Identifies the test to which a server event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Test number, counted from 1 since the server started.
+    /// Number of the test, counted from 1 since the start of the server.
     pub number: u64,
-    /// Number of running tests when it began, including this one.
+    /// Number of running tests, including this one, when the test began.
     pub running: usize,
     /// Address of the client's control connection.
     pub peer: SocketAddr,
 }
 
-/// Event of a server.
+/// A server event.
 #[derive(Debug)]
 pub enum ServerNotice {
     /// The server is listening for the next test.
@@ -115,7 +115,7 @@ pub enum ServerNotice {
         /// Reason for the rejection.
         why: String,
     },
-    /// Event of a test.
+    /// An event of a test.
     Test(Tag, ServerEvent),
 }
 
@@ -124,55 +124,58 @@ pub enum ServerNotice {
 pub enum ServerEvent {
     /// A client's test was accepted, with these parameters.
     Accepted(Box<Params>),
-    /// All streams are connected, and data flows.
+    /// All streams are connected, and data starts to flow.
     Started(Box<Start>),
-    /// Sample of a sending stream.
+    /// A sample of a sending stream.
     Row {
         /// Stream number in JSON documents.
         socket: i32,
         /// Sampled state of the socket.
         row: Box<Row>,
-        /// Whether it belongs to the warm-up.
+        /// Whether the sample belongs to the warm-up.
         omitted: bool,
     },
-    /// Interval report.
+    /// An interval report.
     Interval(Box<Interval>),
     /// The test is over.
     Ended(Box<End>),
-    /// The test failed: one line without a final period.
+    /// The test failed, with a one-line reason without a final period.
     Failed(String),
-    /// Last event of the test.
+    /// The test has left the register; it has no further events.
     Left,
 }
 
-/// Receiver of a server's events, called by several tests concurrently.
+/// Receiver of server events. Several tests may call it concurrently.
 pub trait Audience: Sync {
     /// Handles an event.
     fn hear(&self, said: ServerNotice);
-    /// Returns the output of a test so far, for a client that requests it (`--get-server-output`).
+    /// Returns the text output of a test so far, for a client that requests it
+    /// (`--get-server-output`).
     fn printed(&self, of: &Tag) -> Option<ServerOutput>;
     /// Returns the samples of a test's sending sockets as trace lines, for a client that requests them.
     fn trace(&self, of: &Tag) -> Option<String>;
 }
 
-/// A data connection for a waiting test.
+/// A data connection for a test that waits for its streams.
 #[derive(Debug)]
 enum IncomingStream {
     /// TCP connection that sent the cookie of the test.
     Connection(Socket),
-    /// Connected UDP socket whose hello was answered.
+    /// Connected UDP socket of a stream whose hello was answered.
     Datagrams(Socket),
 }
 
 type Tests = Mutex<Register<SyncSender<IncomingStream>>>;
 
-/// Descriptors reserved for the process and its listeners.
+/// File descriptors reserved for the process and its listeners.
 const DESCRIPTORS_ASIDE: usize = 64;
-/// Descriptors per test besides its streams: control connection, stop signal and so on.
+/// File descriptors per test in addition to its streams, for example for the control connection and
+/// the stop signal.
 const DESCRIPTORS_A_TEST: usize = 4;
-/// Limit on the streams of all tests together, even with enough descriptors: each stream is a thread.
+/// Maximum number of streams of all tests, even if descriptors are left, because each stream has a
+/// thread.
 const STREAMS_MOST: usize = 1_024;
-/// Connections that may wait for `accept`.
+/// Listen backlog.
 const BACKLOG: i32 = 1_024;
 
 const STOPPING: u64 = 0;
@@ -180,10 +183,10 @@ const TIMER: u64 = 1;
 const TCP: u64 = 2;
 const UDP: u64 = 3;
 const BELL: u64 = 4;
-/// First event number of pending connections.
+/// First event number for pending connections.
 const FIRST_STRANGER: u64 = 16;
 
-/// Serves until `stop`, or until one test has ended if so configured.
+/// Serves until `stop` is set or, with `one_off`, until one test has ended.
 ///
 /// # Errors
 /// Fails if the port cannot be bound.
@@ -200,7 +203,7 @@ struct Server<'a> {
     listener: Socket,
     hello: Hello,
     tests: Tests,
-    /// Rung by each test that ends.
+    /// Bell that each test rings when it ends.
     bell: Bell,
 }
 
@@ -244,7 +247,8 @@ impl<'a> Server<'a> {
                 match event {
                     STOPPING => return Ok(()),
                     TIMER => {
-                        // Closed without a message: the peer has not identified itself.
+                        // Closes the connection without a message, because the peer has not
+                        // identified itself.
                         while pending.overdue(self.clock.now()).is_some() {}
                     }
                     TCP => self.accept(&poll, &mut pending, &mut next)?,
@@ -274,13 +278,14 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Accepts all waiting connections.
+    /// Accepts all connections in the backlog.
     fn accept(&self, poll: &Poll, pending: &mut Pending<Socket>, next: &mut u64) -> Result<(), Error> {
         loop {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The client has disconnected, or resources are short; neither ends the server.
+                // Either the client has disconnected or a resource is temporarily exhausted;
+                // neither ends the server.
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(Error::system("accept a connection", error)),
             };
@@ -295,7 +300,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Reads from a pending connection; returns its socket once its cookie is complete.
+    /// Reads from a pending connection; returns its socket once the cookie is complete.
     fn listen_to(&self, pending: &mut Pending<Socket>, number: u64) -> Option<(Socket, SocketAddr, Cookie)> {
         let stranger = pending.get(number)?;
         let (mut socket, unsaid) = stranger.unsaid();
@@ -328,13 +333,13 @@ impl<'a> Server<'a> {
     fn hand_over(&self, socket: Socket, cookie: Cookie) {
         let tests = self.lock();
         match tests.connection(cookie) {
-            // A connection that is no longer wanted is closed.
+            // If the test no longer expects this connection, dropping it closes it.
             Some(test) => drop(test.try_send(IncomingStream::Connection(socket))),
             None => deny(&socket),
         }
     }
 
-    /// Starts a test if there is room; returns whether it did.
+    /// Starts a test if the limits allow it; returns whether it did.
     fn begin<'s>(
         &'s self,
         scope: &'s thread::Scope<'s, '_>,
@@ -344,8 +349,8 @@ impl<'a> Server<'a> {
         number: u64,
     ) -> bool {
         let mut tests = self.lock();
-        // With `one_off`, later tests are rejected even while the server waits for the first one to
-        // end.
+        // With `one_off`, later tests are rejected, even while the server waits for the end of the
+        // first one.
         if self.settings.one_off && number > 1 {
             deny(&socket);
             return false;
@@ -365,7 +370,7 @@ impl<'a> Server<'a> {
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
         if let Err(error) = spawned {
-            // The socket was dropped with the closure: the client sees the connection close.
+            // The closure owned the socket and dropped it, so the client sees a closed connection.
             self.lock().leave(cookie);
             self.audience.hear(ServerNotice::TurnedAway {
                 peer: peer.ip(),
@@ -376,7 +381,7 @@ impl<'a> Server<'a> {
         true
     }
 
-    /// Gives each client that sent a UDP hello a separate connected socket.
+    /// Creates a connected socket for each client that sent a UDP hello.
     fn answer_hellos(&self) {
         let expected = |peer| self.lock().hello(peer).is_some();
         self.hello.answer(expected, |peer, socket| {
@@ -387,7 +392,7 @@ impl<'a> Server<'a> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Register<SyncSender<IncomingStream>>> {
-        // A panicking test leaves the register consistent: each change is one call.
+        // A panic in a test leaves the register consistent, because each change is a single call.
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -396,7 +401,7 @@ impl Settings {
     fn listen_address(&self) -> SocketAddr {
         let any = match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            // Without IPv6 there is no such address to listen on.
+            // On a host without IPv6, the dual-stack address is not available.
             Family::Any if !has_ipv6() => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Family::Any | Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
@@ -441,10 +446,10 @@ fn bound_port(socket: &Socket) -> Result<u16, Error> {
     Ok(address.as_socket().map_or(0, |address| address.port()))
 }
 
-/// Reports that the server is full, as iperf3's server does.
+/// Tells the client that the server is full, in the same way as iperf3's server.
 fn deny(socket: &Socket) {
-    // One byte fits the send buffer of a new connection; an error means that the client has
-    // disconnected.
+    // One byte always fits into the send buffer of a new connection. An error means that the client
+    // has disconnected.
     let _ = socket.send(&[State::AccessDenied.byte()]);
 }
 
@@ -454,11 +459,12 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|error| PASSING.contains(&error))
 }
 
-/// Raises the descriptor limit as far as allowed; returns the number of streams that it allows.
+/// Raises the limit on open files as far as permitted; returns the number of streams that it
+/// allows.
 fn room_for_streams(tests: usize) -> Result<usize, Error> {
     let limit = getrlimit(Resource::Nofile);
     if let Some(most) = limit.maximum {
-        // On failure the current limit may still be enough.
+        // If raising it fails, the current limit may still suffice.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);

@@ -6,9 +6,9 @@
 //!        └──► ahead of -b ──► wait until due, or for the stop signal ──► ...
 //! ```
 //!
-//! Both ends of a test use this. Counters only grow: an interval report, or the exclusion of a warm-up,
-//! is the difference of two readings. A sender counts bytes written to the socket; only the other end
-//! knows how many have arrived.
+//! Both ends of a test use this module. The counters only increase; an interval report, or a result
+//! without the warm-up, is the difference between two readings. A sender counts the bytes that it
+//! writes to the socket; only the other end knows how many have arrived.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -27,8 +27,8 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::sys;
 
-/// Reads or datagrams between checks for the stop signal. A socket that is never empty or never full
-/// does not wait, so without these checks it would never notice the signal.
+/// Number of reads, writes or datagrams between two checks of the stop signal. Without these
+/// checks, a stream that never waits for its socket would not notice the signal.
 pub(super) const LOOK_EVERY: u64 = 64;
 
 /// Parameters of a sending stream.
@@ -36,15 +36,15 @@ pub(super) const LOOK_EVERY: u64 = 64;
 pub(crate) struct Sending {
     /// Bytes per write, or per datagram (`-l`).
     pub(crate) block: Bytes,
-    /// Mean rate since the start (`-b`): after a stall the stream catches up, as in iperf3.
+    /// Mean rate since the start (`-b`). After a stall, the stream catches up, as in iperf3.
     pub(crate) rate: Option<Rate>,
-    /// Blocks sent together once one is due.
+    /// Number of blocks to send together once one is due.
     pub(crate) burst: u64,
-    /// Shared budget of all streams (`-n`, `-k`).
+    /// Budget shared by all streams (`-n`, `-k`).
     pub(crate) budget: Option<Arc<Budget>>,
 }
 
-/// Bytes that the streams of a test may still send, all together.
+/// Number of bytes that all streams of a test together may still send.
 #[derive(Debug)]
 pub(crate) struct Budget(AtomicU64);
 
@@ -53,7 +53,7 @@ impl Budget {
         Self(AtomicU64::new(bytes.get()))
     }
 
-    /// Takes up to `most` bytes of the budget; returns 0 once it is used up.
+    /// Takes up to `most` bytes from the budget; returns 0 once it is used up.
     pub(crate) fn take(&self, most: u64) -> u64 {
         let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
         left.unwrap_or(0).min(most)
@@ -63,11 +63,11 @@ impl Budget {
 /// Counters of a stream's thread.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
-    /// Payload bytes written or read.
+    /// Number of payload bytes written or read.
     pub(crate) bytes: AtomicU64,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub(crate) datagrams: AtomicU64,
-    /// Datagrams received.
+    /// Counters of received datagrams.
     pub(crate) arrivals: Mutex<Arrivals>,
 }
 
@@ -80,14 +80,15 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Starts a thread that sends on `socket` until the budget is used up, the peer closes, or `stop`.
+    /// Starts a thread that sends on `socket` until the budget is used up, the peer closes the
+    /// connection, or `stop` is set.
     pub(crate) fn send(socket: Socket, sending: Sending, clock: Clock, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| send(socket, &sending, counted, clock, &stop))
     }
 
-    /// Starts a thread that reads from `socket`, at most `block` bytes at once, until the peer closes,
-    /// or `stop`.
+    /// Starts a thread that reads from `socket`, at most `block` bytes per read, until the peer
+    /// closes the connection or `stop` is set.
     pub(crate) fn receive(socket: Socket, block: Bytes, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| receive(socket, block, counted, &stop))
@@ -106,17 +107,17 @@ impl Stream {
         Ok(Self { socket, counted, thread: Some(thread) })
     }
 
-    /// Returns its socket, for queries.
+    /// Returns the socket of the stream, for queries.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Returns the payload bytes written or read so far.
+    /// Returns the number of payload bytes written or read so far.
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::new(self.counted.bytes.load(Relaxed))
     }
 
-    /// Returns the datagrams sent so far.
+    /// Returns the number of datagrams sent so far.
     pub(crate) fn datagrams(&self) -> u64 {
         self.counted.datagrams.load(Relaxed)
     }
@@ -125,7 +126,7 @@ impl Stream {
         &self.counted
     }
 
-    /// Returns whether its thread has ended, by itself or when stopped.
+    /// Returns whether the thread has ended, either by itself or because it was stopped.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -175,7 +176,7 @@ fn send(
                 }
             }
         }
-        // A socket that always accepts data does not wait, so it would never notice the stop signal.
+        // A socket that always accepts data does not wait, so the stop signal is checked here.
         if stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
@@ -206,7 +207,7 @@ fn receive(socket: &Socket, block: Bytes, counted: &StreamCounters, stop: &Stop)
     }
 }
 
-/// Counts data that arrived before the end but is still unread; data that arrives later does not count.
+/// Counts the data that has arrived but is still unread; data that arrives later is not counted.
 fn receive_the_rest(socket: &Socket, most: usize, counted: &StreamCounters) -> io::Result<()> {
     let mut left = sys::unread(socket.as_fd())?;
     while left > 0 {
@@ -223,7 +224,7 @@ fn receive_the_rest(socket: &Socket, most: usize, counted: &StreamCounters) -> i
     Ok(())
 }
 
-/// Pacing to the mean rate of `-b`.
+/// Paces a stream to the mean rate of `-b`.
 pub(super) struct Pace {
     rate: Option<Rate>,
     start: Instant,
@@ -234,7 +235,7 @@ impl Pace {
         Self { rate: sending.rate.filter(|rate| !rate.is_zero()), start }
     }
 
-    /// Waits until more than `sent` bytes are due; returns false if stopped.
+    /// Waits until more than `sent` bytes are due; returns false if the stop signal was set.
     pub(super) fn wait(&self, sent: u64, clock: Clock, stop: &Stop) -> io::Result<bool> {
         let Some(rate) = self.rate else { return Ok(true) };
         let due = self.start + rate.time_for(Bytes::new(sent));
@@ -250,7 +251,7 @@ impl Pace {
     }
 }
 
-/// Returns a block of incompressible data.
+/// Returns a block of incompressible payload.
 pub(super) fn payload(block: Bytes) -> Vec<u8> {
     let words = block.get().div_ceil(8);
     let mut bytes: Vec<u8> = (0..words).flat_map(|word| draw(0, 0, word).to_le_bytes()).collect();
@@ -276,7 +277,7 @@ mod tests {
         Sending { block: TCP_BLOCK, rate, burst: 1, budget }
     }
 
-    /// Waits until `happened`, at most a minute; returns whether it did.
+    /// Waits until `happened` returns true, for at most one minute; returns whether it did.
     fn becomes(clock: Clock, happened: impl Fn() -> bool) -> bool {
         let until = clock.now() + Duration::from_secs(60);
         while !happened() {
@@ -288,7 +289,8 @@ mod tests {
         true
     }
 
-    /// `-n`: no more bytes than requested, whatever the block size, and both ends count the same.
+    /// `-n`: no more bytes are sent than requested, whatever the block size, and both ends count
+    /// the same number.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
         let clock = Clock::starting_in(Duration::ZERO);
@@ -305,7 +307,7 @@ mod tests {
             let counted = Arc::clone(&sender.counted);
             sender.join().expect("no error");
             sent += counted.bytes.load(Relaxed);
-            // Dropping it closes its socket, which ends the receiver.
+            // Dropping the sender closes its socket, which ends the receiver.
             drop(sender);
             let counted = Arc::clone(&receiver.counted);
             receiver.join().expect("no error");
@@ -314,15 +316,15 @@ mod tests {
         assert_eq!((sent, received), (1_000_001, 1_000_001));
     }
 
-    /// A peer that keeps sending after the end does not keep a receiver running; joining it would
-    /// otherwise block forever.
+    /// A receiver stops even if the peer keeps sending; otherwise joining its thread would block
+    /// forever.
     #[test]
     fn a_receiver_that_is_never_idle_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let (theirs, ours) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
         let (near, far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &theirs).expect("a thread");
-        // One byte per read: there is always more to read.
+        // With one byte per read, the socket is never empty.
         let mut receiver = Stream::receive(far, Bytes::new(1), &ours).expect("a thread");
         assert!(becomes(clock, || !receiver.bytes().is_zero()));
         ours.stop();
@@ -338,7 +340,7 @@ mod tests {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // A block of 128 KiB every 105 ms.
+        // At this rate, a block of 128 KiB is due every 105 ms.
         let rate = Rate::from_bps(10_000_000);
         let begun = clock.now();
         let mut sender = Stream::send(near, sending(Some(rate), None), clock, &stop).expect("a thread");
@@ -355,13 +357,13 @@ mod tests {
         receiver.join().expect("no error");
     }
 
-    /// `-b`: a sender waiting for its next block notices the stop signal first.
+    /// `-b`: a sender that waits until its next block is due notices the stop signal.
     #[test]
     fn a_paced_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // A block of 128 KiB every three hours.
+        // At this rate, a block of 128 KiB is due every three hours.
         let plan = sending(Some(Rate::from_bps(100)), None);
         let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
         let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
@@ -374,14 +376,14 @@ mod tests {
         assert_eq!(sender.bytes(), TCP_BLOCK);
     }
 
-    /// A sender whose peer reads nothing also ends when stopped.
+    /// A sender notices the stop signal even if its peer reads nothing.
     #[test]
     fn a_blocked_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        // Blocked once it has written data, and nothing more within 50 ms.
+        // The sender is blocked once it has written data, and then writes nothing for 50 ms.
         assert!(becomes(clock, || {
             let written = sender.bytes();
             clock.sleep_until(clock.now() + Duration::from_millis(50));

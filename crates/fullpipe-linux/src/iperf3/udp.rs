@@ -1,4 +1,4 @@
-//! UDP streams: datagrams with a header and a sequence number, counted at both ends.
+//! UDP streams, whose datagrams have a header with a sequence number and are counted at both ends.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::poll::Stop;
 
 impl Stream {
-    /// Starts a thread that sends datagrams on the connected `socket` until the budget is used up or
-    /// `stop`. With `wide` their sequence numbers have 64 bits.
+    /// Starts a thread that sends datagrams on the connected `socket` until the budget is used up
+    /// or `stop` is set. With `wide`, sequence numbers have 64 bits.
     pub(crate) fn send_datagrams(
         socket: Socket,
         sending: Sending,
@@ -29,7 +29,8 @@ impl Stream {
         Self::spawn(socket, move |socket, counted| send(socket, &sending, wide, counted, clock, &stop))
     }
 
-    /// Starts a thread that counts arriving datagrams on the connected `socket`, until `stop`.
+    /// Starts a thread that counts the datagrams received on the connected `socket`, until `stop`
+    /// is set.
     pub(crate) fn receive_datagrams(
         socket: Socket,
         wide: bool,
@@ -45,7 +46,7 @@ impl Stream {
         self.counted().arrivals.lock().map(|arrivals| arrivals.clone()).unwrap_or_default()
     }
 
-    /// Ends the warm-up: resets the jitter.
+    /// Ends the warm-up by resetting the jitter.
     pub(crate) fn omitted(&self) {
         if let Ok(mut arrivals) = self.counted().arrivals.lock() {
             arrivals.omitted();
@@ -70,7 +71,7 @@ fn send(
         }
         for _ in 0..sending.burst.max(1) {
             let most = datagram.len() as u64;
-            // A datagram is never split: the last one exceeds the budget instead.
+            // A datagram is never split, so the last one may exceed the budget.
             if sending.budget.as_ref().is_some_and(|budget| budget.take(most) == 0) {
                 return Ok(());
             }
@@ -105,7 +106,8 @@ fn receive(
     clock: Clock,
     stop: &Stop,
 ) -> io::Result<()> {
-    // Larger than any datagram, so none is truncated and each counts in full.
+    // The buffer is larger than any datagram, so no datagram is truncated and all its bytes are
+    // counted.
     let mut buffer = vec![0; 1 << 16];
     let mut socket_reader: &Socket = socket;
     let mut reads = 0u64;
@@ -116,7 +118,7 @@ fn receive(
                 if reads.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
                     return Ok(());
                 }
-                // Anything but a datagram of the test, for example a second hello, does not count.
+                // Only datagrams of the test count, not for example a second hello.
                 let Some(header) = Header::read(wide, &buffer[..len]) else { continue };
                 counted.bytes.fetch_add(len as u64, Relaxed);
                 if let Ok(mut arrivals) = counted.arrivals.lock() {
@@ -129,7 +131,8 @@ fn receive(
                     return Ok(());
                 }
             }
-            // The other end's socket is closed, or not open yet; only arriving data counts.
+            // The socket of the other end is closed or not open yet. The error does not end the
+            // stream.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }
@@ -144,7 +147,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Arc;
 
-    /// At a rate that loopback sustains, nothing is lost and both ends count the same.
+    /// At a rate that loopback sustains, no datagram is lost, and both ends count the same number.
     #[test]
     fn datagrams_are_numbered_paced_and_counted() {
         let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -157,7 +160,7 @@ mod tests {
             block: Bytes::new(1_000),
             rate: Some(Rate::from_bps(8_000_000)),
             burst: 1,
-            // This much fits the receive buffer, in case the receiver has to wait for a processor.
+            // This amount fits into the receive buffer, so the receiver may wait for a CPU.
             budget: Some(Arc::new(Budget::new(Bytes::new(50_000)))),
         };
         let begin = clock.now();
@@ -176,7 +179,7 @@ mod tests {
         let counts = receiver.arrivals().counts();
         assert_eq!((counts.packets, counts.lost, counts.out_of_order), (50, 0, 0));
         assert_eq!(receiver.bytes().get(), 50_000);
-        // At 1000 datagrams per second the fiftieth is due after 49 ms.
+        // At 1000 datagrams per second, the 50th is due after 49 ms.
         assert!(took >= Duration::from_millis(49), "{took}");
         sender.join().unwrap();
         receiver.join().unwrap();

@@ -13,15 +13,15 @@ use crate::poll::Stop;
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitResult {
-    /// The socket is ready; a socket error is returned by the next call on it.
+    /// The socket is ready; the next call on the socket returns any socket error.
     Ready,
-    /// The stop signal was set.
+    /// The stop signal is set.
     Stopped,
     /// The timeout expired, or a signal interrupted the wait.
     Late,
 }
 
-/// Waits until `socket` is ready for its events, `stop` is set or `timeout` expires.
+/// Waits until `socket` is ready for `events`, `stop` is set, or `timeout` expires.
 pub(crate) fn wait(
     socket: Option<(&Socket, PollFlags)>,
     stop: &Stop,
@@ -34,13 +34,13 @@ pub(crate) fn wait(
         Ok(0) => Ok(WaitResult::Late),
         Ok(_) if !watched[0].revents().is_empty() => Ok(WaitResult::Stopped),
         Ok(_) => Ok(WaitResult::Ready),
-        // After a signal the caller checks the clock again.
+        // A signal interrupted the wait; the caller checks the clock again.
         Err(Errno::INTR) => Ok(WaitResult::Late),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Waits until `socket` is ready for `what`; returns false if stopped first.
+/// Waits until `socket` is ready for `what`; returns false if the stop signal was set first.
 pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result<bool> {
     loop {
         match wait(Some((socket, what)), stop, None)? {
@@ -51,7 +51,7 @@ pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result
     }
 }
 
-/// Returns whether the stop signal is set within `timeout`.
+/// Waits up to `timeout`; returns whether the stop signal was set.
 pub(crate) fn stops_within(stop: &Stop, timeout: Duration) -> io::Result<bool> {
     Ok(wait(None, stop, Some(timeout))? == WaitResult::Stopped)
 }

@@ -1,4 +1,4 @@
-//! The client's side of the control connection, and its error messages.
+//! The client side of the control connection, with its error messages.
 
 use fullpipe_iperf3::{Refusal, State};
 use fullpipe_units::Duration;
@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::iperf3::control::{ConnectionError, Control};
 use crate::poll::Stop;
 
-/// Timeout for an answer of the server, the same as in iperf3: its server waits for all data
-/// connections.
+/// Timeout for an answer of the server, the same as in iperf3, whose server waits for all data
+/// connections first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reason why a test did not finish.
@@ -64,7 +64,7 @@ impl Dialog {
         self.control.socket()
     }
 
-    /// Waits for the next state and fails unless it is `wanted`.
+    /// Waits for the next state, and fails unless it is `wanted`.
     pub(super) fn expect(&self, wanted: State) -> Result<(), Fault> {
         match self.state()? {
             state if state == wanted => Ok(()),
@@ -76,7 +76,7 @@ impl Dialog {
         }
     }
 
-    /// Waits for the next state; fails if the server refuses the test or terminates.
+    /// Waits for the next state, and fails if the server refuses the test or terminates.
     pub(super) fn state(&self) -> Result<State, Fault> {
         match self.control.state(self.clock.now() + PATIENCE)? {
             State::AccessDenied => Err(Error::network(
@@ -95,7 +95,7 @@ impl Dialog {
         }
     }
 
-    /// Returns true as soon as the server sends something, or false after `timeout`.
+    /// Returns true as soon as the server sends data, or false after `timeout`.
     pub(super) fn speaks_within(&self, timeout: Duration) -> Result<bool, Fault> {
         Ok(self.control.speaks_within(timeout)?)
     }

@@ -1,13 +1,13 @@
-//! The server's UDP port, and a connected socket for each stream.
+//! The server's UDP port, with a connected socket for each stream.
 //!
 //! ```text
 //!   hello ─► expected from this address? ─► new socket on the same port, connected to the client ─► answer ─► its test
 //!                └─ no: dropped without an answer
 //! ```
 //!
-//! A connected socket receives its client's datagrams in preference to the others on the port, because
-//! the kernel chooses the best match. Between bind and connect it may receive another client's hello,
-//! which is then handled as if it had arrived on the port.
+//! A connected socket receives the datagrams of its client in preference to the other sockets on
+//! the port, because the kernel selects the most specific match. Between bind and connect, it may
+//! receive the hello of another client, which is then handled as if it had arrived on the port.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,12 +19,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::cannot_listen;
 use crate::error::Error;
 
-/// A hello has four bytes; a datagram that fills this buffer is not a hello.
+/// Size of the receive buffer. A hello has four bytes, so a datagram that fills the buffer is not a
+/// hello.
 const HELLO_MOST: usize = 8;
-/// Hellos handled in a row before other events.
+/// Maximum number of hellos to handle before other events.
 const AT_ONCE: usize = 64;
 
-/// The port on which hellos arrive.
+/// The UDP socket on which hellos arrive.
 #[derive(Debug)]
 pub(super) struct Hello {
     socket: UdpSocket,
@@ -38,15 +39,16 @@ impl Hello {
         Ok(Self { socket, address, only_v6 })
     }
 
-    /// Handles the waiting hellos. Each one from an address that is `expected` gets a connected socket,
-    /// is answered, and the socket goes to `taker`.
+    /// Handles all received hellos. If its address is `expected`, each hello is answered from a new
+    /// connected socket, which is passed to `taker`.
     pub(super) fn answer(&self, expected: impl Fn(IpAddr) -> bool, taker: impl Fn(IpAddr, Socket)) {
         let mut waiting = Vec::new();
         for _ in 0..AT_ONCE {
             match heard(&self.socket) {
                 Ok(hello) => waiting.extend(hello),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A client has disappeared: its ICMP error is reported once.
+                // The error is the ICMP error of a client that has disappeared; it is reported
+                // once.
                 Err(_) => {}
             }
         }
@@ -59,7 +61,7 @@ impl Hello {
             if socket.connect(peer).is_err() {
                 continue;
             }
-            // Datagrams received before the connect belong to other clients.
+            // Datagrams that arrived before the connect may belong to other clients.
             while let Ok(hello) = heard(&socket) {
                 waiting.extend(hello.filter(|&(other, _)| other != peer));
             }
@@ -76,7 +78,7 @@ impl AsFd for Hello {
     }
 }
 
-/// Receives the next datagram; returns the peer and the answer if it is a hello, or `None`.
+/// Receives the next datagram. If it is a hello, returns the peer and the answer, otherwise `None`.
 fn heard(socket: &UdpSocket) -> io::Result<Option<(SocketAddr, [u8; 4])>> {
     let mut buffer = [0; HELLO_MOST];
     let (len, peer) = socket.recv_from(&mut buffer)?;
@@ -101,7 +103,7 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    /// Each client gets a separate socket, which receives only that client's datagrams.
+    /// Each client has a separate socket, which receives only the datagrams of that client.
     #[test]
     fn clients_on_one_port_do_not_hear_each_other() {
         let clock = crate::Clock::starting_in(fullpipe_units::Duration::ZERO);
@@ -121,7 +123,8 @@ mod tests {
         for client in &clients {
             client.send(&datagram::HELLO).expect("room");
         }
-        // Loopback usually delivers before send returns, but on a busy machine slightly later.
+        // Loopback usually delivers before `send` returns, but on a busy machine it may be slightly
+        // later.
         let until = clock.now() + fullpipe_units::Duration::from_secs(60);
         while taken.borrow().len() < clients.len() && clock.now() < until {
             answer();
@@ -144,7 +147,8 @@ mod tests {
             assert_eq!(buffer[..len], [of.expect("one of them") as u8; 3]);
             assert!(socket.recv(&mut buffer).is_err(), "and nothing else");
         }
-        // Neither a datagram that is not a hello nor a hello from an unexpected client is answered.
+        // The server answers neither a datagram that is not a hello, nor a hello from an unexpected
+        // client.
         let stranger = client();
         stranger.send(b"GET /").expect("room");
         answer();

@@ -1,8 +1,8 @@
 //! Connections that have not yet sent the cookie of their test.
 //!
-//! Anyone can open thousands of these connections, so their number is limited, each has a timeout, and
-//! at the limit the address with the most connections loses its oldest. A client that sends its cookie
-//! at once is therefore served, however many stay silent.
+//! Anyone can open thousands of these connections. Their number is therefore limited, and each has
+//! a timeout. At the limit, the address with the most connections loses its oldest one. A client
+//! that sends its cookie at once is thus served, however many connections stay silent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,17 +12,17 @@ use fullpipe_units::{Duration, Instant};
 
 /// Maximum number of pending connections.
 pub(super) const MOST: usize = 256;
-/// Time that a connection has to send its cookie, as in iperf3.
+/// Timeout for receiving the cookie, as in iperf3.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pending connections by number; `C` is the connection type.
+/// Pending connections by number. `C` is the type of a connection.
 #[derive(Debug)]
 pub(super) struct Pending<C> {
-    /// In order of arrival.
+    /// Connections in order of arrival.
     of: BTreeMap<u64, PendingClient<C>>,
 }
 
-/// A connection whose cookie is incomplete.
+/// A connection whose cookie is not complete yet.
 #[derive(Debug)]
 pub(super) struct PendingClient<C> {
     pub(super) connection: C,
@@ -33,12 +33,12 @@ pub(super) struct PendingClient<C> {
 }
 
 impl<C> PendingClient<C> {
-    /// Returns the connection and the buffer for the missing part of the cookie.
+    /// Returns the connection, and the buffer for the rest of the cookie.
     pub(super) fn unsaid(&mut self) -> (&C, &mut [u8]) {
         (&self.connection, &mut self.said[self.len..])
     }
 
-    /// Records `len` more bytes of the cookie; returns the raw cookie once it is complete.
+    /// Records `len` more bytes of the cookie. Returns the raw cookie once it is complete.
     pub(super) fn said(&mut self, len: usize) -> Option<&[u8; LENGTH]> {
         self.len += len;
         (self.len == LENGTH).then_some(&self.said)
@@ -50,7 +50,7 @@ impl<C> Pending<C> {
         Self { of: BTreeMap::new() }
     }
 
-    /// Adds a connection, and returns the one evicted for it, if any.
+    /// Adds a connection. Returns the connection that was evicted to make room, if any.
     pub(super) fn came(
         &mut self,
         number: u64,
@@ -82,7 +82,7 @@ impl<C> Pending<C> {
 
     /// Removes and returns a connection that has timed out.
     pub(super) fn overdue(&mut self, now: Instant) -> Option<PendingClient<C>> {
-        // All have the same timeout, so the first to arrive expires first.
+        // All connections have the same timeout, so the first to arrive expires first.
         let entry = self.of.first_entry().filter(|entry| entry.get().until <= now)?;
         Some(entry.remove())
     }

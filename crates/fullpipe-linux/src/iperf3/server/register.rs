@@ -1,13 +1,13 @@
-//! Running tests, and admission of new ones.
+//! Register of running tests, which admits new ones.
 //!
 //! ```text
 //!   cookie ─► unknown ─► admit ─► a test ─► expects connections ─► takes them ─► expects none ─► leave
 //!                          └─► full: ACCESS_DENIED
 //! ```
 //!
-//! Tests are identified by their cookies. A UDP hello has no cookie, so UDP streams are identified by
-//! the client's address: of the tests from one address only one at a time opens UDP streams. An address
-//! without a control connection is sent no datagrams.
+//! A cookie identifies a test. A UDP hello has no cookie, so UDP streams are identified by the
+//! address of the client, and of all tests from one address only one at a time may open UDP
+//! streams. The server sends no datagrams to an address without a control connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,11 +16,12 @@ use fullpipe_iperf3::Cookie;
 
 use super::Limits;
 
-/// Tests of a server; `T` receives the connections of one.
+/// Register of a server's tests. `T` is the type of the channel that receives the connections of a
+/// test.
 #[derive(Debug)]
 pub(super) struct Register<T> {
     limits: Limits,
-    /// Maximum number of streams of all tests together: each costs a descriptor and a thread.
+    /// Maximum number of streams of all tests; each stream costs a descriptor and a thread.
     streams_most: usize,
     tests: BTreeMap<Cookie, Test<T>>,
 }
@@ -42,11 +43,11 @@ enum Expects<T> {
 /// Reason why a test is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The limit on concurrent tests.
+    /// The limit on concurrent tests is reached.
     Tests(usize),
-    /// The limit on concurrent tests from one address.
+    /// The limit on concurrent tests from one address is reached.
     OfAddress(usize),
-    /// The limit on streams.
+    /// The limit on streams is exceeded.
     Streams(usize),
 }
 
@@ -80,7 +81,7 @@ impl<T> Register<T> {
         self.tests.len()
     }
 
-    /// Admits a test with a new cookie.
+    /// Admits a test whose cookie is new.
     pub(super) fn admit(&mut self, cookie: Cookie, peer: IpAddr) -> Result<(), Full> {
         if self.tests.len() >= self.limits.tests {
             return Err(Full::Tests(self.limits.tests));
@@ -93,7 +94,7 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// Reserves the streams of a test, once its parameters are known.
+    /// Reserves the streams of a test once its parameters are known.
     pub(super) fn reserve(&mut self, cookie: Cookie, streams: usize) -> Result<(), Full> {
         let taken: usize = self.tests.values().map(|test| test.streams).sum();
         if taken + streams > self.streams_most {
@@ -105,15 +106,15 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// Directs connections with this cookie to `taker` from now on.
+    /// Passes further connections with this cookie to `taker`.
     pub(super) fn expect_connections(&mut self, cookie: Cookie, taker: T) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Connections(taker);
         }
     }
 
-    /// Directs hellos from the address of this test to `taker`, unless another test of that address
-    /// expects one; returns whether it did.
+    /// Passes hellos from the address of this test to `taker`, unless another test from that
+    /// address is expecting a hello. Returns whether the hellos go to `taker`.
     pub(super) fn expect_datagrams(&mut self, cookie: Cookie, taker: T) -> bool {
         let Some(peer) = self.tests.get(&cookie).map(|test| test.peer) else { return false };
         if self.hello(peer).is_some() {
@@ -125,15 +126,16 @@ impl<T> Register<T> {
         true
     }
 
-    /// Stops expecting data connections: the test has all of them, or gave up.
+    /// Stops expecting data connections, because the test has all of them or has failed.
     pub(super) fn expect_nothing(&mut self, cookie: Cookie) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Nothing;
         }
     }
 
-    /// Returns the taker of a TCP connection with this cookie. Its address may differ from the test's:
-    /// some networks spread the connections of a host over several addresses.
+    /// Returns the taker of a TCP connection with this cookie. The address of the connection may
+    /// differ from that of the test, because some networks spread the connections of a host over
+    /// several addresses.
     pub(super) fn connection(&self, cookie: Cookie) -> Option<&T> {
         match &self.tests.get(&cookie)?.expects {
             Expects::Connections(taker) => Some(taker),
@@ -204,7 +206,8 @@ mod tests {
         assert_eq!(register.connection(cookie(1)), None);
         register.expect_connections(cookie(1), 7);
         assert_eq!((register.connection(cookie(1)), register.connection(cookie(2))), (Some(&7), None));
-        // Connections expected by address are independent of those expected by cookie.
+        // TCP connections, which are matched by cookie, do not depend on the hellos that are
+        // expected from an address.
         assert_eq!(register.hello(address(1)), None);
         register.expect_nothing(cookie(1));
         assert_eq!(register.connection(cookie(1)), None);
@@ -223,7 +226,7 @@ mod tests {
         register.expect_nothing(cookie(1));
         assert!(register.expect_datagrams(cookie(2), 2));
         assert_eq!(register.hello(address(1)), Some(&2));
-        // A test that has left does not block others either.
+        // A test that has left the register does not block others.
         register.leave(cookie(2));
         assert_eq!(register.hello(address(1)), None);
     }

@@ -1,4 +1,4 @@
-//! The server's side of the protocol of one test.
+//! The server side of the protocol for one test.
 //!
 //! ```text
 //!   PARAM_EXCHANGE ─► parameters ─► within the limits? ─► CREATE_STREAMS ─► all connected ─► TEST_START, TEST_RUNNING
@@ -6,8 +6,8 @@
 //!   IPERF_DONE ◄─ DISPLAY_RESULTS ◄─ results of both ◄─ EXCHANGE_RESULTS ◄─ TEST_END ◄─ reports ◄─┘
 //! ```
 //!
-//! Whatever the client does, the test ends: each step has a timeout, a test without progress is
-//! aborted, and one that exceeds the duration it requested is ended.
+//! Every test ends, whatever the client does: each step has a timeout, a test without progress is
+//! aborted, and a test that exceeds its requested duration is stopped.
 
 use std::io;
 use std::net::Shutdown;
@@ -32,29 +32,30 @@ use crate::iperf3::stream::{Budget, Sending};
 use crate::iperf3::{options, sums};
 use crate::poll::Stop;
 
-/// Time that a client has to open its data connections.
+/// Timeout for the client to open its data connections.
 const CONNECTING: Duration = Duration::from_secs(30);
-/// Interval at which the control connection is checked meanwhile.
+/// Interval at which the control connection is checked while data connections open.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
-/// Time that a test may exceed its duration, as in iperf3.
+/// Time by which a test may exceed its duration, as in iperf3.
 const GRACE: Duration = Duration::from_secs(40);
-/// Longest time without any data, as in iperf3.
+/// Timeout of a test without any data, as in iperf3.
 const NO_DATA: Duration = Duration::from_secs(120);
-/// Time that the client has to send its last state.
+/// Timeout for the client's last state.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Keepalive settings: a client that vanished is detected after one minute, whether or not data flows.
+/// Keepalive settings, with which a vanished client is detected after one minute, whether or not
+/// data flows.
 const KEEPALIVE_AFTER: std::time::Duration = std::time::Duration::from_secs(20);
 const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVES: u32 = 4;
 
 /// Reason why a test did not complete.
 enum TestFailure {
-    /// The server refuses it.
+    /// The server refuses the test.
     Refused(Refusal, String),
-    /// There is no room for it.
+    /// A limit of the register is reached.
     Full(Full),
-    /// The client terminated it.
+    /// The client terminated the test.
     Terminated,
     /// The control connection failed.
     Broken(ConnectionError),
@@ -72,7 +73,7 @@ impl From<Refusal> for TestFailure {
     }
 }
 
-/// Runs the test to its end, and reports its events.
+/// Runs the test to its end, and reports its events to the audience.
 pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
     let tell = |told: ServerEvent| server.audience.hear(ServerNotice::Test(tag, told));
     let control = match control(server, socket) {
@@ -86,7 +87,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     let ended = session.converse();
     session.leave();
     let Err(failed) = ended else { return };
-    // The client may not receive the refusal; the event is reported in any case.
+    // The client may not receive the refusal; the event is reported nevertheless.
     let (_, why) = match failed {
         TestFailure::Refused(refusal, why) => (control.refuse(refusal), why),
         TestFailure::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
@@ -125,8 +126,8 @@ impl Drop for Session<'_, '_> {
 }
 
 impl Session<'_, '_> {
-    /// Makes room for another test before the client learns that this one is over: it may start the
-    /// next at once.
+    /// Leaves the register before the client learns that the test is over, because the client may
+    /// start its next test immediately.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
             self.server.lock().leave(self.cookie);
@@ -154,7 +155,7 @@ impl Session<'_, '_> {
         let stop =
             Stop::new().map_err(|error| TestFailure::Refused(Refusal::CREATE_STREAM, error.message))?;
         let ended = self.flow(&params, sockets, &wanted, &stop);
-        // No stream outlives the test, even after an error.
+        // Stops all streams, even after an error, so that none outlives the test.
         stop.stop();
         let (meters, cpu) = ended?;
         self.conclude(&params, meters, cpu)
@@ -178,15 +179,15 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Makes the client open its data connections.
+    /// Tells the client to open its data connections, and waits for them.
     fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, TestFailure> {
         let until = self.server.clock.now() + CONNECTING;
-        // Bounded by the number expected: further connections of the client are closed.
+        // The capacity is the expected number of connections; the server closes any others.
         let (taker, taken) = sync_channel(count);
         match params.protocol {
             Protocol::Tcp => self.server.lock().expect_connections(self.cookie, taker),
             Protocol::Udp => {
-                // Another test from this address may be opening its streams.
+                // Another test from this address may be opening its UDP streams.
                 while !self.server.lock().expect_datagrams(self.cookie, taker.clone()) {
                     self.look(until)?;
                     self.server.clock.sleep_until(self.server.clock.now() + Duration::from_millis(20));
@@ -218,7 +219,8 @@ impl Session<'_, '_> {
         Ok(sockets)
     }
 
-    /// Checks that the client is still there while data connections open, and that time remains.
+    /// While data connections open, checks that the client is still connected and that the timeout
+    /// has not passed.
     fn look(&self, until: Instant) -> Result<(), TestFailure> {
         match self.control.state_now()? {
             None if self.server.clock.now() < until => Ok(()),
@@ -241,8 +243,7 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Runs the streams until the client ends the test; returns the streams and the processor time
-    /// used.
+    /// Runs the streams until the client ends the test; returns the streams and the CPU time used.
     fn flow(
         &self,
         params: &Params,
@@ -259,15 +260,15 @@ impl Session<'_, '_> {
         self.follow(params, &mut meters, &mut watch)?;
         stop.stop();
         for meter in &mut meters {
-            // Errors during the test have been detected already; the counters are final once the thread
-            // has ended.
+            // Errors that occurred during the test have already been handled. The counters are
+            // final once the thread has ended.
             let _ = meter.stream.join();
         }
         let used = cpu.until_now(clock).map_err(failed)?;
         Ok((meters, used))
     }
 
-    /// Returns the values known before data flows.
+    /// Returns the values that are known before data flows.
     fn started(&self, params: &Params, sockets: &[Socket]) -> Result<Start, crate::Error> {
         let peer = Endpoint { host: self.tag.peer.ip().to_string(), port: self.tag.peer.port() };
         let start = known(params, sockets, self.control.socket(), self.server.settings.interval)?;
@@ -296,7 +297,8 @@ impl Session<'_, '_> {
         begun.collect()
     }
 
-    /// Returns the rate of a sending stream: as requested, or its share of the server's limit.
+    /// Returns the rate of a sending stream: the requested rate, or the stream's share of the
+    /// server's limit.
     fn rate(&self, params: &Params) -> Option<Rate> {
         let part = self.server.settings.limits.rate.map(|most| most.mul_div(1, params.streams().into()));
         params.rate.or(part)
@@ -319,11 +321,11 @@ impl Session<'_, '_> {
         loop {
             let now = clock.now();
             if next_sample <= now {
-                // A socket that can no longer be queried has ended its stream, which the client
+                // If a socket can no longer be queried, its stream has ended, which the client
                 // detects.
                 let _ = sample_all(meters, now, part.omitted, watch);
                 progress.look(now, sums::bytes_so_far(meters))?;
-                // Continues the grid from now, even after a delay.
+                // After a delay, the sampling grid restarts now.
                 next_sample = now + sample;
             }
             let warm = part.omitted && part.is_over(now);
@@ -343,7 +345,7 @@ impl Session<'_, '_> {
             if matches!(heard, Err(ConnectionError::Silent)) {
                 continue;
             }
-            // The last report covers data up to now, whatever ended the test.
+            // The last report covers all data so far, whatever ended the test.
             part.report(meters, clock.now(), true, watch);
             return match heard {
                 Ok(State::TestEnd) => Ok(()),
@@ -354,14 +356,14 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Exchanges results.
+    /// Exchanges the results with the client.
     fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), TestFailure> {
         let control = self.control;
         let ours = sums::results(&meters, params.protocol, cpu);
         for meter in &meters {
-            // iperf3's client reads whole blocks and may be in the middle of one: without end-of-file
-            // it would wait for the rest before it checks the control connection again. Over UDP this
-            // has no effect.
+            // iperf3's client reads whole blocks, and may be in the middle of a block. Without
+            // end-of-file, it would wait for the rest of the block before it checks the control
+            // connection again. On UDP sockets, this has no effect.
             let _ = meter.stream.socket().shutdown(Shutdown::Both);
         }
         control.say(State::ExchangeResults)?;
@@ -369,21 +371,21 @@ impl Session<'_, '_> {
         theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
         let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
-        // Before the results are sent, because the output of this event may be part of them.
+        // The event precedes the results, because the results may include its output.
         self.tell(ServerEvent::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         let trace = params.wants_trace.then(|| self.server.audience.trace(&self.tag)).flatten();
         control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
         self.leave();
         control.say(State::DisplayResults)?;
-        // A client that simply disconnects has received everything.
+        // A client that only disconnects has received all results.
         let _ = control.state(self.server.clock.now() + FAREWELL);
         let _ = control.socket().shutdown(Shutdown::Write);
         Ok(())
     }
 }
 
-/// Forwards the events of a running test.
+/// Forwards the events of a running test to the audience.
 struct Watcher<'a> {
     server: &'a Server<'a>,
     tag: Tag,
@@ -409,16 +411,16 @@ impl Watcher<'_> {
     }
 }
 
-/// Returns the time at which the server ends a test whose client does not. Without a requested
-/// duration, the longest allowed one applies.
+/// Returns the time at which the server ends the test if the client does not. If the client
+/// requests no duration, the maximum duration applies.
 fn deadline(params: &Params, limits: &Limits, begin: Instant) -> Instant {
     let asked = Some(params.time).filter(|time| !time.is_zero()).map(|time| time + params.omit);
     asked.or(limits.duration).map_or(Instant::FAR_FUTURE, |longest| begin + longest + GRACE)
 }
 
-/// Returns the bytes that a sending server may send in total, or `None` if the client alone ends the
-/// test. The client counts arriving data: over TCP everything sent arrives, but over UDP, or with a
-/// warm-up, part of it does not count.
+/// Returns the total number of bytes that a sending server may send, or `None` if only the client
+/// ends the test. The client counts received data: over TCP all sent data arrives, but over UDP or
+/// with a warm-up some of it is not counted.
 fn budget(params: &Params) -> Option<Arc<Budget>> {
     let blocks = Bytes::new(params.blocks.saturating_mul(params.block().get()));
     let most = [params.num, blocks].into_iter().filter(|most| !most.is_zero()).min()?;
@@ -426,16 +428,16 @@ fn budget(params: &Params) -> Option<Arc<Budget>> {
     counts.then(|| Arc::new(Budget::new(most)))
 }
 
-/// Checks that data moves at all, and no faster than allowed.
+/// Checks that the test transfers data, and that its rate stays within the limit.
 struct Progress {
     limit: Option<Rate>,
     over: Duration,
-    /// Start of the current averaging window, and bytes moved by then.
+    /// Start of the current averaging window, and number of bytes transferred by then.
     since: (Instant, Bytes),
-    /// Unused allowance of the previous window. A paced sender that was delayed catches up, the
-    /// server's own included.
+    /// Unused allowance of the previous window, which a paced sender needs to catch up after a
+    /// delay. This includes the server's own sender.
     spared: Bytes,
-    /// Time of the last progress, and bytes moved by then.
+    /// Time of the last progress, and number of bytes transferred by then.
     moved: (Instant, Bytes),
 }
 
@@ -465,8 +467,8 @@ impl Progress {
     }
 }
 
-/// Percentage of the limit above which a test is ended: tolerates a burst, or a sender that meets the
-/// limit to within one block.
+/// Percentage of the limit above which a test is ended. It tolerates a burst, and a sender that
+/// exceeds the limit by less than one block.
 const RATE_SLACK: u64 = 105;
 
 #[cfg(test)]
