@@ -1,4 +1,4 @@
-//! Applies, confirms and reverts changes in steps, after each of which the process may die.
+//! Applies, confirms and reverts changes in steps; the process may die after any step.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,43 +20,44 @@ use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
-/// A completed step, reported to an observer; a test may kill the process there.
+/// A completed step, reported to an observer. Tests kill the process at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The journal with the former values is on disk.
+    /// The journal, which contains the former values, is on disk.
     Kept,
-    /// The guard process is watching.
+    /// The guard process is running.
     Guarded,
-    /// The file of settings is written or restored.
+    /// The settings file is written or restored.
     File,
     /// A setting is changed or restored.
     Setting,
     /// A route is changed or restored.
     Route,
-    /// All values were read back and match.
+    /// All values were read back, and match.
     ReadBack,
-    /// The new phase is in the journal.
+    /// The journal contains the new phase.
     Recorded,
     /// The journal entry is removed.
     Forgotten,
 }
 
-/// Changes that [`apply`] made.
+/// Changes made by [`apply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AppliedChanges {
     /// Changed settings.
     pub settings: Vec<SettingChange>,
-    /// Changed routes, each for a single peer.
+    /// Changed routes, each to a single peer.
     pub routes: Vec<RouteChange>,
-    /// Time until the changes are reverted unless confirmed; `None` if they stay: key `revert_after_s`.
+    /// Time until unconfirmed changes are reverted; `None` if they stay. The JSON key is
+    /// `revert_after_s`.
     #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub revert_after: Option<Duration>,
-    /// Name of the systemd timer that also reverts them, if there is one.
+    /// Name of the systemd timer that also reverts the changes, if there is one.
     pub timer: Option<String>,
 }
 
-/// A setting that was changed.
+/// A changed setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SettingChange {
     /// Key of the setting, with dots.
@@ -67,7 +68,7 @@ pub struct SettingChange {
     pub value: String,
 }
 
-/// A host route to one peer that was changed or added.
+/// A host route to a single peer that was changed or added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RouteChange {
     /// Former route, as `ip route` prints it; `None` if there was no host route.
@@ -76,7 +77,7 @@ pub struct RouteChange {
     pub route: String,
 }
 
-/// Serialises a time for JSON documents as a number of seconds.
+/// Serialises a duration for JSON documents as a number of seconds.
 pub(super) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
@@ -84,17 +85,17 @@ pub(super) fn optional_seconds<S: Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// Normalises white space: one space between values, none at the ends.
+/// Normalises white space: puts one space between values, and removes white space at both ends.
 pub(super) fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Applies `changes` and reverts them after `revert_after` unless confirmed; with `None` they stay.
-/// Returns `None` if no change is needed.
+/// Applies `changes`, and reverts them after `revert_after` unless they are confirmed; with `None`,
+/// they stay. Returns `None` if all changes are already in effect.
 ///
 /// # Errors
-/// [`Kind::Rights`] before any change if the process lacks the rights; [`Kind::Reverted`] if applying
-/// failed and the changes were reverted.
+/// [`Kind::Rights`] before any change if the process lacks the privileges; [`Kind::Reverted`] if a
+/// change failed and all changes were reverted.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -120,7 +121,7 @@ pub fn apply(
     watch(Step::Kept);
     let mut all = before;
     all.push(generation.clone());
-    // From here on every error path reverts the changes.
+    // From here on, every error reverts the changes.
     let mut timer = None;
     let done = guard.start(number).and_then(|mut started| {
         timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
@@ -169,10 +170,11 @@ pub fn apply(
     }))
 }
 
-/// Confirms the changes on trial; returns their number.
+/// Confirms the changes on trial; returns the number of changes.
 ///
 /// # Errors
-/// Nothing is on trial, the process lacks the rights, or the overdue trial was reverted meanwhile.
+/// No changes are on trial, the process lacks the privileges, or the trial became overdue and was
+/// reverted meanwhile.
 pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let lock = lock(place)?;
     confirm_locked(place, &lock, watch).map_err(|error| lock.explain(error))
@@ -186,7 +188,8 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
-    // The file comes first: a process that dies in between leaves a trial, which ends as usual.
+    // The file is written first: if the process dies before the next step, the changes are still on
+    // trial, and the trial ends as usual.
     files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
     confirmed.save(place, lock)?;
@@ -194,26 +197,26 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     Ok(confirmed.settings.len() + confirmed.routes.len())
 }
 
-/// Result of reverting changes, as text.
+/// Result of reverting changes, as lines of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenBack {
     /// Restored values.
     pub done: Vec<String>,
-    /// Values that something else changed in the meantime, left as they are.
+    /// Values that something else changed in the meantime, and that were not restored.
     pub left: Vec<String>,
 }
 
-/// Reverts the newest changes. Values that something else changed since are left alone, unless `force`.
-/// Returns `None` if there is nothing to revert.
+/// Reverts the newest changes. Unless `force` is set, values that something else has changed since
+/// are left alone. Returns `None` if there are no changes to revert.
 ///
 /// # Errors
-/// The process lacks the rights, or a value cannot be restored.
+/// The process lacks the privileges, or a value cannot be restored.
 pub fn rollback(
     place: &Target,
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // Checked before taking the lock, which would create the folder.
+    // Checked before the lock is taken, because taking it would create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
     }
@@ -223,18 +226,18 @@ pub fn rollback(
     revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
-/// Completes what a dead process left half-done and ends overdue trials; returns a description of what
-/// was done. Does nothing if the process lacks the rights. If another process holds the lock, an
-/// overdue trial is reverted anyway, and half-made changes are left to that process.
+/// Completes the unfinished work of a dead process and ends overdue trials; returns a description
+/// of this. Does nothing if the process lacks the privileges. If another process holds the lock, an
+/// overdue trial is reverted anyway, but half-made changes are left to that process.
 ///
 /// # Errors
 /// A value cannot be restored, or the state cannot be locked.
 pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
-    // An earlier version left the folder open to others. Without the rights to close it, it stays as it
-    // is.
+    // An earlier version left the folder accessible to others. Without the privileges to change its
+    // mode, it stays as it is.
     let _ = close_folder(place.state());
-    // Checked without the lock first: usually there is nothing to do.
+    // Checked first without the lock, because usually there is nothing to do.
     let last = match generations(place) {
         Err(error) if error.kind == Kind::Rights => None,
         found => found?.pop().filter(due),
@@ -266,7 +269,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     Ok(done)
 }
 
-/// Reverts `generation`; `earlier` are the generations before it.
+/// Reverts `generation`; `earlier` contains the generations before it.
 pub(super) fn revert(
     place: &Target,
     lock: &Lock,
@@ -275,9 +278,9 @@ pub(super) fn revert(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<TakenBack, Error> {
-    // A half-made generation may have left any value. In a whole one, a value other than ours was set
-    // by something else. A kernel booted since has lost our values, so its present ones come from
-    // elsewhere.
+    // A half-made generation may have left any value. In a complete one, a value that differs from
+    // fullpipe's was set by something else. After a reboot, the kernel no longer has fullpipe's
+    // values, so the present values come from elsewhere.
     let whole = generation.phase.is_whole();
     let anything = generation.is_of_this_kernel(place) && (force || !whole);
     let file_before: Vec<String> = [Phase::Trial, Phase::Confirmed]
@@ -359,7 +362,7 @@ pub(super) fn revert(
     Ok(TakenBack { done, left })
 }
 
-/// Checks that the process may make `changes`, before anything is changed.
+/// Checks that the process is permitted to make `changes`, before anything is changed.
 fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         match change {
@@ -387,7 +390,7 @@ pub(super) fn no_rights(message: String) -> Error {
     Error { kind: Kind::Rights, message, hint: hint.into() }
 }
 
-/// Bit number of `CAP_NET_ADMIN` in a capability set (capabilities(7)).
+/// Bit number of `CAP_NET_ADMIN` in a capability set (see capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
 
 fn may_administer() -> bool {
@@ -401,7 +404,7 @@ fn lock(place: &Target) -> Result<Lock, Error> {
     Lock::take(place, place.lock_wait()).map_err(|error| error.into_error(place))
 }
 
-/// Collects the changes to make with their former values, omitting those already in effect.
+/// Collects the changes that are not yet in effect, with the former values.
 fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
     let mut metrics: BTreeMap<IpAddr, Metrics> = BTreeMap::new();
     for change in changes {
@@ -430,7 +433,7 @@ fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> R
     Ok(())
 }
 
-/// Makes the changes of the last generation of `all`, and reads them back.
+/// Makes the changes of the last generation in `all`, and reads them back.
 fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let Some(generation) = all.last() else { return Ok(()) };
     files::write(lock, place.owned(), &file_text(all))
@@ -469,10 +472,10 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
     Ok(())
 }
 
-/// First line of our file.
+/// First line of fullpipe's file.
 const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
 
-/// Reads our file; fails if fullpipe did not write it.
+/// Reads fullpipe's file; fails if something else wrote it.
 fn own_file(place: &Target) -> Result<Option<String>, Error> {
     let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
     match found {
@@ -484,8 +487,8 @@ fn own_file(place: &Target) -> Result<Option<String>, Error> {
     }
 }
 
-/// Builds the text of our file. It sets the newest confirmed values; values on trial are comments, so
-/// that a reboot restores the former state.
+/// Builds the text of fullpipe's file. It sets the newest confirmed values; values on trial are
+/// comments, so that a reboot restores the former state.
 pub(super) fn file_text(all: &[Generation]) -> String {
     let mut text = format!("{HEADER}\n");
     let mut active: BTreeMap<&str, &str> = BTreeMap::new();

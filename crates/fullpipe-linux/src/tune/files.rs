@@ -9,28 +9,29 @@ use tempfile::Builder;
 
 use super::lock::Lock;
 
-/// Prefix of temporary files. A process that finds one while holding the lock knows that its writer
-/// died.
+/// Prefix of temporary files. If a process that holds the lock finds one, the writer of that file
+/// is dead.
 pub(super) const UNDER_WAY: &str = ".fullpipe-";
-/// Mode of private files: the journal and the lock.
+/// Mode of the private files, which are the journal and the lock.
 pub(super) const PRIVATE: u32 = 0o600;
-/// Mode of files that other programs read, such as those of `/etc/sysctl.d`.
+/// Mode of files that other programs read, for example in `/etc/sysctl.d`.
 const PUBLIC: u32 = 0o644;
-/// Mode of missing system folders that are created. An explicit mode matters: with a umask of 0 the
-/// default would open them to everyone.
+/// Mode of system folders that fullpipe creates. It is set explicitly, because with a umask of 0
+/// the default mode would make them writable by everyone.
 const PUBLIC_FOLDER: u32 = 0o755;
 
-/// Creates a system folder and its parents, where they are missing.
+/// Creates a system folder, and its parents where they are missing.
 pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PUBLIC_FOLDER).create(dir)
 }
 
-/// Writes `path` through a temporary file beside it, and syncs to disk.
+/// Writes `path` through a temporary file in the same folder, and syncs it to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. The process that replaces
-/// the lock removes temporary files before it reads the journal: a file begun before that is gone, and
-/// one begun afterwards is not renamed.
+/// A process that has lost the lock in the meantime does not replace `path`. The process that
+/// replaces the lock removes temporary files before it reads the journal. A file whose writing
+/// began before the replacement is therefore either already in place, and is read, or is removed. A
+/// file whose writing began after the replacement is not renamed into place.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;
@@ -44,7 +45,7 @@ pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Removes `path` if it exists, and syncs to disk.
+/// Removes `path` if it exists, and syncs the removal to disk.
 pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     lock.ensure_held()?;
     match fs::remove_file(path) {

@@ -1,9 +1,10 @@
-//! A separate process that reverts changes: at once if the applying process dies early, otherwise at
-//! the deadline unless they are confirmed.
+//! A separate process that reverts changes: immediately if the applying process dies early, and
+//! otherwise at the deadline unless the changes are confirmed.
 //!
-//! It outlives the shell and the connection from which it was started. In case it is killed with their
-//! session, a systemd timer backs it up (`timer.rs`). Another process that holds the lock cannot keep
-//! an overdue trial in place: the guard replaces the lock (`lock.rs`) and logs a line to syslog.
+//! The guard outlives the shell and the connection from which it was started. In case it is killed
+//! with its session, a systemd timer backs it up (`timer.rs`). Another process that holds the lock
+//! cannot prevent the end of an overdue trial: the guard replaces the lock (`lock.rs`), and writes
+//! a line to syslog.
 //!
 //! ```text
 //!   apply                          guard
@@ -36,29 +37,29 @@ const READY: u8 = b'r';
 const DONE: u8 = b'd';
 /// Interval at which the guard checks whether it is still needed.
 const LOOK: Duration = Duration::from_secs(2);
-/// Time that the guard has to start.
+/// Timeout for the guard to start.
 const START: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The command that calls [`watch`], with the number of the generation as its last argument. With
-/// `--overdue` before that number it has to call [`settle`](super::settle) instead, in a process that
-/// inherits no socket.
+/// The command that calls [`watch`], with the generation number as its last argument. With
+/// `--overdue` before the number, the command must call [`settle`](super::settle) instead, in a
+/// process that inherits no socket.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    /// Path of the program.
+    /// Path of the program to run.
     pub program: PathBuf,
-    /// Its arguments, without the number.
+    /// Arguments of the program, without the generation number.
     pub arguments: Vec<OsString>,
 }
 
-/// A running guard.
+/// A running guard process.
 pub(super) struct RunningGuard {
     to: UnixStream,
 }
 
 impl RunningGuard {
-    /// Tells the guard that everything is applied.
+    /// Tells the guard that all changes are applied.
     pub(super) fn done(&mut self) {
-        // If the guard is gone, the next command does its work.
+        // If the guard is dead, the next command reverts the changes.
         let _ = self.to.write_all(&[DONE]);
     }
 }
@@ -67,7 +68,7 @@ impl Guard {
     pub(super) fn start(&self, number: u64) -> Result<RunningGuard, Error> {
         let start = || -> io::Result<RunningGuard> {
             let (mut ours, theirs) = UnixStream::pair()?;
-            // The child is not waited for: once this process has ended, PID 1 reaps it.
+            // The child process is not waited for: once this process has ended, PID 1 reaps it.
             let child = Command::new(&self.program)
                 .args(&self.arguments)
                 .arg(number.to_string())
@@ -92,10 +93,10 @@ impl Guard {
 /// Runs the guard; standard input is its socket to the applying process.
 ///
 /// # Errors
-/// Something else started it, or a value cannot be restored: the journal then stays for the next
-/// command.
+/// It was not started by the applying process, or a value cannot be restored. In the latter case,
+/// the journal is kept for the next command.
 pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
-    // An error means that it is already a process group leader.
+    // Fails only if the process is already a process group leader.
     let _ = setsid();
     let input = io::stdin().as_fd().try_clone_to_owned().doing("take over standard input")?;
     let mut from = UnixStream::from(input);
@@ -108,7 +109,7 @@ pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     })
 }
 
-/// Reverts the generation at its deadline unless it was confirmed, and at once if not `done`.
+/// Reverts the generation at its deadline unless it was confirmed, and immediately if not `done`.
 fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Error> {
     let clock = Clock::starting_in(Duration::ZERO);
     while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
@@ -121,14 +122,15 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
         let over = !done || last.left(place) == Some(Duration::ZERO);
         last.number == number && last.phase != Phase::Confirmed && over
     };
-    // After an error the applying process may be reverting its changes itself.
+    // If the applying process failed, it may be reverting the changes itself.
     let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
     let mut left_to = None;
     let lock = loop {
         match attempt(place, wait, &due)? {
             Attempt::Locked { lock, .. } => break lock,
             Attempt::NothingDue => return Ok(()),
-            // The guard keeps waiting until the holder ends or is ended; the next command names it too.
+            // The guard keeps waiting until the holder ends or is killed. The next command also
+            // reports the holder.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
                     log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
@@ -142,23 +144,24 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
     revert(place, &lock, last, &all, false, &mut |_| ()).map(drop).map_err(|error| lock.explain(error))
 }
 
-/// Result of waiting for the lock.
+/// Result of an attempt to take the lock.
 pub(super) enum Attempt {
-    /// The lock is held; the journal may have changed meanwhile.
+    /// The lock is taken; the journal may have changed during the wait.
     Locked {
         lock: Lock,
         /// The former holder, if the lock was replaced.
         passed_over: Option<String>,
     },
-    /// Another process has done the work, or confirmed the changes.
+    /// Another process has reverted or confirmed the changes.
     NothingDue,
-    /// The changes are half-made, and the holder of the lock may be at work. Contains a description of
-    /// the holder.
+    /// The changes are half-made, and the holder of the lock may be working on them. The value
+    /// describes the holder.
     LeftTo(String),
 }
 
-/// Waits for the lock, in order to revert the newest generation if it is `due`. An overdue trial does
-/// not wait: a `confirm` that still holds the lock is too late, and fails at its next write.
+/// Waits for the lock, in order to revert the newest generation if it is `due`. For an overdue
+/// trial, the wait is short: a `confirm` that still holds the lock is too late, and fails at its
+/// next write.
 pub(super) fn attempt(
     place: &Target,
     wait: Duration,
@@ -185,7 +188,7 @@ pub(super) fn attempt(
     }
 }
 
-/// Returns the generation if it is on trial.
+/// Returns the generation with this number if it is on trial.
 fn wanted(place: &Target, number: u64) -> Result<Option<Generation>, Error> {
     let found = generations(place)?.into_iter().find(|generation| generation.number == number);
     Ok(found.filter(|generation| generation.phase == Phase::Trial))

@@ -1,9 +1,10 @@
 //! Finds the processes that hold the flock of a file.
 //!
-//! `/proc/locks` names the process that called flock(2), which may have died and left the descriptor to
-//! another. It names the file by a device number that can differ from stat(2)'s (btrfs, overlayfs).
-//! `/proc/PID/fdinfo` lists the lock at every descriptor that holds it. The first is a shortcut, the
-//! second the authority. Neither shows processes of other PID namespaces.
+//! `/proc/locks` contains the process that called flock(2). That process may have died and left the
+//! descriptor to another one. The file identifies files by a device number that can differ from the
+//! one in stat(2) (btrfs, overlayfs). `/proc/PID/fdinfo` lists the lock at every descriptor that
+//! holds it. The first source is a shortcut; the second is authoritative. Neither shows processes
+//! in other PID namespaces.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -16,9 +17,9 @@ use rustix::fs::{major, minor};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) pid: u32,
-    /// Command name; empty if it cannot be read.
+    /// Command name; empty if it is not readable.
     name: String,
-    /// User IDs: real, effective, saved, file system. Empty if they cannot be read.
+    /// User IDs (real, effective, saved, file system); empty if they are not readable.
     uids: Vec<u32>,
 }
 
@@ -43,15 +44,15 @@ impl Holder {
         }
     }
 
-    /// Returns whether it runs only as these users. A process with unknown user IDs counts as one of
-    /// them. All of its IDs count, because any user may have started a set-user-ID program with the
-    /// lock's descriptor.
+    /// Returns whether all user IDs of the process belong to `users`. A process with unreadable
+    /// user IDs counts as one of them. All IDs are checked, because any user may have passed the
+    /// lock's descriptor to a set-user-ID program.
     pub(super) fn is_only(&self, users: &[u32]) -> bool {
         self.uids.iter().all(|uid| users.contains(uid))
     }
 }
 
-/// Returns the processes that hold the flock of `file`, as far as they are visible.
+/// Returns the visible processes that hold the flock of `file`.
 pub(super) fn holders(file: &File) -> Vec<Holder> {
     let Ok(file) = file.metadata() else { return Vec::new() };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -62,15 +63,14 @@ pub(super) fn holders(file: &File) -> Vec<Holder> {
         let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
         found = pids.filter(|pid| holds(*pid, &file)).collect();
     }
-    // Not every user may read the descriptors of other processes.
+    // Users other than root may not read the descriptors of other users' processes.
     let pids = if found.is_empty() { named } else { found };
     pids.into_iter().map(Holder::new).collect()
 }
 
-/// Returns the processes that took the flock of `file`, according to the text of `/proc/locks`
-/// (proc_locks(5)):
-/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:398607 0 EOF`. Waiting processes have an arrow after the
-/// number.
+/// Returns the processes that took the flock of `file`, according to the text of `/proc/locks` (see
+/// proc_locks(5)), for example `1: FLOCK ADVISORY WRITE 4711 fe:00:398607 0 EOF`. A waiting process
+/// has an arrow after the number.
 fn takers(locks: &str, file: &Metadata) -> Vec<u32> {
     let id = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
     let taker = |line: &str| {
@@ -90,7 +90,7 @@ fn holds(pid: u32, file: &Metadata) -> bool {
     descriptors.into_iter().any(|descriptor| {
         let info = fs::read_to_string(descriptor.path()).unwrap_or_default();
         let locked = info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
-        // Checked last: stat(2) hangs on files of an unresponsive file server.
+        // Checked last, because stat(2) hangs on files of an unresponsive file server.
         locked
             && fs::metadata(process.join("fd").join(descriptor.file_name()))
                 .is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))

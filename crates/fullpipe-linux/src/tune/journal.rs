@@ -1,4 +1,4 @@
-//! Journal of changes, former values and progress: one file per generation, the newest last.
+//! Journal of changes, with former values and progress: one file per generation, the newest last.
 
 use std::fs;
 use std::io;
@@ -16,28 +16,28 @@ use super::route::RouteStep;
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
-/// Progress of a generation.
+/// Phase of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Being applied: any part may be in effect.
+    /// The changes are being applied; any of them may be in effect.
     Applying,
-    /// In effect until the deadline.
+    /// The changes are in effect until the deadline.
     Trial,
-    /// In effect permanently.
+    /// The changes are in effect permanently.
     Confirmed,
-    /// Being reverted: any part may still be in effect.
+    /// The changes are being reverted; any of them may still be in effect.
     Reverting,
 }
 
 impl Phase {
-    /// Returns whether the generation is stable between two commands.
+    /// Returns whether the phase is a stable one, in which a generation stays between commands.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Self::Trial | Self::Confirmed)
     }
 }
 
-/// A setting that was changed.
+/// A changed setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setting {
     /// Key of the setting, with dots.
@@ -48,26 +48,26 @@ pub(super) struct Setting {
     pub(super) value: String,
 }
 
-/// All changes made by one command.
+/// All changes that one command made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Generation {
-    /// Schema name and version of this document.
+    /// Schema name and version of the journal file.
     pub(super) schema: String,
     /// Number of the generation, counted from one.
     pub(super) number: u64,
     pub(super) phase: Phase,
     /// Start time in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// Boot ID of the machine when it began.
+    /// Boot ID of the host at the start time.
     pub(super) boot_id: String,
-    /// Inode number of its network namespace.
+    /// Inode number of the network namespace that was changed.
     pub(super) namespace: u64,
-    /// Deadline at which it is reverted unless confirmed, in nanoseconds since that boot, including
-    /// suspend.
+    /// Deadline at which unconfirmed changes are reverted, in nanoseconds since that boot,
+    /// including time in suspend.
     pub(super) deadline_boottime_ns: Option<u64>,
     pub(super) settings: Vec<Setting>,
     pub(super) routes: Vec<RouteStep>,
-    /// Former contents of our file; null if there was none.
+    /// Former contents of fullpipe's file; null if it did not exist.
     pub(super) former_file: Option<String>,
 }
 
@@ -89,20 +89,20 @@ impl Generation {
         }
     }
 
-    /// Returns the time until the deadline; `None` without one, zero once it has passed. A trial does
-    /// not survive a reboot: a user reboots when nothing else works any more.
+    /// Returns the time until the deadline: `None` without a deadline, zero once it has passed. A
+    /// trial does not survive a reboot, because users reboot when nothing else works.
     pub(super) fn left(&self, place: &Target) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
         let left = deadline.saturating_sub(since_boot().as_nanos());
         Some(if self.boot_id == place.boot() { Duration::from_nanos(left) } else { Duration::ZERO })
     }
 
-    /// Returns whether it is a trial past its deadline.
+    /// Returns whether this is a trial whose deadline has passed.
     pub(super) fn is_overdue(&self, place: &Target) -> bool {
         self.phase == Phase::Trial && self.left(place) == Some(Duration::ZERO)
     }
 
-    /// Returns whether it was applied to this boot and this network namespace.
+    /// Returns whether the changes were made since the current boot, in this network namespace.
     pub(super) fn is_of_this_kernel(&self, place: &Target) -> bool {
         self.boot_id == place.boot() && self.namespace == this_namespace()
     }
@@ -122,7 +122,7 @@ fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
-/// Reads all generations, the newest last.
+/// Reads all generations, with the newest last.
 pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
@@ -144,7 +144,8 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
             continue;
         }
         let text = files::read(&entry.path()).doing(format_args!("read {}", entry.path().display()))?;
-        // A reader without the lock may find an entry that has just been removed.
+        // A reader does not hold the lock, so a file that it has listed may have been removed
+        // since.
         let Some(text) = text else { continue };
         let generation: Generation = serde_json::from_str(&text).map_err(|error| {
             let hint = "it was written by another version, or by hand: put the values in it back with sysctl -w, and remove it";

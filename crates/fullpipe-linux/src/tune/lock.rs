@@ -1,20 +1,21 @@
-//! The lock that protects a target's state: one holder at a time, released when its process ends.
+//! The lock on a target's state. It has one holder at a time, and is released when the holder's
+//! process ends.
 //!
-//! The lock is an flock(2) on `lock` in the state folder. flock only needs an open descriptor, so any
-//! process that may read the file could hold the lock indefinitely. Folder and file are therefore
-//! accessible to root alone (0700, 0600), and every wait has a limit.
+//! The lock is an flock(2) on the file `lock` in the state folder. Since flock only requires an
+//! open descriptor, any process that can read the file could hold the lock indefinitely. Therefore
+//! only root can access folder and file (0700, 0600), and every wait has a timeout.
 //!
-//! Tightening the mode of an existing file revokes no open descriptor. A file that others could open is
-//! therefore replaced by a new one. After flock, every process checks that the path still names the
-//! file that it locked. A second lock, `lock.replace`, serialises processes that replace the file at
-//! the same time and exists only meanwhile:
+//! Restricting the mode of an existing file does not revoke open descriptors. If others could open
+//! the file, it is therefore replaced by a new one. After flock, every process checks that the path
+//! still refers to the file that it locked. A second lock, `lock.replace`, serialises processes
+//! that replace the file at the same time; it exists only during a replacement:
 //!
 //! ```text
 //!   flock(lock.replace) ── lock is still the same file? ── unlink(lock) ── unlink(lock.replace)
 //! ```
 //!
-//! An overdue trial is reverted in the same way although another process holds the lock: the lock is
-//! replaced, and its former holder detects that before its next write (`Lock::ensure_held`).
+//! An overdue trial is reverted in the same way even if another process holds the lock: the lock is
+//! replaced, and its former holder detects this before its next write (`Lock::ensure_held`).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -32,9 +33,9 @@ use super::place::Target;
 use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
-/// File name of the lock.
+/// File name of the state's lock.
 const LOCK: &str = "lock";
-/// File name of the lock for replacing the first one.
+/// File name of the lock that serialises replacements.
 const REPLACE: &str = "lock.replace";
 /// Mode of the state folder.
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -42,31 +43,31 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 /// Permission bits of a mode, including set-user-ID, set-group-ID and sticky.
 const PERMISSIONS: u32 = 0o7777;
-/// Longest wait of a command for the lock. It is normally held for milliseconds, and only longer if a
-/// guard fails to start (`guard::START`, 10 s).
+/// Timeout of a command for the lock. The lock is normally held for milliseconds; only if a guard
+/// fails to start is it held longer (`guard::START`, 10 s).
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait of a process that ends an overdue trial: enough for a `confirm` already running on a
-/// slow disk.
+/// Lock timeout of a process that ends an overdue trial: enough for a running `confirm` on a slow
+/// disk to finish.
 pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
-/// Interval between attempts: flock has no timeout.
+/// Polling interval, because flock has no timeout.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Error of a process that has lost the lock.
 const LOST: &str = "another process has replaced the lock to take back an overdue trial";
 
-/// The held lock.
+/// A lock that this process holds.
 pub(super) struct Lock {
     file: File,
     path: PathBuf,
-    /// State folder.
+    /// Path of the state folder.
     folder: PathBuf,
-    /// The replaced lock file: earlier versions wait for it, so holding it still excludes them.
+    /// The replaced lock file. Earlier versions wait for it, so holding it still excludes them.
     _former: Option<File>,
 }
 
 /// Reason why the lock could not be taken.
 pub(super) enum LockError {
-    /// Another process holds it.
+    /// Another process holds the lock.
     Busy(Busy),
     /// A system call failed.
     Io(io::Error),
@@ -99,12 +100,12 @@ impl LockError {
     }
 }
 
-/// A lock held by another process.
+/// A lock that another process holds.
 pub(super) struct Busy {
     file: File,
     path: PathBuf,
     waited: Duration,
-    /// Empty if they are not visible.
+    /// Processes that hold the lock; empty if none is visible.
     holders: Vec<Holder>,
 }
 
@@ -136,15 +137,16 @@ impl Busy {
         }
     }
 
-    /// Discards the held lock, so that a new one can be created. Its holder detects that before its
-    /// next write.
+    /// Discards the lock file, so that a new one can be created. The holder of the lock detects
+    /// this before its next write.
     pub(super) fn discard(&self, place: &Target) -> io::Result<()> {
         discard(place, &self.file)
     }
 }
 
 impl Lock {
-    /// Takes the lock within `wait`, and removes temporary files of dead processes.
+    /// Takes the lock, waiting for at most `wait`, and removes the temporary files of dead
+    /// processes.
     pub(super) fn take(place: &Target, wait: Duration) -> Result<Self, LockError> {
         let owner = close_folders(place)?;
         let trusted = [0, geteuid().as_raw(), owner];
@@ -156,7 +158,7 @@ impl Lock {
         loop {
             let file = open(&path)?;
             let found = file.metadata()?;
-            // Another user may have it open, and may lock it at any time.
+            // Another user may have the file open, and may lock it at any time.
             let exposed = found.mode() & OTHERS != 0 || !trusted.contains(&found.uid());
             if try_lock(&file)? {
                 if !is_named(&path, &file)? {
@@ -174,8 +176,8 @@ impl Lock {
             if over || (exposed && !inspected) {
                 inspected = true;
                 let holders = holders(&file);
-                // fullpipe's own processes lock exclusively and pass their descriptors to no other
-                // process.
+                // fullpipe's own processes lock the file exclusively, and do not pass their
+                // descriptors to other processes.
                 if exposed && holders.iter().any(|holder| !holder.is_only(&trusted)) {
                     discard(place, &file)?;
                     continue;
@@ -188,12 +190,12 @@ impl Lock {
         }
     }
 
-    /// Checks that the lock has not been replaced; call it before every change.
+    /// Checks that the lock has not been replaced. Call it before every change.
     pub(super) fn ensure_held(&self) -> io::Result<()> {
         if is_named(&self.path, &self.file)? { Ok(()) } else { Err(io::Error::other(LOST)) }
     }
 
-    /// Returns `error`, or its cause if the lock was lost.
+    /// Returns the loss of the lock if it was lost, and otherwise `error`.
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.ensure_held() {
             Ok(()) => error,
@@ -201,14 +203,14 @@ impl Lock {
         }
     }
 
-    /// Returns whether `path` is part of the state, which is private.
+    /// Returns whether `path` is part of the private state.
     pub(super) fn covers(&self, path: &Path) -> bool {
         path.starts_with(&self.folder)
     }
 }
 
-/// Creates the state folder and fullpipe's folders above it, and makes existing ones private. Returns
-/// the owner of the innermost.
+/// Creates the state folder and fullpipe's folders above it, and makes existing ones private.
+/// Returns the owner of the state folder.
 pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     let folders = place.state_folders();
     if let Some(above) = folders.first().and_then(|outermost| outermost.parent()) {
@@ -224,9 +226,9 @@ pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     Ok(owner)
 }
 
-/// Makes a folder private; returns its owner.
+/// Makes a folder private, and returns its owner.
 pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
-    // Following a symbolic link would change the mode of another folder.
+    // Following a symbolic link would change the mode of a different folder.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
         rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
@@ -241,7 +243,7 @@ pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     Ok(found.uid())
 }
 
-/// Opens a lock file, creating it for its owner alone if missing.
+/// Opens a lock file. If it is missing, creates it with access for its owner only.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into())
@@ -255,7 +257,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns whether `path` still names `file`.
+/// Returns whether `path` still refers to `file`.
 fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     let file = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -265,13 +267,14 @@ fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Removes the lock if it still is `file`. The next process to take the lock creates a new one.
+/// Removes the lock file if it is still `file`. The next process that takes the lock creates a new
+/// one.
 fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
-    // Held to the end, and its file removed first: a process that waited for it sees that the path no
-    // longer names it.
+    // Held until the function returns, and its file is removed first: a process that waited for it
+    // then sees that the path no longer refers to it.
     let _replacing = loop {
         let replacing = open(&path)?;
         if try_lock(&replacing)? {
@@ -291,8 +294,8 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
     removed
 }
 
-/// Removes temporary files of dead processes, and makes files of the state private. Without the rights
-/// it leaves them.
+/// Removes the temporary files of dead processes, and makes the state's files private. Without the
+/// privileges, it leaves them unchanged.
 fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -325,7 +328,8 @@ mod tests {
             .unwrap_or_else(|error| panic!("{}", error.into_error(place)))
     }
 
-    /// One holder at a time, even while processes repeatedly replace a lock file that others may open.
+    /// Only one process at a time holds the lock, even while processes repeatedly replace a lock
+    /// file that others may open.
     #[test]
     fn one_at_a_time_holds_the_lock_while_it_is_replaced() {
         let root = tempfile::tempdir().unwrap();
@@ -355,7 +359,7 @@ mod tests {
         assert_eq!(left, [LOCK]);
     }
 
-    /// A write in progress when the lock is lost leaves no file.
+    /// A write that is in progress when the lock is lost does not leave a file.
     #[test]
     fn who_has_lost_the_lock_writes_nothing() {
         let root = tempfile::tempdir().unwrap();
@@ -365,7 +369,7 @@ mod tests {
         crate::tune::files::write(&first, &file, "first").unwrap();
         let Err(LockError::Busy(busy)) = Lock::take(&place, Duration::ZERO) else { panic!("it is held") };
         busy.discard(&place).unwrap();
-        // A second discard has no effect: the lock is a different file by then.
+        // The second discard has no effect, because the lock is a different file by then.
         let second = take(&place);
         busy.discard(&place).unwrap();
         second.ensure_held().unwrap();
@@ -375,7 +379,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
     }
 
-    /// The process that takes the new lock removes temporary files begun before.
+    /// The process that takes the new lock removes temporary files that were begun before.
     #[test]
     fn what_is_under_way_is_gone_with_the_lock() {
         let root = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! Log of a process without a terminal: syslog, if the host has it.
+//! Log for a process without a terminal: uses syslog if the host has it.
 
 use std::os::unix::net::UnixDatagram;
 
 use super::place::Target;
 
-/// Socket of syslog and of systemd's journal.
+/// Socket of syslog, or of systemd's journal.
 const SOCKET: &str = "dev/log";
 /// Facility `daemon` (3) and severity `warning` (4), combined as in RFC 3164 section 4.1.1.
 const DAEMON_WARNING: u8 = 3 * 8 + 4;
 
-/// Sends one line to syslog; drops it if syslog is missing or busy.
+/// Sends one line to syslog. If syslog is missing or busy, the line is dropped.
 pub(super) fn warn(place: &Target, text: &str) {
     let text = text.replace(char::is_control, " ");
     let line = format!("<{DAEMON_WARNING}>fullpipe[{}]: {text}", std::process::id());

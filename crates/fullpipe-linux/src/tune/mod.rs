@@ -1,4 +1,4 @@
-//! Changes to a host that can be reverted even after a crash or reboot.
+//! Changes to a host that are revertible even after a crash or reboot.
 //!
 //! ```text
 //!            apply                    confirm
@@ -8,11 +8,12 @@
 //!     └──────────── Reverting ◄────────────────────┘
 //! ```
 //!
-//! Before the first change a journal (`journal.rs`) with all former values is on disk, and a separate
-//! process (`guard.rs`) watches: it reverts the changes at the deadline, and at once if the applying
-//! process dies early. If the guard was killed as well, or the machine rebooted, the next command finds
-//! the journal and does so ([`settle`]). Another holder of the state's lock cannot keep an overdue
-//! trial in place (`lock.rs`). Values that something else has changed since are left as they are.
+//! Before the first change, a journal with all former values is on disk (`journal.rs`), and a
+//! separate process watches (`guard.rs`). It reverts the changes at the deadline, or immediately if
+//! the applying process dies early. If the guard was also killed, or the host was rebooted, the
+//! next command finds the journal and reverts the changes ([`settle`]). Another process that holds
+//! the state's lock cannot prevent the end of an overdue trial (`lock.rs`). Values that something
+//! else has changed since are left as they are.
 
 mod apply;
 mod files;

@@ -1,4 +1,4 @@
-//! Target of tuning: where settings are read and written, and where files are.
+//! The target of tuning: determines where its settings and files are.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,36 +12,36 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::lock::LOCK_WAIT;
 use crate::error::{Doing, Error, Kind};
 
-/// Folder of all state, relative to the target's root.
+/// State folder, relative to the target's root.
 const STATE: &str = "var/lib/fullpipe";
 /// Name of fullpipe's file in `/etc/sysctl.d`.
 const OWNED: &str = "90-fullpipe.conf";
 
-/// A host: this one, one of its network namespaces, or a folder that imitates one.
+/// A host to tune: this host, one of its network namespaces, or a folder that imitates a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Folder that stands for `/`.
+    /// Folder that is used as `/`.
     root: PathBuf,
-    /// Whether settings are files below `root` instead of the kernel's.
+    /// Whether settings are files below `root`, and not the kernel's.
     imitated: bool,
-    /// Folder of the journal and the lock.
+    /// Folder that contains the journal and the lock.
     state: PathBuf,
-    /// Path of our file of settings.
+    /// Path of fullpipe's settings file.
     owned: PathBuf,
-    /// Whether another process finds it by the same arguments: true unless its namespace is given by
-    /// path.
+    /// Whether other processes can find the target with the same arguments, which requires that its
+    /// namespace is not given by path.
     lasting: bool,
-    /// Longest wait for the lock of the state.
+    /// Timeout for the lock of the state.
     lock_wait: Duration,
 }
 
 impl Target {
-    /// Creates a target: this host, or with `netns` the network namespace with that name (`ip netns`)
-    /// or path, which the calling thread enters permanently. With `root` files are below that folder,
-    /// and so are settings unless there is a namespace.
+    /// Creates a target: this host, or with `netns` the network namespace with this name (`ip
+    /// netns`) or path, which the calling thread enters permanently. With `root`, files are below
+    /// that folder; so are settings, unless `netns` is given.
     ///
     /// # Errors
-    /// The namespace or folder does not exist, or may not be entered.
+    /// The namespace or folder does not exist, or is not accessible.
     pub fn new(root: Option<&Path>, netns: Option<&str>) -> Result<Self, Error> {
         if let Some(name) = netns {
             enter(name)?;
@@ -49,8 +49,8 @@ impl Target {
         Self::inherited(root, netns)
     }
 
-    /// Like [`Target::new`], for a process started inside the namespace, whose path may no longer
-    /// exist.
+    /// Like [`Target::new`], but for a process that was started inside the namespace, whose path
+    /// may no longer exist.
     ///
     /// # Errors
     /// The folder does not exist.
@@ -78,39 +78,40 @@ impl Target {
         Ok(match root {
             Some(_) => Self { imitated: false, ..here },
             None => {
-                // Files below /etc are loaded for the host only, never for a namespace.
+                // Files below `/etc` are loaded for the host only, and never for a namespace.
                 let state = var.join("netns").join(own);
                 Self { owned: state.join(OWNED), state, ..here }
             }
         })
     }
 
-    /// Sets the longest wait for the lock of the state; the default is 10 s.
+    /// Sets the timeout for the lock of the state; the default is 10 s.
     #[must_use]
     pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
     }
 
-    /// Returns whether it is a folder that imitates a host, without a kernel and routes.
+    /// Returns whether the target is a folder that imitates a host, without a kernel or routes.
     pub fn is_imitated(&self) -> bool {
         self.imitated
     }
 
-    /// Returns the path of our file of settings.
+    /// Returns the path of fullpipe's settings file.
     pub fn owned(&self) -> &Path {
         &self.owned
     }
 
-    /// Returns whether a process not started from here finds it by the same arguments.
+    /// Returns whether a process that was not started from this one can find the target with the
+    /// same arguments.
     pub(super) fn is_lasting(&self) -> bool {
         self.lasting
     }
 
-    /// Returns the boot ID of the machine.
+    /// Returns the boot ID of the host.
     pub(super) fn boot(&self) -> String {
         let id = "proc/sys/kernel/random/boot_id";
         let read = |path: PathBuf| fs::read_to_string(path).ok();
-        // A folder that imitates a host may have none; then this machine's applies.
+        // A folder that imitates a host may lack a boot ID; the boot ID of this host then applies.
         let found = read(self.of_kernel(id)).or_else(|| read(Path::new("/").join(id)));
         found.unwrap_or_default().trim().into()
     }
@@ -119,7 +120,7 @@ impl Target {
         &self.state
     }
 
-    /// Returns fullpipe's folders, the state's last.
+    /// Returns fullpipe's folders, the state folder last.
     pub(super) fn state_folders(&self) -> Vec<PathBuf> {
         let outermost = self.root.join(STATE);
         let ours = |folder: &&Path| folder.starts_with(&outermost);
@@ -132,7 +133,8 @@ impl Target {
         self.lock_wait
     }
 
-    /// Returns the path below `root` of a file such as boot settings or services.
+    /// Returns the path below `root` of a file that is independent of the kernel, for example boot
+    /// settings or services.
     pub(super) fn below_root(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -142,7 +144,7 @@ impl Target {
         if self.imitated { self.root.join(path) } else { Path::new("/").join(path) }
     }
 
-    /// Returns the file of a setting; `key` has dots or slashes.
+    /// Returns the file of the setting `key`, which is written with dots or slashes.
     fn setting(&self, key: &str) -> PathBuf {
         let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
         let sys = if self.imitated { self.root.join("proc/sys") } else { "/proc/sys".into() };
@@ -169,7 +171,7 @@ impl Target {
         })
     }
 
-    /// Checks that a setting may be written, without writing it.
+    /// Checks that this process is permitted to write a setting, without writing it.
     pub(super) fn may_write(&self, key: &str) -> io::Result<()> {
         File::options().write(true).open(self.setting(key)).map(drop)
     }

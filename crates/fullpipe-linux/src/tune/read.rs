@@ -1,4 +1,4 @@
-//! Reads the facts of a host.
+//! Reads the settings and other facts of a host.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::route::PeerRoute;
 use crate::error::Error;
 use crate::netlink::Netlink;
 
-/// Reads the settings `keys` and the other facts of a host, with the route to `peer`.
+/// Reads the settings `keys` and the other facts of a host, including the route to `peer`.
 ///
 /// # Errors
 /// Netlink is not available, or there is no route to `peer`.
@@ -66,7 +66,8 @@ fn memory(place: &Target) -> Option<Bytes> {
     Some(Bytes::new(kibibytes.saturating_mul(1024)))
 }
 
-/// Returns the modules of the running kernel named `tcp_*`, which include all congestion controls.
+/// Returns the modules of the running kernel named `tcp_*`, which include all congestion control
+/// modules.
 fn modules(place: &Target) -> Vec<String> {
     let release = uname();
     let Ok(release) = release.release().to_str() else { return Vec::new() };

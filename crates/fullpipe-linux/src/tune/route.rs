@@ -1,8 +1,8 @@
-//! Route metrics, which set the initial parameters of connections to one peer.
+//! Route metrics that set the initial parameters of connections to one peer.
 //!
-//! An existing host route to the peer is changed. If packets to it take a network's route, a host route
-//! with the same next hop is added, so that connections to other hosts stay unchanged. Multiple next
-//! hops, a nexthop object, the table and all other metrics are kept.
+//! If there is a host route to the peer, it is changed. If packets to the peer take a network
+//! route, a host route with the same next hop is added, so that connections to other hosts do not
+//! change. Multiple next hops, nexthop objects, the table and all other metrics are kept.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,15 +17,16 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
 
-/// A changed or added route. Messages are stored in the kernel's binary form, in hexadecimal.
+/// A changed or added route. The route messages are stored in the kernel's binary format, in
+/// hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RouteStep {
     pub(super) destination: IpAddr,
-    /// Former host route; null if there was none.
+    /// Former host route; null if it did not exist.
     pub(super) former: Option<String>,
     /// Former host route as text.
     pub(super) former_text: Option<String>,
-    /// New route.
+    /// New host route.
     ours: String,
     pub(super) ours_text: String,
 }
@@ -42,18 +43,18 @@ pub(super) struct PeerRoute {
     message: RouteMessage,
     pub(super) device: String,
     destination: IpAddr,
-    /// Device names by index.
+    /// Device names by device index.
     devices: Vec<(u32, String)>,
 }
 
-/// Metric that IPv6 gives a route without one (`IP6_RT_PRIO_USER`).
+/// Metric of an IPv6 route without an explicit metric (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
 impl PeerRoute {
     pub(super) fn to(netlink: &Netlink, destination: IpAddr) -> Result<Self, Error> {
         let mut message = netlink.route_to(destination)?;
         message.header.flags &= RouteFlags::Onlink;
-        // The route's cache state and the state of its links are not part of its definition.
+        // The cache state of the route and the state of its links do not belong to its definition.
         message.attributes.retain(|attribute| {
             !matches!(
                 attribute,
@@ -78,8 +79,8 @@ impl PeerRoute {
             RouteAttribute::MultiPath(hops) => hops.first().map(|hop| hop.interface_index),
             _ => None,
         });
-        // A nexthop object defines the whole next hop. The kernel reports its contents as well, but
-        // rejects them in a request.
+        // A nexthop object defines the whole next hop. The kernel also reports the contents of the
+        // object, but rejects them in a request.
         if message.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_))) {
             message.attributes.retain(|attribute| {
                 !matches!(
@@ -96,7 +97,7 @@ impl PeerRoute {
         Ok(Self { message, device, destination, devices })
     }
 
-    /// Returns whether it is a host route to the peer.
+    /// Returns whether this is a host route to the peer.
     pub(super) fn is_exact(&self) -> bool {
         let all = if self.destination.is_ipv4() { 32 } else { 128 };
         self.message.header.destination_prefix_length == all
@@ -114,7 +115,7 @@ impl PeerRoute {
         found
     }
 
-    /// Formats the route as `ip route` does.
+    /// Formats the route in the style of `ip route`.
     pub(super) fn text(&self) -> String {
         let to = self.message.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Destination(address) => Some(words_of(address)),
@@ -128,14 +129,14 @@ impl PeerRoute {
         words([to, self.way(true), self.metric_words(|_| true), self.hops()])
     }
 
-    /// Formats the host route to the peer without the tuned metrics, as `ip route` does.
+    /// Formats the host route to the peer without the tuned metrics, in the style of `ip route`.
     pub(super) fn base(&self) -> String {
         let others =
             |metric: &RouteMetric| !matches!(metric, RouteMetric::CcAlgo(_) | RouteMetric::InitCwnd(_));
         words([self.way(self.is_exact()), self.metric_words(others)])
     }
 
-    /// Formats the next hops of a multipath route, which come after everything else.
+    /// Formats the next hops of a multipath route, which follow all other parts.
     pub(super) fn hops(&self) -> String {
         let mut text = String::new();
         for attribute in &self.message.attributes {
@@ -157,10 +158,10 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// Formats the next hop; with `whole` also metric, protocol and scope.
+    /// Formats the next hop; with `whole`, also the metric, protocol and scope.
     fn way(&self, whole: bool) -> String {
         let mut text = String::new();
-        // In a fixed order, whatever the kernel's order.
+        // The order is fixed, whatever order the kernel uses.
         let mut attributes: Vec<&RouteAttribute> = self.message.attributes.iter().collect();
         attributes.sort_by_key(|attribute| match attribute {
             RouteAttribute::NhId(_) => 0,
@@ -214,7 +215,7 @@ impl PeerRoute {
             RouteMetric::Lock(bits) => Some(*bits),
             _ => None,
         });
-        // Bit n is for metric n.
+        // Metric n corresponds to bit n.
         let lock = |metric: &RouteMetric| {
             let bit = 1u32.checked_shl(metric.kind().into()).unwrap_or(0);
             if locked.unwrap_or(0) & bit == 0 { "" } else { "lock " }
@@ -225,13 +226,13 @@ impl PeerRoute {
             let _ = match metric {
                 RouteMetric::CcAlgo(name) => write!(text, "congctl {lock}{name} "),
                 RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {lock}{segments} "),
-                // Stored in eighths and quarters of a millisecond.
+                // The kernel stores rtt in units of 1/8 ms, and rttvar in units of 1/4 ms.
                 RouteMetric::Rtt(eighths) => write!(text, "rtt {lock}{}ms ", eighths / 8),
                 RouteMetric::RttVar(quarters) => write!(text, "rttvar {lock}{}ms ", quarters / 4),
-                // Setting this metric always locks it.
+                // Setting this metric always locks it, so no `lock` is printed.
                 RouteMetric::RtoMin(millis) => write!(text, "rto_min {millis}ms "),
                 RouteMetric::FastopenNoCookie(on) => write!(text, "fastopen_no_cookie {on} "),
-                // The kernel sets the other bits for a congestion control's needs.
+                // The kernel sets the other bits itself, for the congestion control algorithm.
                 RouteMetric::Features(bits) if bits & FEATURE_ECN != 0 => write!(text, "features ecn "),
                 RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
                 other => {
@@ -244,7 +245,7 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// Returns the step that sets the `wanted` metrics; `None` if they are already in effect.
+    /// Returns the step that sets the `wanted` metrics; `None` if they are already set.
     pub(super) fn step(&self, wanted: &Metrics) -> Option<RouteStep> {
         let mut metrics: Vec<RouteMetric> = metrics_of(&self.message).into_iter().cloned().collect();
         let now = self.metrics();
@@ -306,14 +307,14 @@ impl RouteStep {
         }
     }
 
-    /// Returns the present host route to the peer as text; `None` if there is none.
+    /// Returns the present host route to the peer as text; `None` if there is no host route.
     pub(super) fn present(&self, netlink: &Netlink) -> Option<String> {
         let found = PeerRoute::to(netlink, self.destination).ok()?;
         found.is_exact().then(|| found.text())
     }
 }
 
-/// Returns the metrics of a route sorted by number, as the kernel reports them.
+/// Returns the metrics of a route, sorted by number as the kernel reports them.
 fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     let mut metrics = Vec::new();
     for attribute in &message.attributes {
@@ -325,7 +326,7 @@ fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     metrics
 }
 
-/// Route feature bit for ECN (`RTAX_FEATURE_ECN`).
+/// Bit for ECN in the `features` metric of a route (`RTAX_FEATURE_ECN`).
 const FEATURE_ECN: u32 = 1;
 
 fn via(attribute: &RouteAttribute) -> Option<String> {
@@ -342,7 +343,7 @@ fn name_of(devices: &[(u32, String)], index: u32) -> String {
     found.map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
-/// Joins the non-empty parts with spaces.
+/// Joins the non-empty parts, separated by spaces.
 fn words<const N: usize>(parts: [String; N]) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! Changes in effect, drift from them, and other programs or files that set the same.
+//! Status of a host: applied changes, drift, and other programs or files that set the same keys.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,39 +17,40 @@ use serde::Serialize;
 pub struct Status {
     /// Generations of changes, the newest last.
     pub states: Vec<State>,
-    /// Files from which settings are loaded, including ours: path and text.
+    /// Path and text of the files from which settings are loaded, including fullpipe's.
     pub files: Vec<(String, String)>,
-    /// Programs that set such values themselves, and how each was detected.
+    /// Programs that manage such settings, and how each was detected.
     pub managers: Vec<String>,
 }
 
-/// Changes made by one command, with their present state.
+/// Changes made by one command, with their present values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct State {
-    /// Progress of these changes.
+    /// Phase of these changes.
     pub phase: Phase,
     /// Start time in seconds since 1970.
     pub began_unix_s: u64,
-    /// Time until they are reverted automatically, zero if overdue: key `revert_in_s`.
+    /// Time until the changes are reverted automatically, zero if overdue. The JSON key is
+    /// `revert_in_s`.
     #[serde(rename = "revert_in_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub left: Option<Duration>,
-    /// Individual changes.
+    /// The individual changes.
     pub changes: Vec<Drift>,
 }
 
 /// One change, with its present value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drift {
-    /// Key of a setting, or `route to` and a peer.
+    /// Key of a setting, or `route to` followed by a peer.
     pub what: String,
-    /// Former value; `None` if there was no such route.
+    /// Former value; `None` if there was none.
     pub former: Option<String>,
-    /// Value that was set.
+    /// Value that fullpipe set.
     pub set: String,
     /// Present value; `None` if there is none.
     pub present: Option<String>,
-    /// Whether the present value differs from the one that was set.
+    /// Whether the present value differs from the value that fullpipe set.
     pub drifted: bool,
 }
 
@@ -59,7 +60,7 @@ impl Drift {
     }
 }
 
-/// Folders from which settings are loaded (sysctl.d(5)).
+/// Folders from which settings are loaded (see sysctl.d(5)).
 const FOLDERS: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 
@@ -95,9 +96,9 @@ fn files(place: &Target) -> Vec<(String, String)> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut add = |path: PathBuf| {
         let Ok(text) = fs::read_to_string(&path) else { return };
-        // Of two files with the same name the first folder's counts, and a link to `/dev/null` counts
-        // as an empty file. A file reached through a link, as sysctl.conf through 99-sysctl.conf, is
-        // listed once.
+        // Of two files with the same name, the one in the first folder takes precedence, and a link
+        // to `/dev/null` is treated as an empty file. A file that is also reached through a link,
+        // such as sysctl.conf through 99-sysctl.conf, is listed once.
         let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let path = path.display().to_string();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -116,8 +117,8 @@ fn files(place: &Target) -> Vec<(String, String)> {
     found
 }
 
-/// Returns running programs that set such values, by name, and configuration files through which
-/// programs would.
+/// Returns the running programs that manage such settings, by name, and the configuration files
+/// that make programs set them.
 fn managers(place: &Target) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {

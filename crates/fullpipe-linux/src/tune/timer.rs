@@ -1,6 +1,6 @@
-//! A systemd timer that backs up the guard. A service manager may kill every process of a session at
-//! its last logout (`KillUserProcesses=`), including the guard, but not processes that it starts itself
-//! from a timer.
+//! A systemd timer that backs up the guard. At the last logout of a user, systemd may kill every
+//! process of the session (`KillUserProcesses=`), including the guard, but not processes that it
+//! starts from a timer.
 //!
 //! ```text
 //!   systemd-run --on-active=TIME  ──►  fullpipe tune guard --overdue N   ends an overdue trial, and does nothing else
@@ -13,18 +13,20 @@ use fullpipe_units::Duration;
 use super::guard::Guard;
 use super::place::Target;
 
-/// Folder that exists if the host's service manager is systemd (sd_booted(3)).
+/// Folder that exists if the host runs systemd (see sd_booted(3)).
 const BOOTED: &str = "run/systemd/system";
-/// Delay after the deadline, at which the guard itself acts.
+/// Delay of the timer after the deadline, at which the guard acts.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Sets a systemd timer that ends overdue trials after `after` plus a delay; returns its name, or
-/// `None` if systemd is missing or refuses. The timer is a backup: nothing depends on it.
+/// Creates a systemd timer that ends overdue trials `GRACE` after the time `after`. Returns its
+/// name, or `None` if systemd is missing or refuses. The timer is only a backup, so a failure is
+/// not an error.
 pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -> Option<String> {
     if !place.is_lasting() || !place.below_root(BOOTED).is_dir() {
         return None;
     }
-    // A number is reused once a trial has been reverted, and that trial's timer may still exist.
+    // Generation numbers are reused after a trial has been reverted, and the timer of that trial
+    // may still exist.
     let unit = format!("fullpipe-tune-{number}-{}", std::process::id());
     let seconds = (after + GRACE).as_secs_f64().ceil();
     let set = Command::new("systemd-run")
