@@ -1,12 +1,12 @@
-//! Runs a scenario in real time on an emulated path, with kernel TCP at both ends or fullpipe's own TCP
-//! at one.
+//! Runs a scenario in real time on an emulated path, with kernel TCP stacks at both ends, or
+//! fullpipe's TCP stack at one end.
 //!
 //! ```text
 //!   setup ─► clock starts at zero ─► flows, samples on the grid ─► end: outcome ─► drain ─► reconciliation
 //! ```
 //!
-//! The outcome covers the scenario's duration. Afterwards the senders stop writing and the path keeps
-//! running until all data sent is acknowledged, so that every drop can be matched with a
+//! The outcome covers the duration of the scenario. Afterwards the senders stop writing, and the
+//! path keeps running until all data is acknowledged, so that every drop can be matched with a
 //! retransmission.
 
 mod settings;
@@ -37,10 +37,10 @@ use crate::wan::{End, Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
-/// Time reserved to start threads and create sockets before the clock begins.
+/// Time reserved for starting threads and creating sockets before the clock reaches zero.
 const SETUP: Duration = Duration::from_millis(30);
 const SETUP_PER_FLOW: Duration = Duration::from_micros(50);
-/// Longest wait for outstanding data at the end, in addition to `DRAIN_ROUND_TRIPS` round trips.
+/// Timeout of the drain, in addition to `DRAIN_ROUND_TRIPS` round trips.
 const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the drain polls the senders for unacknowledged data.
@@ -49,7 +49,7 @@ const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// Options of a real-time run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Form in which packets leave the kernel.
+    /// Form in which packets enter and leave the kernel.
     pub datapath: Datapath,
     /// Whether to log every packet.
     pub logged: bool,
@@ -58,16 +58,16 @@ pub struct Options {
 /// Result of a real-time run.
 #[derive(Clone, Debug)]
 pub struct EmuRun {
-    /// The same outcome as the simulator's. Kernel senders do not report what limited them: those time
-    /// shares are zero.
+    /// Outcome in the same form as the simulator's. Kernel senders do not report their limits, so
+    /// those time shares are zero.
     pub outcome: Outcome,
-    /// Measurements of the run itself: timing, drops, stalls.
+    /// Quality measurements of the run: timing, drops, stalls.
     pub validity: Validity,
-    /// Every packet of both directions, if [`Options::logged`].
+    /// Logs of all packets in both directions, if [`Options::logged`] is set.
     pub logs: Option<[Log; 2]>,
 }
 
-/// Runs `scenario` in real time and passes every trace row to `sink` when the run has ended.
+/// Runs `scenario` in real time, and passes all trace rows to `sink` after the run.
 ///
 /// Call it from one thread at a time: concurrent runs disturb each other's timing.
 ///
@@ -78,11 +78,11 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
     make(scenario, options, sink, None)
 }
 
-/// Like [`run`], and passes every packet that crosses the sending host to `capture` until the path has
-/// drained.
+/// Like [`run`], but also passes every packet that enters or leaves the sending host to `capture`
+/// until the path has drained.
 ///
-/// Timestamps are those at which the path took or delivered a packet, and super-packets appear as the
-/// wire segments that they are cut into. `capture` is called from a separate thread.
+/// The timestamps are the times at which the path accepted or delivered a packet. Super-packets are
+/// captured as the wire segments into which they are split. A separate thread calls `capture`.
 ///
 /// # Errors
 /// As [`run`].
@@ -94,7 +94,7 @@ pub fn run_captured(
 ) -> Result<EmuRun, Error> {
     let (note, noted) = sync_channel::<PacketNote>(WAITING);
     thread::scope(|scope| {
-        // The channel closes when both directions have ended, for whatever reason.
+        // The channel closes when both directions have ended, even after an error.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
         make(scenario, options, sink, Some(note))
     })
@@ -148,7 +148,8 @@ fn make(
             let (flows, stop) = (&flows, &stop_receiving);
             scope.spawn(move || receive(flows, scenario, listener, clock, stop))
         });
-        // Our senders stop by themselves at the end; the loop continues until all data is acknowledged.
+        // fullpipe's senders stop at the end by themselves. The loop continues until all data is
+        // acknowledged.
         let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
@@ -187,18 +188,18 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Raises the limit of open files to two per flow plus 64, which many flows need.
+/// Raises the limit on open files to two per flow plus 64, which runs with many flows require.
 fn allow_files(flows: u64) {
     let wanted = 2 * flows + 64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
-        // If the hard limit is lower still, the system call that exceeds it reports the error.
+        // If the hard limit is lower, the system call that exceeds it reports the error.
         let raised = limit.maximum.map_or(wanted, |most| most.min(wanted));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
     }
 }
 
-/// Waits until all written data is acknowledged, or until `until`.
+/// Waits until all written data is acknowledged, but at most until `until`.
 fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     let outstanding = || flows.iter().any(|flow| flow.sender.unacknowledged() > 0);
     while clock.now() < until && outstanding() {
@@ -206,7 +207,7 @@ fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     }
 }
 
-/// Fullpipe's own TCP at one end of the path; `None` if both ends are kernels.
+/// fullpipe's TCP stack at one end of the path; `None` if both ends use the kernel stack.
 enum OurEnds<'a> {
     None,
     Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
@@ -244,11 +245,11 @@ impl<'a> OurEnds<'a> {
     }
 }
 
-/// Samples the sockets on the grid.
+/// Samples the sockets at the times of the sampling grid.
 struct Watch<'a> {
     scenario: &'a Scenario,
     flows: &'a [Flow],
-    /// Sorted by time, then by flow; the path's state is added at the end.
+    /// Trace rows, sorted by time, then by flow. The state of the path is added at the end.
     rows: Vec<Row>,
     histories: Vec<History>,
     rtts: Vec<RttHistogram>,
@@ -333,12 +334,12 @@ impl<'a> Watch<'a> {
                 rtt,
             })
         });
-        // The counters of the sample at the scenario's end, before the drain.
+        // Counters of the last sample, taken at the end of the scenario and before the drain.
         let path = forward.samples.last().map(|sample| sample.counters).unwrap_or_default();
         Outcome {
             flows: flows.collect(),
             path: PathOutcome::of(&path, &backward.counters),
-            // The work counters are the simulator's; here the kernel does the work.
+            // Only the simulator counts its work; here the kernel does the work.
             work: Work::default(),
             digest: digest.value(),
         }

@@ -1,9 +1,9 @@
-//! Flows of a scenario: kernel sockets, with one thread that sends for all flows and one that receives;
-//! or fullpipe's own TCP at one end, with its loop.
+//! Flows of a scenario. On kernel sockets, one thread sends for all flows and one receives. An end
+//! with fullpipe's TCP stack has a loop instead.
 //!
-//! The applications are those of the simulator: the sender always has more data, or a fixed number of
-//! bytes; the receiver reads at once. Neither touches payload: the receiver discards data inside the
-//! kernel.
+//! The applications behave as in the simulator: the sender has unlimited data or a fixed number of
+//! bytes, and the receiver reads immediately. Neither of them processes the payload; the receiver
+//! discards data inside the kernel.
 
 mod ours;
 mod receiver;
@@ -31,28 +31,28 @@ pub(crate) use sender::send;
 pub use sockets::kernel_name;
 pub(crate) use sockets::{connecting, impose, listening};
 
-/// Both ends of a flow, shared by the threads that move its bytes and the one that samples them.
+/// Both ends of a flow, shared by the threads that transfer its data and the thread that samples
+/// it.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) sender: Half,
     pub(crate) receiver: Half,
-    /// Time at which the receiver had all data, for a flow of limited size.
+    /// Time at which the receiver had received all data, for a flow of limited size.
     pub(crate) finished: OnceLock<Instant>,
 }
 
 /// One end of a flow.
 #[derive(Debug)]
 pub(crate) enum Half {
-    /// Kernel socket; the receiver's is set when the connection is accepted.
+    /// Kernel socket; at the receiver it exists once the connection is accepted.
     Kernel(OnceLock<Socket>),
-    /// Connection on fullpipe's own TCP.
+    /// Connection on fullpipe's TCP stack.
     Ours(Box<Ours>),
 }
 
 impl Flow {
-    /// Creates both ends of every flow of `scenario`, unconnected; call it inside the sender's
-    /// namespace. An end for which `stacks` has a stack uses that stack; any other end is a kernel
-    /// socket.
+    /// Creates both ends of every flow in `scenario`, unconnected. Call it inside the sender's
+    /// namespace. An end uses its stack in `stacks` if there is one, and a kernel socket otherwise.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],
@@ -79,7 +79,7 @@ impl Flow {
 }
 
 impl Half {
-    /// Returns the kernel socket, if this end has one and it exists yet.
+    /// Returns the kernel socket of this end, if it exists.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Kernel(socket) => socket.get(),
@@ -94,8 +94,8 @@ impl Half {
         }
     }
 
-    /// Returns the state of the sending end of `spec`, and the internal truth if the end is fullpipe's
-    /// TCP.
+    /// Returns the state of the sending end of `spec`. If the end uses fullpipe's TCP stack, the
+    /// result includes its internal state.
     pub(crate) fn sender(
         &self,
         now: Instant,
@@ -117,7 +117,7 @@ impl Half {
         }
     }
 
-    /// Returns the state of the receiving end, once it exists.
+    /// Returns the state of the receiving end; `None` before it exists.
     pub(crate) fn receiver(&self) -> io::Result<Option<ReceiverInfo>> {
         match self {
             Self::Ours(ours) => Ok(ours.receiver()),
@@ -125,7 +125,7 @@ impl Half {
         }
     }
 
-    /// Returns the bytes written and not yet acknowledged.
+    /// Returns the number of bytes that are written but not yet acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Self::Ours(ours) => ours.unacknowledged(),
@@ -135,7 +135,8 @@ impl Half {
         }
     }
 
-    /// Returns the segments that the sending end retransmitted, and those that its peer received twice.
+    /// Returns the numbers of segments that the sending end retransmitted, and that its peer
+    /// received twice.
     pub(crate) fn repeats(&self) -> io::Result<(u64, u64)> {
         match self {
             Self::Ours(ours) => Ok(ours.repeats()),

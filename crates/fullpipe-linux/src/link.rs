@@ -6,9 +6,9 @@
 //!        ─► timer at path.next_event(), absolute
 //! ```
 //!
-//! Each direction is a thread with a separate path. Departures follow from arrivals alone: a loop that
-//! wakes late writes late, but the next packet's due time does not move. The lateness of each packet is
-//! measured and judged afterwards ([`fullpipe_lab::validity`]).
+//! Each direction has a thread and a separate path. Departure times depend only on arrivals: if the
+//! loop wakes up late, it writes a packet late, but the due time of the next packet does not move.
+//! The lateness of each packet is measured, and judged afterwards ([`fullpipe_lab::validity`]).
 
 mod log;
 mod run;
@@ -27,13 +27,13 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::FlowKey;
 
-/// Method of assigning flow numbers to packets.
+/// Scheme by which packets are assigned flow numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum FlowNumbers {
-    /// By port: flow `n` has port `first + n` as its source (`which` 0) or destination (`which` 1)
-    /// port.
+    /// By port: flow `n` has port `first + n`, which is its source port (`which` 0) or destination
+    /// port (`which` 1).
     ByPort { which: usize, first: u16 },
-    /// Numbered in order of first appearance.
+    /// By order of first appearance.
     ByAppearance(BTreeMap<FlowKey, u32>),
 }
 
@@ -53,7 +53,7 @@ impl FlowNumbers {
     }
 }
 
-/// Grid on which the loop samples the state of its path.
+/// Grid of times at which the loop samples the state of its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
     pub(crate) every: Duration,
@@ -64,34 +64,34 @@ pub(crate) struct Sampling {
 /// State of a path at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {
-    /// State as seen by each flow, in order of flow number.
+    /// State of the path as each flow experiences it, in order of flow number.
     pub states: Vec<PathState>,
-    /// Packet counters up to this time.
+    /// Packet counters since the start.
     pub counters: Counters,
 }
 
 /// Counters and measurements of one direction.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// Packets by fate.
+    /// Number of packets by fate.
     pub counters: Counters,
-    /// Dropped data packets.
+    /// Number of dropped data packets.
     pub data_drops: u64,
     /// Distribution of lateness: write time minus due time.
     pub lateness: Lateness,
-    /// Writes that the kernel refused: packets lost without a reason in the path.
+    /// Number of writes that the kernel refused; the path has no record of these losses.
     pub write_errors: u64,
-    /// Number of writes; with offload one may carry several packets.
+    /// Number of writes; with offload, one write may contain several packets.
     pub writes: u64,
     /// Number of packets written.
     pub packets: u64,
-    /// Processor time of the loop.
+    /// CPU time of the loop.
     pub cpu: Duration,
     /// Whether the loop had real-time priority.
     pub real_time: bool,
-    /// State of the path at the sampling times, empty if no sampling was requested.
+    /// Samples of the path state; empty if no sampling was requested.
     pub samples: Vec<PathSample>,
-    /// Every arrival and departure, if requested.
+    /// Log of all arrivals and departures, if requested.
     pub log: Option<Log>,
 }
 

@@ -1,16 +1,16 @@
-//! State of the TCP sockets of this host, of every process: netlink's `INET_DIAG`, as used by `ss`.
+//! Reads the state of all TCP sockets of this host, over netlink's `INET_DIAG`, as `ss` does.
 //!
 //! ```text
 //!   Which ──► bytecode ──► kernel: walks its table once, runs it on each socket ──► messages ──► SocketState
 //!   [Id]  ──► one request per socket, looked up by its addresses ─────────────────┘
 //! ```
 //!
-//! This neither affects the sockets nor needs privileges: the kernel reports all sockets of the network
-//! namespace to everyone. Finding the sockets of a process ([`inodes_of`]) is limited to its owner and
-//! root.
+//! The queries neither affect the sockets nor require privileges, because the kernel reports all
+//! sockets of a network namespace to everyone. Only the owner of a process and root can list its
+//! sockets ([`inodes_of`]).
 //!
-//! A dump walks the kernel's whole hash table, which on a large host has half a million buckets;
-//! sockets that are already known are requested one by one.
+//! A dump walks the whole hash table of the kernel, which has half a million buckets on a large
+//! host. Known sockets are therefore queried one by one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,42 +30,44 @@ use crate::tcp_info::{self, Memory, Raw, RawBbr};
 
 mod bytecode;
 
-/// Message types and flags of `linux/netlink.h` and `linux/sock_diag.h`.
+/// Message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// The older request type, the only one that returns all address families in one walk of the table.
+/// The older request type, which is the only one that returns all address families in one walk of
+/// the table.
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Attributes of `linux/inet_diag.h`; a request selects number `n` with bit `n - 1`.
+/// Attributes from `linux/inet_diag.h`; a request selects attribute `n` with bit `n - 1`.
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_BBRINFO: u16 = 16;
-/// The bit of BBRINFO does not fit the request; selecting VEGASINFO returns whatever the congestion
-/// control reports.
+/// The request has no bit for BBRINFO. If VEGASINFO is selected, the kernel returns the information
+/// of the socket's congestion control, whichever it is.
 const INET_DIAG_VEGASINFO: u16 = 3;
 const ASKED: u8 = 1 << (INET_DIAG_INFO - 1)
     | 1 << (INET_DIAG_VEGASINFO - 1)
     | 1 << (INET_DIAG_CONG - 1)
     | 1 << (INET_DIAG_SKMEMINFO - 1);
-/// States in which data may be in flight: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
+/// TCP states in which data may be in flight: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK,
+/// CLOSING.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
-/// Lengths of `struct nlmsghdr`, `nlattr`, `inet_diag_sockid` and `inet_diag_msg`.
+/// Sizes of `struct nlmsghdr`, `nlattr`, `inet_diag_sockid` and `inet_diag_msg`, in bytes.
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
 const MESSAGE: usize = 4 + SOCKID + 20;
-/// Requests sent together: their answers have to fit the socket's receive buffer and are fetched
-/// together.
+/// Number of requests to send together. Their answers must fit into the socket's receive buffer,
+/// and are received together.
 const AT_ONCE: usize = sys::MOST_MESSAGES;
-/// Size of the receive buffer in bytes: a dump arrives in pieces of up to 32 KiB, the answer for one
-/// socket takes about 1 KiB.
+/// Size of the receive buffer in bytes. A dump arrives in messages of up to 32 KiB; the answer for
+/// one socket takes about 1 KiB.
 const ROOM: usize = AT_ONCE * (4 << 10);
 
-/// Kernel's identification of one end of a connection.
+/// The kernel's identification of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     /// Address and port on this host.
@@ -74,9 +76,9 @@ pub struct Id {
     pub remote: SocketAddr,
     /// The kernel's socket cookie, unique until the next boot.
     pub cookie: u64,
-    /// Whether it is an IPv6 socket, which may carry IPv4 as well.
+    /// Whether it is an IPv6 socket, which can also carry IPv4.
     ipv6: bool,
-    /// Index of the device that it is bound to, or zero.
+    /// Index of the device to which the socket is bound, or zero.
     device: u32,
 }
 
@@ -85,23 +87,23 @@ pub struct Id {
 pub struct SocketState {
     /// Identification of the socket.
     pub id: Id,
-    /// Inode number, as in `/proc/PID/fd`; 0 once no process has it open.
+    /// Inode number, as in `/proc/PID/fd`; 0 if no process has the socket open.
     pub inode: u32,
-    /// User ID of its owner.
+    /// User ID of the socket's owner.
     pub user: u32,
-    /// Name of its congestion control.
+    /// Name of the congestion control algorithm.
     pub cc: CcName,
     /// State as a sender.
     pub sender: TcpInfo,
     /// State as a receiver.
     pub receiver: ReceiverInfo,
-    /// Payload bytes that its peer has acknowledged; may include one for the SYN.
+    /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
     pub acked: Bytes,
-    /// Bytes written and not acknowledged (`Send-Q`).
+    /// Number of bytes written and not acknowledged (`Send-Q`).
     pub queued: Bytes,
 }
 
-/// The kernel's name of a congestion control, at most 15 characters.
+/// The kernel's name for a congestion control algorithm, at most 15 characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CcName([u8; 16]);
 
@@ -113,7 +115,7 @@ impl CcName {
         name
     }
 
-    /// Returns the name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         std::str::from_utf8(&self.0[..end]).unwrap_or_default()
@@ -128,25 +130,25 @@ impl CcName {
     }
 }
 
-/// Filter on the sockets of the namespace.
+/// Selects sockets of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Sockets connected to one of these peers; to any peer if empty.
+    /// Peers to which a socket is connected; any peer if empty.
     pub peers: Vec<Peer>,
-    /// Sockets with these inode numbers; with any if `None`.
+    /// Inode numbers of the sockets; any socket if `None`.
     pub inodes: Option<BTreeSet<u32>>,
 }
 
-/// Filter on the remote end of a socket.
+/// Selects sockets by their remote end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Remote address; any if `None`.
+    /// Remote address; any address if `None`.
     pub address: Option<IpAddr>,
     /// Remote port; any if `None`.
     pub port: Option<u16>,
 }
 
-/// A netlink socket for queries about the sockets of the namespace in which it was opened.
+/// A netlink socket for querying the sockets of the namespace in which it was opened.
 pub struct SockDiag {
     socket: Socket,
     buffer: Vec<u8>,
@@ -157,7 +159,8 @@ impl SockDiag {
     /// Opens the netlink socket.
     ///
     /// # Errors
-    /// Fails if the kernel or a sandbox does not answer; with [`Kind::Rights`] if access is denied.
+    /// Fails if the kernel or a sandbox does not answer, or with [`Kind::Rights`] if access is
+    /// denied.
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -198,8 +201,8 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Reads until `requests` requests are answered: each by one socket, by an error (a socket that is
-    /// gone), or by the end of a dump.
+    /// Reads until `requests` requests are answered. The answer to a request is a socket, an error
+    /// (the socket no longer exists), or the end of a dump.
     fn answers(&mut self, requests: usize, seen: &mut Vec<SocketState>) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
@@ -222,7 +225,7 @@ impl SockDiag {
     }
 }
 
-/// Appends the sockets of an answer to `seen`, and returns the number of requests that it answers.
+/// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
 fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
@@ -233,7 +236,7 @@ fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
                 requests += usize::from(!dump);
             }
             Message::Done => requests += 1,
-            // A host without IPv6, or a socket that no longer exists.
+            // The host lacks IPv6, or the socket no longer exists.
             Message::Error(libc::ENOENT) => requests += 1,
             Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
             Message::Other => {}
@@ -254,7 +257,8 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// Builds a request for all sockets that pass `filter`: `struct inet_diag_req`, any family.
+/// Builds a request for all sockets that pass `filter`, of any address family (`struct
+/// inet_diag_req`).
 fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);
@@ -270,7 +274,7 @@ fn request_for_all(filter: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Appends a request for the socket `id` to `bytes`: `struct inet_diag_req_v2`.
+/// Appends a request for the socket `id` to `bytes` (`struct inet_diag_req_v2`).
 fn request_for(id: &Id, bytes: &mut Vec<u8>) {
     let begin = bytes.len();
     let family = if id.ipv6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -287,7 +291,8 @@ fn request_for(id: &Id, bytes: &mut Vec<u8>) {
     close(bytes, begin, SOCK_DIAG_BY_FAMILY, 0);
 }
 
-/// Writes the header of the request that begins at `begin` and ends at the end of `bytes`.
+/// Writes the netlink header of the request that starts at `begin` and extends to the end of
+/// `bytes`.
 fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     let request = &mut bytes[begin..];
     let length = request.len() as u32;
@@ -296,7 +301,7 @@ fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
 }
 
-/// Encodes an address in the 16 bytes that it has in a socket's ID.
+/// Encodes an address as the 16 bytes used in a socket ID.
 fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),
@@ -309,23 +314,23 @@ fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     }
 }
 
-/// One netlink message of an answer.
+/// A netlink message of an answer.
 enum Message<'a> {
-    /// A socket; `dump` if it is part of a dump.
+    /// A socket; `dump` is true if the message belongs to a dump.
     Socket {
         dump: bool,
         bytes: &'a [u8],
     },
-    /// End of a dump.
+    /// The end of a dump.
     Done,
-    /// Error number (`errno`).
+    /// An error, with its number (`errno`).
     Error(i32),
     Other,
 }
 
-/// Splits off the first message of `bytes`; `None` without a complete header. A message longer than the
-/// buffer is returned truncated. (The excess can be TCP-MD5 keys, reported to root only: they come
-/// before the BBR attribute and after all others.)
+/// Splits the first message off `bytes`; returns `None` if its header is incomplete. A message
+/// longer than the buffer is truncated. (The excess can be TCP-MD5 keys, which are reported to root
+/// only; they precede the BBR attribute and follow all others.)
 fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     const NLM_F_MULTI: u16 = 2;
     let length = u32_at(bytes, 0)? as usize;
@@ -344,15 +349,15 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// Parses a socket from its `struct inet_diag_msg` and attributes; `None` if the kernel left out
-/// `TCP_INFO`.
+/// Parses a socket from `struct inet_diag_msg` and its attributes; returns `None` if the kernel
+/// omitted `TCP_INFO`.
 fn parse(bytes: &[u8]) -> Option<SocketState> {
     let fixed = bytes.get(..MESSAGE)?;
     let ipv6 = fixed[0] == libc::AF_INET6 as u8;
     let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes: [u8; 16] = fixed.get(at..at + 16)?.try_into().ok()?;
-        // An IPv4 peer of an IPv6 socket gets its IPv4 address.
+        // The address of an IPv4 peer of an IPv6 socket is converted to IPv4.
         Some(if ipv6 {
             Ipv6Addr::from(bytes).to_canonical()
         } else {
@@ -384,8 +389,8 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
     }
     let (raw, memory) = (raw?, memory.unwrap_or_default());
     let known = cc.algorithm();
-    // The kernel computes a pacing rate for every socket; it applies to rate-based algorithms and to
-    // sockets with a pacing limit.
+    // The kernel computes a pacing rate for every socket, but applies it only to rate-based
+    // algorithms and to sockets with a pacing limit.
     let paced = known.is_some_and(Algorithm::is_rate_based) || raw.has_pacing_limit();
     Some(SocketState {
         id,
@@ -410,7 +415,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// Returns the inode numbers of the sockets that a process has open.
 ///
 /// # Errors
-/// [`Kind::Settings`] if there is no such process, [`Kind::Rights`] if its files may not be read.
+/// [`Kind::Settings`] if the process does not exist, [`Kind::Rights`] if its files are not
+/// accessible.
 pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     let folder = format!("/proc/{process}/fd");
     let failed = |error: io::Error| match error.kind() {
@@ -426,7 +432,7 @@ pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     };
     let mut inodes = BTreeSet::new();
     for entry in Path::new(&folder).read_dir().map_err(failed)? {
-        // A file closed in the meantime has no target.
+        // If the file was closed in the meantime, its link cannot be read.
         let target = entry.and_then(|entry| entry.path().read_link());
         let target = match target {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(failed(error)),

@@ -1,4 +1,4 @@
-//! Settings of an experiment that a real kernel supports, and those that it does not.
+//! Checks which settings of an experiment this kernel supports.
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
@@ -9,10 +9,10 @@ use crate::Datapath;
 use crate::error::Error;
 use crate::wan::End;
 
-/// Smallest `TCP_WINDOW_CLAMP` that the kernel applies: half the memory of the smallest skb.
+/// Smallest `TCP_WINDOW_CLAMP` that the kernel applies: half the memory of its smallest skb.
 const LEAST_WINDOW: u64 = 1_152;
 
-/// Returns which TCP runs at each end of the path. All flows of a run must agree.
+/// Returns the TCP stack at each end of the path. All flows of a run must use the same stacks.
 pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     let of = |stack| match stack {
         None | Some(Stack::Kernel) => [End::Kernel; 2],
@@ -30,11 +30,11 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     Ok(first)
 }
 
-/// Returns notes on the settings of `point` that work differently on a real kernel.
+/// Returns notes on settings of `point` that have a different effect on a real kernel.
 ///
 /// # Errors
-/// [`Kind::Settings`](crate::Kind::Settings) if `point` needs something that this kernel does not
-/// support.
+/// [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that this kernel does
+/// not support.
 pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let running: Option<KernelVersion> = uname().release().to_str().ok().and_then(|text| text.parse().ok());
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());

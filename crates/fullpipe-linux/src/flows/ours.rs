@@ -1,7 +1,7 @@
-//! Applications of flows on fullpipe's own TCP, for all flows at one end of the path.
+//! Applications of the flows on fullpipe's TCP stack, for all flows at one end of the path.
 //!
-//! They do the same as those on kernel sockets, but on a [`Stack`]; the same workloads decide what to
-//! write and read.
+//! They behave like the applications on kernel sockets, but use a [`Stack`]. The same workloads
+//! determine what they write and read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,10 +21,11 @@ use crate::error::Error;
 use crate::stack_loop::{Application, locked};
 use crate::wan::{RECEIVER, SENDER};
 
-/// Largest single write, the same as for kernel flows.
+/// Maximum size of a write in bytes, the same as on kernel sockets.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
-/// Random stream of the stack's secret key: the same seed gives the same initial sequence numbers.
+/// Random stream for the stack's secret key, so that the same seed gives the same initial sequence
+/// numbers.
 const KEY_STREAM: u64 = 0x6b65_7900;
 
 /// One end of a flow on fullpipe's stack.
@@ -32,11 +33,12 @@ const KEY_STREAM: u64 = 0x6b65_7900;
 pub(crate) struct Ours {
     stack: Arc<Mutex<Stack>>,
     config: Config,
-    /// Set when the connection is opened or accepted.
+    /// Connection ID, set when the connection is opened or accepted.
     id: OnceLock<ConnId>,
 }
 
-/// Creates the stack for all flows of `scenario` at the sender's end (0) or the receiver's (1).
+/// Creates the stack for all flows of `scenario`, at the end of the sender (0) or of the receiver
+/// (1).
 pub(crate) fn stack(scenario: &Scenario, side: usize, cut: Cut) -> Stack {
     let secret = [0, 1].map(|half| draw(scenario.seed, KEY_STREAM + side as u64, half));
     let mut octets = [0; 16];
@@ -58,7 +60,7 @@ impl Ours {
         Self { stack: stack.clone(), config, id: OnceLock::new() }
     }
 
-    /// Applies `look` to the connection, or to an unopened one before it exists.
+    /// Applies `look` to the connection, or to a new, unopened one if it does not exist yet.
     fn see<T>(&self, look: impl Fn(&Connection) -> T) -> T {
         let stack = locked(&self.stack);
         match self.id.get().and_then(|&id| stack.connection(id)) {
@@ -87,13 +89,13 @@ impl Ours {
     }
 }
 
-/// Sending application of all flows.
+/// The sending applications of all flows.
 pub(crate) struct Senders<'a> {
     flows: &'a [Flow],
     specs: &'a [FlowSpec],
     writers: Vec<Writer>,
     numbers: BTreeMap<ConnId, usize>,
-    /// Time after which no more data is written.
+    /// Time at which the applications stop writing.
     end: Instant,
     /// First error, if any.
     pub(crate) failed: Option<Error>,
@@ -166,7 +168,8 @@ impl Application for Senders<'_> {
             let Some(&number) = self.numbers.get(&id) else { continue };
             match event {
                 Event::Connected | Event::Writable if now < self.end => self.write(now, stack, number),
-                // The receiver has closed: it has all data, and its last ACK has arrived.
+                // The receiver has closed the connection, so it has received all data and its last
+                // ACK has arrived.
                 Event::PeerClosed => {
                     let _ = self.flows[number].finished.set(now);
                 }
@@ -187,7 +190,7 @@ impl Application for Senders<'_> {
     }
 }
 
-/// Receiving application of all flows.
+/// The receiving applications of all flows.
 pub(crate) struct Receivers<'a> {
     flows: &'a [Flow],
     readers: Vec<Reader>,
@@ -197,7 +200,8 @@ pub(crate) struct Receivers<'a> {
 }
 
 impl<'a> Receivers<'a> {
-    /// Starts listening on `stack` at once: the first SYN may arrive before the loop runs.
+    /// Starts listening on `stack` immediately, because the first SYN may arrive before the loop
+    /// runs.
     pub(crate) fn new(flows: &'a [Flow], scenario: &Scenario, stack: &mut Stack) -> Result<Self, Error> {
         let local = SocketAddr::from((RECEIVER, LISTEN_PORT));
         let config = connection(scenario, &scenario.flows[0], 0, 1);
@@ -224,7 +228,7 @@ impl<'a> Receivers<'a> {
         }
         let unread = stack.connection(id).map_or(0, Connection::readable);
         if self.ended[number] && unread == 0 {
-            // Closing tells the sender that all data was read.
+            // Closing the connection tells the sender that all data was read.
             stack.shutdown(id);
         }
     }

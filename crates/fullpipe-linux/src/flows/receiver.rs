@@ -1,4 +1,4 @@
-//! Receiving application of all flows on kernel sockets.
+//! The receiving applications of all flows on kernel sockets.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -16,10 +16,11 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 
-/// Maximum number of bytes taken in one read.
+/// Maximum number of bytes per read.
 const READ: usize = 4 << 20;
 
-/// Accepts every flow on `listener` and reads at its application's pace, until `stop`.
+/// Accepts all flows on `listener`, and reads each at the rate of its application, until `stop` is
+/// set.
 pub(crate) fn receive(
     flows: &[Flow],
     scenario: &Scenario,
@@ -63,7 +64,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Receiving application of one flow.
+/// The receiving application of one flow.
 struct Receiver {
     reader: Reader,
     busy: bool,
@@ -96,7 +97,8 @@ impl Receiver {
             if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
         match taken {
             Ok(0) => {
-                // The sender has closed; closing in return tells it that all data was read.
+                // The sender has closed the connection; closing this end tells it that all data was
+                // read.
                 self.ended = true;
                 poll.forget(socket.as_fd())?;
                 let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -104,8 +106,8 @@ impl Receiver {
             }
             Ok(taken) => {
                 self.reader.took(now, taken as u64);
-                // Since 6.9 the kernel drops the clamp when it updates its estimate of skb overhead, so
-                // it is set again.
+                // Since Linux 6.9, the kernel drops the clamp when it updates its estimate of the
+                // skb overhead, so it is set again.
                 if let Some(window) = window_clamp {
                     clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
                 }

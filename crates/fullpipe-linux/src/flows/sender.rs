@@ -1,4 +1,4 @@
-//! Sending application of all flows on kernel sockets.
+//! The sending applications of all flows on kernel sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddrV4;
@@ -15,11 +15,11 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::wan::RECEIVER;
 
-/// Maximum number of bytes written in one call: the block size of iperf3.
+/// Maximum number of bytes per write, which is iperf3's block size.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
-/// Connects and writes for all `flows`, each from its start time on, until `stop`.
+/// Connects each of the `flows` at its start time and writes its data, until `stop` is set.
 pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let mut happened = Vec::new();
@@ -61,7 +61,8 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             if !sender.writer.is_done() {
                 sender.write(socket, number, clock.now(), &poll)?;
             } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
-                // The receiver has closed: it has all data, and its last ACK has arrived.
+                // The receiver has closed the connection, so it has received all data and its last
+                // ACK has arrived.
                 let _ = flow.finished.set(clock.now());
                 poll.forget(socket.as_fd())?;
             }
@@ -69,7 +70,7 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     }
 }
 
-/// Sending application of one flow.
+/// The sending application of one flow.
 struct Sender {
     writer: Writer,
     awaited: WaitCondition,
@@ -77,7 +78,8 @@ struct Sender {
 
 impl Sender {
     fn new(spec: &FlowSpec) -> Self {
-        // The socket is watched for room from the start, which also signals the established connection.
+        // Writability also signals the established connection, so the socket is watched for it from
+        // the start.
         Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: WaitCondition::Room }
     }
 
@@ -106,14 +108,14 @@ impl Sender {
     }
 }
 
-/// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the bytes that the kernel
-/// took. Each block is written until it is complete or the kernel returns EAGAIN; after EAGAIN the rest
-/// of that block counts as the next one. The number of blocks in `offered` bounds the number of
-/// attempts.
+/// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the number of bytes
+/// that the kernel accepted. Each block is written until it is complete or the kernel returns
+/// EAGAIN; after EAGAIN, the rest of the block counts as the next block. The number of blocks in
+/// `offered` bounds the number of attempts.
 ///
-/// EAGAIN is not final: the kernel checks the send buffer when it starts an skb, not when it appends to
-/// one. While the last skb of the queue is sent piecemeal from its front, it takes data at its back
-/// again.
+/// EAGAIN is not final: the kernel checks the send buffer only when it starts an skb, not when it
+/// appends to one. While parts of the last skb in the queue are sent from its front, the kernel
+/// appends data at its back again.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
     for _ in 0..offered.div_ceil(WRITE as u64) {

@@ -16,14 +16,16 @@ use crate::sys;
 use crate::tcp_info::NO_LIMIT;
 use crate::wan::{RECEIVER, SENDER};
 
-/// Connections that may wait for `accept`: all flows may start at once.
+/// Listen backlog: all flows may connect at the same time.
 const BACKLOG: i32 = 10_000;
-/// First values (`LEAST`) and second values of `tcp_wmem` and `tcp_rmem`, the same on every kernel.
+/// First values (`LEAST`) and second values of `tcp_wmem` and `tcp_rmem`; every kernel has the same
+/// defaults.
 const LEAST: u64 = 4_096;
 const WMEM_DEFAULT: u64 = 16_384;
 const RMEM_DEFAULT: u64 = 131_072;
 
-/// Sets TCP sysctls, including the autotuning limits, in the calling thread's network namespace.
+/// Sets TCP sysctls, including the autotuning limits, in the network namespace of the calling
+/// thread.
 pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     let limit = |name: &str, buffer: Buffer, default: u64| match buffer {
         Buffer::Auto { max } => {
@@ -32,7 +34,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
         }
         Buffer::Fixed(_) => Ok(()),
     };
-    // 1 requests ECN; 2, the kernel's default, does not request it. Both accept ECN when the peer
+    // The value 1 requests ECN; the kernel's default, 2, does not. Both accept ECN if the peer
     // requests it.
     set_sysctl("net/ipv4/tcp_ecn", if host.ecn { "1" } else { "2" })?;
     set_sysctl("net/ipv4/tcp_sack", if host.sack { "1" } else { "0" })?;
@@ -45,7 +47,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }
 
-/// Returns the kernel's name of a congestion control.
+/// Returns the kernel's name for a congestion control algorithm.
 pub fn kernel_name(cc: Algorithm) -> &'static str {
     match cc {
         Algorithm::Bbr1 => "bbr",
@@ -76,7 +78,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     if let Buffer::Fixed(size) = host.sndbuf {
         force(&socket, libc::SO_SNDBUFFORCE, size).doing("set SO_SNDBUF")?;
     }
-    // Any limit below the largest value makes TCP pace internally, as it would under the fq queueing
+    // Any limit below the largest value makes TCP pace internally, as under the fq queueing
     // discipline.
     let pace = match flow.max_pacing_rate {
         Some(rate) => Some(rate.as_bytes_per_sec()),
@@ -90,7 +92,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     Ok(socket)
 }
 
-/// Creates the listening socket of all flows, whose options the accepted sockets inherit.
+/// Creates the listening socket of all flows; accepted sockets inherit its options.
 pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
     let socket = tcp()?;
     if let Buffer::Fixed(size) = host.rcvbuf {
@@ -120,9 +122,9 @@ fn bind(socket: &Socket, address: Ipv4Addr, port: u16) -> Result<(), Error> {
     socket.bind(&SocketAddrV4::new(address, port).into()).doing(format_args!("bind to {address}:{port}"))
 }
 
-/// Sets a socket buffer to `memory` bytes. The kernel doubles the value that it gets, to make room for
-/// overhead. `FORCE` overrides `wmem_max` and `rmem_max`, which belong to the machine and not to the
-/// namespace.
+/// Sets a socket buffer to `memory` bytes. The kernel doubles the requested value to make room for
+/// overhead. The `FORCE` options override `wmem_max` and `rmem_max`, which are settings of the host
+/// and not of the namespace.
 fn force(socket: &Socket, option: libc::c_int, memory: Bytes) -> std::io::Result<()> {
     let half = (memory.get() / 2).min(i32::MAX as u64 / 2) as libc::c_int;
     sys::set_socket_option(socket.as_fd(), libc::SOL_SOCKET, option, half)

@@ -1,4 +1,4 @@
-//! Packet log of a link: enough to replay it without a kernel.
+//! Packet log of a link, from which the link can be replayed without a kernel.
 
 use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
@@ -10,7 +10,7 @@ use fullpipe_units::Instant;
 pub struct Arrival {
     /// Arrival time.
     pub at: Instant,
-    /// Packet properties that the path uses.
+    /// Properties of the packet that the path uses.
     pub packet: PacketInfo,
     /// Decision of the path: accepted, or the reason for the drop.
     pub verdict: Verdict,
@@ -19,11 +19,11 @@ pub struct Arrival {
 /// A packet that left the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Due time; the packet was written then or later.
+    /// Due time; the packet was written at this time or later.
     pub due: Instant,
-    /// Index of its arrival, from zero.
+    /// Index of the packet's arrival, counted from zero.
     pub arrival: u64,
-    /// Its ECN field, which the path may have set to CE.
+    /// ECN field of the packet, which the path may have set to CE.
     pub ecn: Ecn,
 }
 
@@ -37,8 +37,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Replays the same arrivals through a fresh path in virtual time. The result contains every packet
-    /// that leaves it, including those in flight when the link stopped.
+    /// Replays the arrivals on a new path in virtual time. The result contains every packet that
+    /// leaves the path, including packets that were in flight when the link stopped.
     #[must_use]
     pub fn replayed(&self, spec: &DirectionSpec, seed: u64, number: u64) -> Self {
         let mut path = direction::<u64>(spec, seed, number);

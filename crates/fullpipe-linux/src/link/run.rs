@@ -1,4 +1,4 @@
-//! The thread of one direction.
+//! The thread that serves one direction of the link.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -23,24 +23,24 @@ use crate::poll::{Alarm, Poll, Stop};
 use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
-/// The largest IP packet.
+/// Maximum size of an IP packet in bytes.
 const MOST_BYTES: usize = 65_535;
-/// Maximum number of reads in a row, even if no departure was due in between.
+/// Maximum number of consecutive reads before departures are processed.
 const READ_AT_ONCE: usize = 32;
-/// With offload, packets due within this time are written together, as a network card coalesces packets
-/// before it raises an interrupt.
+/// With offload, packets that are due within this time are written together, as a network card
+/// coalesces packets before it raises an interrupt.
 const MERGE_WITHIN: Duration = Duration::from_micros(50);
-/// Limits that time to 1/100 of the path's delay.
+/// Limits the coalescing time to 1/100 of the path delay.
 const MERGE_PER_DELAY: u64 = 100;
-/// Timer slack of 1 ns, so that timers fire when due; with the default the kernel would coalesce them
-/// within 50 us.
+/// Timer slack of 1 ns, so that timers fire when due; with the default, the kernel would coalesce
+/// timers within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// Event numbers: a packet or the timer (`AWAKE`), and the stop signal (`STOPPING`).
+/// Event numbers for a packet or the timer (`AWAKE`), and for the stop signal (`STOPPING`).
 const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 
-/// A wire segment on the path: the location of its super-packet, and its index within it.
+/// A wire segment on the path: the location of its super-packet, and its index in the super-packet.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     slot: Slot,
@@ -48,20 +48,20 @@ struct Piece {
     arrival: u64,
 }
 
-/// Settings of one direction.
+/// Configuration of one direction.
 pub(crate) struct LinkConfig<'a> {
     pub(crate) input: Tun,
     pub(crate) output: Tun,
     pub(crate) direction: &'a DirectionSpec,
     pub(crate) seed: u64,
-    /// Separates its random draws from those of the other direction; 0 is forward, 1 backward.
+    /// Direction number, which selects the random stream: 0 is forward, 1 is backward.
     pub(crate) number: u64,
     pub(crate) clock: Clock,
     pub(crate) flows: FlowNumbers,
     pub(crate) sampling: Option<Sampling>,
     pub(crate) logged: bool,
     pub(crate) tap: Option<Tap>,
-    /// Response times of the receiver; direction 0 carries data to it.
+    /// Response times of the receiver, whose data arrives through direction 0.
     pub(crate) answers: Answers,
 }
 
@@ -73,15 +73,15 @@ pub(crate) struct Link {
     flows: FlowNumbers,
     sampling: Option<Sampling>,
     next_sample: Instant,
-    /// Longest time that a due packet waits for others.
+    /// Maximum time for which a due packet waits for others.
     gather: Duration,
     arena: Arena,
     arrivals: u64,
-    /// Segments that are due and about to be written.
+    /// Segments that are due and will be written next.
     due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
     answers: Answers,
-    /// Whether this direction leads to the receiver.
+    /// Whether this direction carries packets to the receiver.
     to_receiver: bool,
     report: LinkReport,
 }
@@ -125,14 +125,15 @@ impl Link {
         }
     }
 
-    /// Carries packets until `stop`.
+    /// Carries packets until `stop` is set.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<LinkReport, Error> {
         let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
         let mut happened = Vec::new();
         poll.watch(self.input.as_fd(), AWAKE)?;
         poll.watch(alarm.as_fd(), AWAKE)?;
         poll.watch(stop.as_fd(), STOPPING)?;
-        // Both are best effort: without them the loop wakes later, and the measured lateness shows it.
+        // Both calls are best effort: if they fail, the loop wakes up later, and the measured
+        // lateness shows it.
         let _ = set_current_timer_slack(Some(TIMER_SLACK));
         self.report.real_time = sys::run_in_real_time().is_ok();
 
@@ -153,14 +154,15 @@ impl Link {
                 break;
             }
         }
-        // On a busy machine the stop signal at the end of a run may arrive before the loop's timer.
+        // On a busy machine, the stop signal at the end of a run may arrive before the last timer
+        // event.
         self.sample(self.clock.now());
         self.report.counters = self.path.counters();
         self.report.cpu = thread_cpu();
         Ok(self.report)
     }
 
-    /// Reads packets from the kernel; returns true if there may be more.
+    /// Reads packets from the kernel; returns true if more packets may be waiting.
     fn arrive(&mut self) -> Result<bool, Error> {
         let header = self.input.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
@@ -183,7 +185,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Pushes the segments of a packet of `len` bytes, just read, into the path.
+    /// Pushes the segments of a packet of `len` bytes, which was just read, into the path.
     fn push(&mut self, now: Instant, len: usize) {
         let header = self.input.datapath.header_len();
         let (virtio, packet) = self.arena.room(header + MOST_BYTES)[..len].split_at(header);
@@ -217,7 +219,8 @@ impl Link {
         }
     }
 
-    /// Tracks duplicates and drops inside the path, so that each packet is released once per reference.
+    /// Accounts for duplicates and drops inside the path, so that each reference to a packet is
+    /// released exactly once.
     fn take_notes(&mut self) {
         while let Some(note) = self.path.next_note() {
             match note {
@@ -230,7 +233,7 @@ impl Link {
         }
     }
 
-    /// Writes packets due by `now`, once the first of them has waited for the gather time.
+    /// Writes the packets due by `now`, once the first of them has waited for the coalescing time.
     fn depart(&mut self, now: Instant) {
         if self.path.next_event() + self.gather > now {
             return;
@@ -238,14 +241,14 @@ impl Link {
         while let Some(due) = self.path.pop(now) {
             self.due.push(due);
         }
-        // Before any release: a copy may leave after its original.
+        // Must precede any release, because a duplicate may leave after its original.
         self.take_notes();
         let due = std::mem::take(&mut self.due);
         let gather = self.gather;
         let mut rest = due.as_slice();
         while let Some(first) = rest.first() {
-            // Consecutive segments of one super-packet that are due together and have the same ECN
-            // field.
+            // Consecutive segments of one super-packet are written together if they are due
+            // together and have the same ECN field.
             let together = rest.windows(2).take_while(|pair| {
                 let (one, next) = (pair[0].payload, pair[1].payload);
                 next.slot == one.slot
@@ -267,7 +270,7 @@ impl Link {
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
         let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
-        // Noted before the write, so that the answer is noted after it.
+        // Recorded before the write, so that the answer is recorded after it.
         if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
             let parsed = parse(packet);
             let segments = Segments::of(virtio, packet, &parsed);
@@ -278,7 +281,7 @@ impl Link {
         }
         let parsed = parse(packet);
         let segments = Segments::of(virtio, packet, &parsed);
-        // Recorded before the write, because the kernel answers within the call.
+        // Recorded before the write, because the kernel answers within that call.
         if self.to_receiver && info.kind == PacketKind::Data {
             self.answers.asked(now, group.len() as u32);
         }
@@ -316,14 +319,14 @@ impl Link {
         }
     }
 
-    /// Samples the state of the path at every sampling time up to `now`.
+    /// Samples the path state for every sampling time up to `now`.
     fn sample(&mut self, now: Instant) {
         let Some(sampling) = self.sampling else { return };
         while self.next_sample <= now {
             let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
             self.report.samples.push(PathSample { states, counters: self.path.counters() });
             let next = self.next_sample + sampling.every;
-            // The last sample is at the end, whether or not it is on the grid.
+            // The last sample is taken at the end, even if the end is not on the grid.
             self.next_sample = match self.next_sample {
                 at if at >= sampling.until => Instant::FAR_FUTURE,
                 _ => next.min(sampling.until),

@@ -1,7 +1,8 @@
 //! Capture point at the sending host's end of the path.
 //!
-//! Packets go to the writing thread over a bounded queue. If that thread cannot keep up, the loop waits
-//! for it, so a capture has no gaps; the delay counts as lateness like any other.
+//! A bounded queue passes the packets to the thread that writes the capture. If that thread cannot
+//! keep up, the loop waits for it. A capture therefore has no gaps, and the delay counts as
+//! lateness.
 
 use std::sync::mpsc::SyncSender;
 
@@ -11,10 +12,11 @@ use fullpipe_units::Instant;
 
 use crate::packet::{ParsedPacket, Segments, wire_headers};
 
-/// Capacity of the capture queue in packets: about 16 MB, and more than one second at 1 Gbit/s.
+/// Capacity of the capture queue in packets: about 16 MB, and more than one second of traffic at 1
+/// Gbit/s.
 pub(crate) const WAITING: usize = 100_000;
 
-/// A packet queued for the capture.
+/// A packet in the capture queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketNote {
     at: Instant,
@@ -32,17 +34,17 @@ impl PacketNote {
     }
 }
 
-/// Passes packets of one direction to the capture.
+/// Passes the packets of one direction to the capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Tap {
     pub(crate) to: SyncSender<PacketNote>,
-    /// Whether this direction leads away from the sending host.
+    /// Whether packets in this direction leave the sending host.
     pub(crate) outbound: bool,
 }
 
 impl Tap {
-    /// Queues wire segment `index` of a packet for the capture; the packet comes with its
-    /// `virtio_net_hdr`.
+    /// Queues the wire segment with number `index` of a packet for the capture. The packet is
+    /// preceded by its `virtio_net_hdr`.
     pub(crate) fn note(
         &self,
         at: Instant,
@@ -55,7 +57,7 @@ impl Tap {
         let mut headers = [0; SNAPLEN];
         let kept = wire_headers((virtio, packet), parsed, segments, index, &mut headers);
         let len = (parsed.headers + segments.payload(index).1) as u32;
-        // The channel is closed only if the run has failed, which is reported elsewhere.
+        // The channel is closed only after a failure of the run, which is reported elsewhere.
         let _ = self.to.send(PacketNote { at, outbound: self.outbound, headers, kept, len, verdict });
     }
 }

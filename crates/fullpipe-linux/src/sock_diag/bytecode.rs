@@ -1,4 +1,5 @@
-//! Filter program that the kernel runs on each socket: `inet_diag_bc_op` of `linux/inet_diag.h`.
+//! The filter program that the kernel runs on each socket (`inet_diag_bc_op` in
+//! `linux/inet_diag.h`).
 //!
 //! ```text
 //!   peer 1?  ─yes─► jump to the end ──────────────────────┐
@@ -7,7 +8,7 @@
 //!                              └─no─► beyond the end: rejected
 //! ```
 //!
-//! A jump target is a byte offset from the start of its operation. A target 4 bytes past the end
+//! A jump target is a byte offset from the start of its operation. A jump to 4 bytes past the end
 //! rejects the socket.
 
 use std::net::IpAddr;
@@ -16,14 +17,14 @@ use super::Peer;
 
 const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_D_COND: u8 = 8;
-/// Length of an operation, and of `struct inet_diag_hostcond` without its address.
+/// Size of an operation, and of `struct inet_diag_hostcond` without its address, in bytes.
 const OP: usize = 4;
 const CONDITION: usize = 8;
 /// Port value that matches every port.
 const ANY_PORT: i32 = -1;
 
-/// Builds the program that accepts sockets connected to any of `peers`; empty without peers, which
-/// accepts all.
+/// Builds the program that accepts sockets connected to any of `peers`. Without peers the program
+/// is empty, and accepts all sockets.
 pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     let tests: Vec<Vec<u8>> = peers.iter().map(condition).collect();
     let jumps = tests.len().saturating_sub(1);
@@ -41,7 +42,8 @@ pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     program
 }
 
-/// Encodes an operation with its offsets for true and false. A jump is never true.
+/// Encodes an operation with its jump offsets for true and false. The operation `jump` is never
+/// true.
 fn operation(code: u8, yes: usize, no: usize) -> [u8; OP] {
     let no = (no as u16).to_ne_bytes();
     [code, yes as u8, no[0], no[1]]

@@ -29,7 +29,8 @@ fn dump(peers: Vec<Peer>) -> Vec<SocketState> {
     seen
 }
 
-/// Repeats `look` until its result is `wanted`, for at most a minute, and returns the last result.
+/// Repeats `look` until it returns a `wanted` result, for at most one minute; returns the last
+/// result.
 fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let clock = Clock::starting_in(Duration::ZERO);
     loop {
@@ -40,7 +41,7 @@ fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// The dump reports the same values as the socket's own options.
+/// A dump reports the same values as the options of the socket.
 #[test]
 fn a_socket_is_seen_as_it_sees_itself() {
     for address in ["127.0.0.1", "::1"] {
@@ -90,7 +91,7 @@ fn a_long_answer_is_cut_off() {
     assert_eq!(of_whole.1.map(|(id, _)| id), Some(id));
 }
 
-/// The kernel omits sockets that the filter does not match, for every form of filter.
+/// For every form of filter, the kernel omits the sockets that do not match.
 #[test]
 fn the_kernel_filters() {
     let (a, _a) = connection("127.0.0.1");
@@ -121,7 +122,7 @@ fn the_kernel_filters() {
     assert!(here.len() >= 4);
 }
 
-/// Known sockets are requested one by one, and one that is gone is omitted.
+/// Known sockets are queried one by one; sockets that no longer exist are omitted.
 #[test]
 fn known_sockets_are_asked_for_one_by_one() {
     let (a, _a) = connection("127.0.0.1");
@@ -145,7 +146,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         |left| *left == 1,
     );
     assert_eq!(left, 1, "{seen:#?}");
-    // More than fit one batch of requests.
+    // More requests than fit into one batch.
     diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
     assert_eq!(seen.len(), 100);
 }
@@ -165,7 +166,7 @@ fn a_process_has_its_sockets() {
     assert_eq!((error.kind, error.message.as_str()), (Kind::Settings, "there is no process 4294967295"));
 }
 
-/// Shorter structures of older kernels are read, and no input panics.
+/// The shorter structures of older kernels are parsed, and no input causes a panic.
 #[test]
 fn short_and_odd_answers_are_read() {
     let (near, _far) = connection("127.0.0.1");
@@ -194,13 +195,13 @@ fn short_and_odd_answers_are_read() {
             rest = after;
         }
     }
-    // `tcpi_snd_wnd` came with Linux 5.4; the buffer usage came earlier.
+    // `tcpi_snd_wnd` was added in Linux 5.4; the buffer usage was reported before.
     let old = Raw::read(&[1; 192]);
     assert_eq!(tcp_info::sender_of(&old, &Memory::default(), false).rwnd, Bytes::ZERO);
 }
 
-/// `cargo test -p fullpipe-linux --lib sock_diag -- --ignored --nocapture`: samples 1000 loopback
-/// connections ten times a second, and prints the share of a core that each method takes.
+/// `cargo test -p fullpipe-linux --lib sock_diag -- --ignored --nocapture` samples 1000 loopback
+/// connections ten times per second, and prints the CPU usage of each method.
 #[test]
 #[ignore = "a figure, not a fact"]
 fn a_thousand_sockets_at_ten_samples_a_second() {
