@@ -1,9 +1,10 @@
-//! Memory for the packets on a path: fixed-size chunks, filled in order and reused when empty.
+//! Packet memory of a path: fixed-size chunks that are filled in order and reused once empty.
 //!
-//! Packets leave roughly in the order in which they arrived, so a chunk is empty soon after its last
-//! packet entered. Allocation stops once there are as many chunks as the path needs.
+//! Packets leave roughly in the order in which they arrived, so a chunk becomes empty soon after
+//! its last packet has been stored. Once there are as many chunks as the path needs, no more are
+//! allocated.
 
-/// Chunk size in bytes: holds many packets, yet is small compared with a bandwidth-delay product.
+/// Chunk size in bytes: holds many packets, but is small compared with a bandwidth-delay product.
 const CHUNK: usize = 1 << 20;
 
 /// Location of a stored packet.
@@ -17,7 +18,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
-    /// References to packets in this chunk; the chunk is free at zero.
+    /// Number of references to packets in this chunk; at zero, the chunk can be reused.
     pieces: u32,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Returns space for a packet of at most `most` bytes, to be committed by [`Arena::keep`].
+    /// Returns space for a packet of at most `most` bytes; [`Arena::keep`] commits it.
     pub(crate) fn room(&mut self, most: usize) -> &mut [u8] {
         if self.current.is_none_or(|(_, used)| used + most > CHUNK) {
             self.next_chunk();
@@ -38,7 +39,7 @@ impl Arena {
         &mut self.chunks[chunk as usize].bytes[used..used + most]
     }
 
-    /// Commits the first `len` bytes of the space just returned, with `pieces` references.
+    /// Commits the first `len` bytes of the space that `room` returned, with `pieces` references.
     pub(crate) fn keep(&mut self, len: usize, pieces: u32) -> Slot {
         let (chunk, used) = self.current.unwrap_or_default();
         self.chunks[chunk as usize].pieces += pieces;
@@ -65,7 +66,7 @@ impl Arena {
     }
 
     fn next_chunk(&mut self) {
-        // The current chunk may have emptied while it was being filled.
+        // All packets of the current chunk may have left while it was being filled.
         if let Some((last, _)) = self.current.take()
             && self.chunks[last as usize].pieces == 0
         {
@@ -83,7 +84,7 @@ impl Arena {
 mod tests {
     use super::*;
 
-    /// Bytes stay valid until their last reference is dropped, and chunks are reused afterwards.
+    /// Bytes stay valid until their last reference is dropped; chunks are then reused.
     #[test]
     fn chunks_come_back_when_their_last_piece_leaves() {
         let mut arena = Arena::default();
@@ -101,7 +102,7 @@ mod tests {
                 arena.release(slot);
             }
         }
-        // 1000 packets of 1500 bytes, plus the space left unused at the end of each chunk.
+        // 1000 packets of 1500 bytes, plus the unused space at the end of each chunk.
         assert!(arena.chunks.len() <= 4, "{} chunks", arena.chunks.len());
     }
 }

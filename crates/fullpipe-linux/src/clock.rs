@@ -1,4 +1,4 @@
-//! The kernel's monotonic clock, counted from a zero that all threads of a run share.
+//! The kernel's monotonic clock, relative to a zero that all threads of a run share.
 
 use fullpipe_units::{Duration, Instant};
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock whose zero is `delay` from now; earlier readings return zero.
+    /// Creates a clock whose zero lies `delay` in the future; until then it reads zero.
     pub fn starting_in(delay: Duration) -> Self {
         Self { zero: nanos(ClockId::Monotonic) + delay.as_nanos() }
     }
@@ -23,27 +23,27 @@ impl Clock {
         Instant::from_nanos(nanos(ClockId::Monotonic).saturating_sub(self.zero))
     }
 
-    /// Converts `at` to an absolute time for the kernel's timers.
+    /// Converts `at` to the absolute time that kernel timers use.
     pub(crate) fn absolute(&self, at: Instant) -> Timespec {
         timespec(Duration::from_nanos(self.zero.saturating_add(at.as_nanos())))
     }
 
     /// Sleeps until `at`, or slightly longer.
     pub fn sleep_until(&self, at: Instant) {
-        // A signal ends the sleep early.
+        // A signal may end the sleep early.
         while self.now() < at {
             let _ = clock_nanosleep_absolute(SleepClock::Monotonic, &self.absolute(at));
         }
     }
 }
 
-/// Converts a duration to the `timespec` of system calls.
+/// Converts a duration to a `timespec` for system calls.
 pub(crate) fn timespec(span: Duration) -> Timespec {
     let nanos = span.as_nanos();
     Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
 }
 
-/// Returns the time since boot, including time in suspend.
+/// Returns the time since boot, including time in suspend (`CLOCK_BOOTTIME`).
 pub(crate) fn since_boot() -> Duration {
     Duration::from_nanos(nanos(ClockId::Boottime))
 }
@@ -53,7 +53,7 @@ pub(crate) fn since_1970() -> Duration {
     Duration::from_nanos(nanos(ClockId::Realtime))
 }
 
-/// Returns the processor time that the calling thread has used.
+/// Returns the CPU time that the calling thread has used.
 pub(crate) fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos(ClockId::ThreadCPUTime))
 }

@@ -1,8 +1,8 @@
-//! Runs any command behind an emulated path.
+//! Runs an arbitrary command behind an emulated path.
 //!
-//! The command runs in the sender's namespace; an optional server runs in the receiver's. Each runs in
-//! its own PID namespace: when it or this process ends, all its descendants end too, and the network
-//! namespaces and devices disappear with the last of them.
+//! The command runs in the sender's namespace, and an optional server in the receiver's. Each has a
+//! separate PID namespace: when the command, the server or this process ends, the descendants end
+//! too, and the network namespaces and devices disappear with the last process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,22 +30,22 @@ use crate::pid_namespace::contain;
 use crate::rights::Caller;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 
-/// Longest wait for a server to start listening. One that never listens (the client of another service)
-/// keeps running.
+/// Timeout for the server to start listening. A program that never listens, such as the client of
+/// another service, keeps running.
 const READY: Duration = Duration::from_secs(3);
-/// Time that a server has to exit after SIGTERM.
+/// Timeout for the server to exit after SIGTERM.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Interval at which both conditions are polled.
+/// Polling interval for both timeouts.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Path between the command and its peer.
+/// Emulated path between the command and its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind<'a> {
-    /// The path, with data flowing from the command to the peer.
+    /// The path; data flows from the command to the peer.
     pub path: &'a PathSpec,
-    /// Seed of all randomness.
+    /// Seed for all randomness of the path.
     pub seed: u64,
-    /// Form in which packets leave the kernel.
+    /// Form in which packets enter and leave the kernel.
     pub datapath: Datapath,
 }
 
@@ -54,13 +54,13 @@ pub struct Behind<'a> {
 pub struct CommandResult {
     /// The command's exit code, or 128 plus the number of the signal that ended it.
     pub status: u8,
-    /// Counters of the path.
+    /// Counters of the path in both directions.
     pub report: WanReport,
-    /// Measurements that tell whether the path kept its timing.
+    /// Measurements that show whether the path kept its timing.
     pub validity: Validity,
 }
 
-/// Runs `command` (program and arguments) behind a path, and `serve` in a shell at the far end of it.
+/// Runs `command` (program and arguments) behind a path, and `serve` in a shell at its far end.
 ///
 /// # Errors
 /// Fails if the path cannot be built, or if the command or the server does not start.
@@ -98,8 +98,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
 }
 
-/// Starts the command, waits for it, and forwards to it the signals that this process receives
-/// meanwhile.
+/// Starts the command, waits for it, and forwards the signals that this process receives meanwhile.
 fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, Error> {
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("there is no command", "write it after --"));
@@ -118,7 +117,7 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
         let status = namespace.run(|| {
             let mut command = child(program, SENDER, RECEIVER)?;
             let mut child = command.args(arguments).spawn().map_err(|error| cannot_run(program, error))?;
-            // Fails only if the signal thread has ended, and it has not.
+            // Sending fails only if the signal thread has ended, which it has not.
             let _ = started.send(pid_of(&child));
             child.wait().doing("wait for the command")
         });
@@ -128,13 +127,13 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     })
 }
 
-/// Forwards a signal that another process sent to this one. A terminal's signal reaches the command
-/// without help.
+/// Forwards a signal that another process sent to this one. Signals from the terminal reach the
+/// command directly.
 fn forward(to: Pid, origin: &Origin) {
     if !matches!(origin.cause, Cause::Kernel)
         && let Some(signal) = Signal::from_named_raw(origin.signal)
     {
-        // Fails if the command has just ended.
+        // Fails if the command has already ended.
         let _ = kill_process(to, signal);
     }
 }
@@ -153,7 +152,7 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     }
 }
 
-/// Builds a command that runs as the caller in its own PID namespace and gets both addresses in its
+/// Builds a command that runs as the caller, in a new PID namespace, with both addresses in its
 /// environment.
 fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
@@ -166,11 +165,11 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// Shell command at the far end, with its children.
+/// The server: a shell command at the far end, with its child processes.
 struct Server {
     child: Child,
-    /// Keeps the starting thread alive: the kernel sends `PR_SET_PDEATHSIG` when the thread that forked
-    /// ends.
+    /// Keeps the starting thread alive, because the kernel sends `PR_SET_PDEATHSIG` when the thread
+    /// that forked the child ends.
     release: mpsc::Sender<()>,
     thread: thread::JoinHandle<Result<(), Error>>,
 }
@@ -198,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM, and SIGKILL after `FAREWELL`.
+    /// Sends SIGTERM, followed by SIGKILL after `FAREWELL`.
     fn end(mut self, clock: Clock) {
         let group = pid_of(&self.child);
         let deadline = clock.now() + FAREWELL;
@@ -214,12 +213,13 @@ impl Server {
     }
 }
 
-/// Starts a server in the calling thread's namespace and waits until it listens, for at most `READY`.
+/// Starts a server in the calling thread's namespace, and waits until it listens, or for at most
+/// `READY`.
 fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
     let mut command = child(&shell, RECEIVER, SENDER)?;
-    // Standard output belongs to the command. A separate process group keeps a terminal's signals from
-    // ending the server first.
+    // Standard output belongs to the command. In a separate process group, the server does not
+    // receive signals from the terminal, which would end it before the command.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
     let deadline = clock.now() + READY;
@@ -235,8 +235,8 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     Ok(child)
 }
 
-/// Returns whether a TCP socket listens in the calling thread's namespace, or a UDP socket is bound but
-/// not connected. (A resolver's UDP socket is connected to its server, so it does not count.)
+/// Returns whether the calling thread's namespace has a listening TCP socket, or a UDP socket that
+/// is bound but not connected. (A resolver connects its UDP socket, so it does not count.)
 fn somebody_listens() -> bool {
     const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
     TABLES.iter().any(|(table, state)| {

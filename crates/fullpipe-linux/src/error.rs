@@ -1,9 +1,9 @@
-//! Errors of this crate: a one-line message and a hint.
+//! Errors of this crate, each with a one-line message and a hint.
 
 use std::fmt;
 use std::io;
 
-/// A failed operation on this machine.
+/// A failed operation on this host.
 #[derive(Debug)]
 pub struct Error {
     /// Category of the failure.
@@ -17,15 +17,15 @@ pub struct Error {
 /// Category of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The process lacks a privilege, for example to create network namespaces or TUN devices.
+    /// The process lacks a privilege, for example for creating network namespaces or TUN devices.
     Rights,
-    /// A setting or argument that cannot be used here.
+    /// This host does not support a setting or argument.
     Settings,
     /// The command to run does not exist.
     NoCommand,
-    /// The peer is unreachable, refused, or closed the connection early.
+    /// The peer is unreachable, refuses or disconnects.
     Network,
-    /// A change failed part of the way and was rolled back.
+    /// A change failed, and all changes were rolled back.
     Reverted,
     /// A system call failed unexpectedly.
     System,
@@ -46,7 +46,7 @@ impl Error {
         Self { kind: Kind::Network, message: message.into(), hint: hint.into() }
     }
 
-    /// Error for the failed operation `what`, caused by `error`.
+    /// Creates the error for the failed operation `what`, caused by `error`.
     pub(crate) fn system(what: impl fmt::Display, error: impl Into<io::Error>) -> Self {
         let error = error.into();
         let message = format!("cannot {what}: {error}");
@@ -65,7 +65,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds the failed operation to the error of a system call.
+/// Converts the error of a system call, and adds the failed operation.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl fmt::Display) -> Result<T, Error>;
 }

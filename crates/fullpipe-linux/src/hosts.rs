@@ -1,14 +1,14 @@
-//! Measures whether the hosts at both ends kept up. (The path's own timing is measured packet by
-//! packet.)
+//! Measures whether the hosts at both ends kept up. (The link measures the timing of the path
+//! itself, for each packet.)
 //!
 //! ```text
 //!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do
 //!   data written to the receiver's device ──► next packet read from it: response time of its kernel
 //! ```
 //!
-//! The link's loops run before ordinary threads if allowed. On a machine that is busy with other work,
-//! every packet is then written on time, while the applications and kernels at the ends wait for a
-//! processor.
+//! If permitted, the loops of the link run at a higher priority than ordinary threads. On a machine
+//! that is busy with other work, they still write every packet on time, while the applications and
+//! kernels at the ends wait for a CPU.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -22,21 +22,21 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::poll::{Alarm, Poll, Stop};
 
-/// Interval between wake-ups: costs a few thousandths of a processor.
+/// Interval between wake-ups, which costs a few thousandths of a CPU.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
-/// Timer slack of 1 ns; with the default the kernel would coalesce timers within 50 us.
+/// Timer slack of 1 ns; with the default, the kernel would coalesce timers within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
-/// Data packets after which an ACK is due at once: a receiver may delay the ACK of a single packet (RFC
-/// 9293 section 3.8.6.3).
+/// Number of data packets after which an ACK is due immediately: a receiver may delay the ACK of a
+/// single packet (RFC 9293 section 3.8.6.3).
 const ANSWERED_AT_ONCE: u32 = 2;
 
-/// Measures how late a thread of ordinary priority wakes, until `stop`.
+/// Measures how late a thread of ordinary priority wakes up, until `stop` is set.
 pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let (awake, stopping) = (0, 1);
     poll.watch(alarm.as_fd(), awake)?;
     poll.watch(stop.as_fd(), stopping)?;
-    // Best effort: without it the figure is 50 us larger.
+    // Best effort: if this fails, the measured value is 50 us larger.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let (mut happened, mut late) = (Vec::new(), Lateness::default());
     let mut due = clock.now() + WAKES_EVERY;
@@ -54,15 +54,15 @@ pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     }
 }
 
-/// Data that the receiving host has not answered yet. Shared by the two directions: one writes to the
-/// host, the other reads from it.
+/// Data packets that the receiving host has not answered yet. Both directions share it: one writes
+/// to the host, the other reads from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers(Arc<Mutex<PendingPackets>>);
 
 #[derive(Debug, Default)]
 struct PendingPackets {
     packets: u32,
-    /// Time at which enough packets were pending that an answer was due at once.
+    /// Time at which an answer became due immediately, because enough packets were pending.
     since: Instant,
     answered: Lateness,
 }
@@ -78,7 +78,7 @@ impl Answers {
         }
     }
 
-    /// Records that a packet was read.
+    /// Records that a packet was read from the host.
     pub(crate) fn answered(&self, now: Instant) {
         let mut waiting = self.waiting();
         if std::mem::take(&mut waiting.packets) >= ANSWERED_AT_ONCE {
@@ -87,13 +87,13 @@ impl Answers {
         }
     }
 
-    /// Returns the measured response times, with `woken` added.
+    /// Returns the measured response times, together with the wake-up delays `woken`.
     pub(crate) fn stalls(&self, woken: &Lateness) -> Stalls {
         Stalls { woken: woken.quantiles(), answered: self.waiting().answered.quantiles() }
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, PendingPackets> {
-        // No code panics while holding the lock; if it did, the figures would still be valid.
+        // No code panics while it holds the lock; even if it did, the values would still be valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,8 +106,8 @@ mod tests {
         Instant::ZERO + Duration::from_micros(micros)
     }
 
-    /// The answer to one packet may be delayed, and packets after the second do not restart the
-    /// measurement.
+    /// The answer to a single packet may be delayed, so the measurement starts with the second
+    /// packet. Later packets do not restart it.
     #[test]
     fn an_answer_is_due_from_the_second_packet_on() {
         let answers = Answers::default();
@@ -118,7 +118,7 @@ mod tests {
             answers.asked(at(micros), 1);
         }
         answers.answered(at(53_100));
-        // A second answer to the same packets does not count.
+        // A second answer to the same packets is not counted.
         answers.answered(at(60_000));
         let answered = answers.stalls(&Lateness::default()).answered;
         assert_eq!((answered.max, answered.p50), (Duration::from_millis(3), Duration::from_millis(3)));

@@ -1,5 +1,5 @@
-//! Kernel-facing part of fullpipe: runs the lab's scenarios and fullpipe's own TCP in real time on
-//! Linux.
+//! The part of fullpipe that uses the kernel: runs lab scenarios and fullpipe's TCP stack in real
+//! time on Linux.
 //!
 //! ```text
 //!   namespace "sender"                this process                 namespace "receiver"
@@ -26,8 +26,9 @@
 //! | [`tune`] | settings and routes of a host: read, change temporarily, confirm, restore |
 //! | `pid_namespace` | a PID namespace for that command and all its descendants |
 //!
-//! Nothing here needs `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to
-//! `sys.rs` and `tcp_info.rs`, one call per function, and to `pid_namespace.rs`, which forks.
+//! Nothing here requires `netem`, `fq`, a kernel module or a system command. Unsafe code is limited
+//! to `sys.rs` and `tcp_info.rs`, with one call per function, and to `pid_namespace.rs`, which
+//! forks.
 #![cfg(target_os = "linux")]
 
 mod arena;

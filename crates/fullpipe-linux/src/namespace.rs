@@ -1,7 +1,8 @@
-//! Unnamed network namespaces, which exist as long as something refers to them.
+//! Unnamed network namespaces, which exist as long as they are referenced.
 //!
-//! A namespace made by `ip netns add` outlives a killed process; these do not. The process holds each
-//! by a file descriptor, and the kernel removes it with the last descriptor, device and process in it.
+//! A namespace created by `ip netns add` survives a killed process; these namespaces do not. The
+//! process refers to each by a file descriptor. The kernel removes the namespace when its last
+//! descriptor, device and process are gone.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,10 +25,10 @@ impl Namespace {
     /// Creates a namespace that contains only a loopback device, which is down.
     ///
     /// # Errors
-    /// Fails if the process may not create namespaces.
+    /// Fails if the process is not permitted to create namespaces.
     pub fn new() -> Result<Self, Error> {
-        // A namespace belongs to a thread: using a temporary thread leaves the other threads where they
-        // are.
+        // Entering a namespace affects a single thread. A temporary thread is used here, so that
+        // the other threads stay in their namespace.
         in_thread(|| {
             sys::unshare_network().doing("make a network namespace")?;
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
@@ -35,24 +36,24 @@ impl Namespace {
         })
     }
 
-    /// Returns the network namespace of a process; `None` if it is the caller's or may not be
-    /// inspected.
+    /// Returns the network namespace of a process; `None` if it is the caller's, or if the caller
+    /// is not permitted to inspect it.
     ///
     /// # Errors
-    /// Fails if the namespace cannot be opened, for example because there is no such process.
+    /// Fails if the namespace cannot be opened, for example because the process does not exist.
     pub fn of_process(process: u32) -> Result<Option<Self>, Error> {
         let file = format!("/proc/{process}/ns/net");
         let number = |file: &str| std::fs::metadata(file).map(|found| (found.dev(), found.ino()));
         match (number(&file), number("/proc/thread-self/ns/net")) {
             (Ok(theirs), Ok(own)) if theirs == own => Ok(None),
-            // The files of the process that are read next report the missing permission.
+            // The missing permission is reported later, when other files of the process are read.
             (Err(error), _) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
             _ => Ok(Some(Self { fd: File::open(&file).doing(format_args!("open {file}"))?.into() })),
         }
     }
 
-    /// Runs `work` inside. Sockets and devices that it opens stay in the namespace wherever they are
-    /// used later.
+    /// Runs `work` inside the namespace. Sockets and devices that it opens stay in the namespace,
+    /// wherever they are used later.
     ///
     /// # Errors
     /// Fails if the namespace cannot be entered, or if `work` fails.
@@ -63,7 +64,7 @@ impl Namespace {
         })
     }
 
-    /// Returns another handle to the same namespace.
+    /// Returns a second handle to the same namespace.
     pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         Ok(Self { fd: self.fd.try_clone().doing("copy a file descriptor")? })
     }
@@ -82,7 +83,7 @@ fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<
     })
 }
 
-/// Sets a sysctl in the calling thread's namespace, with `name` in the form `net/ipv4/tcp_rmem`.
+/// Sets a sysctl in the namespace of the calling thread; `name` has the form `net/ipv4/tcp_rmem`.
 pub(crate) fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     let write = || File::options().write(true).open(format!("/proc/sys/{name}"))?.write_all(value.as_bytes());
     write().doing(format_args!("set {name} to '{value}'"))

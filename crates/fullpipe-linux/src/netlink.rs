@@ -20,7 +20,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Doing, Error};
 
-/// A netlink socket, bound to the network namespace in which it was created.
+/// A netlink socket, which belongs to the network namespace in which it was created.
 pub(crate) struct Netlink {
     socket: Socket,
 }
@@ -28,9 +28,9 @@ pub(crate) struct Netlink {
 /// Drop counters of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceCounts {
-    /// Packets on their way to the device that the kernel dropped.
+    /// Number of packets to the device that the kernel dropped.
     pub(crate) tx_dropped: u64,
-    /// Packets from the device that the kernel dropped.
+    /// Number of packets from the device that the kernel dropped.
     pub(crate) rx_dropped: u64,
 }
 
@@ -90,7 +90,7 @@ impl Netlink {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        // No other host can have the address, so IPv6 duplicate address detection is skipped.
+        // No other host can have this address, so IPv6 duplicate address detection is disabled.
         message.header.flags = AddressHeaderFlags::Nodad;
         message.header.prefix_len = prefix_len;
         message.header.index = index;
@@ -100,8 +100,8 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds a route to `host` through a device, with an initial window of `initcwnd` segments
-    /// (`RTAX_INITCWND`).
+    /// Adds a route to `host` through a device, with an initial congestion window of `initcwnd`
+    /// segments (`RTAX_INITCWND`).
     pub(crate) fn add_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -117,8 +117,8 @@ impl Netlink {
         change.doing(format_args!("add a route to {host}"))
     }
 
-    /// Returns the routing table's entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13), not a route
-    /// resolved for one packet.
+    /// Returns the routing table entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13), and not a
+    /// route resolved for one packet.
     pub(crate) fn route_to(&self, destination: IpAddr) -> Result<RouteMessage, Error> {
         let mut message = RouteMessage::default();
         let (family, address, len) = match destination {
@@ -136,7 +136,7 @@ impl Netlink {
         get().doing(format_args!("find the route to {destination}"))
     }
 
-    /// Adds a route, or with `replace` replaces the one to the same destination.
+    /// Adds a route; with `replace`, an existing route to the same destination is replaced.
     pub(crate) fn put_route(&self, route: RouteMessage, replace: bool) -> Result<(), Error> {
         let flags = if replace { NLM_F_CREATE | NLM_F_REPLACE } else { NLM_F_CREATE | NLM_F_EXCL };
         self.change(RouteNetlinkMessage::NewRoute(route), flags).doing("change a route")
@@ -190,7 +190,7 @@ impl Netlink {
             while !rest.is_empty() {
                 let answer =
                     NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-                // Messages begin at multiples of four bytes.
+                // Each message is padded to a multiple of four bytes.
                 let len = (answer.header.length as usize).next_multiple_of(4).max(4);
                 rest = rest.get(len..).unwrap_or_default();
                 match answer.payload {
@@ -207,7 +207,7 @@ impl Netlink {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 
-    /// Sends one message and reads one answer: an acknowledgement (`None`), an error or a message.
+    /// Sends one message and reads one answer: an acknowledgement (`None`), an error, or a message.
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         self.send(message, flags)?;
         let (answer, _) = self.socket.recv_from_full()?;

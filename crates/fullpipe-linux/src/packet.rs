@@ -1,4 +1,4 @@
-//! Reads packet headers for the link, and splits and merges super-packets (RFC 9293, RFC 791, RFC
+//! Parses packet headers for the link, and splits and merges super-packets (RFC 9293, RFC 791, RFC
 //! 8200).
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!   behind the path, surviving neighbours are merged: headers with the first one's sequence number, joined payload
 //! ```
 //!
-//! Splitting follows the kernel's own segmentation: sequence number and IPv4 identification increase,
-//! FIN and PSH stay on the last segment, CWR on the first.
+//! Splitting follows the kernel's own segmentation: the sequence number and the IPv4 identification
+//! increase, FIN and PSH are set on the last segment only, and CWR on the first only.
 
 use fullpipe_path::{Ecn, PacketKind};
 use fullpipe_tcp::wire::checksum::{fold, sum};
@@ -21,26 +21,26 @@ const FIN_PSH: u8 = 0x09;
 const FIN_SYN_RST: u8 = 0x07;
 const CWR: u8 = 0x80;
 
-/// `virtio_net_hdr` flag: the checksum is incomplete and has to be finished before transmission.
+/// `virtio_net_hdr` flag: the checksum is incomplete and must be completed before transmission.
 const NEEDS_CSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
 /// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: usize = 16;
-/// Largest IPv4 and TCP headers with options, in bytes.
+/// Maximum total length of the IPv4 and TCP headers, including options, in bytes.
 pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
-/// Header fields of an IP packet that the path uses.
+/// Header fields that the path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,
-    /// Length of IP and transport headers, in bytes.
+    /// Total length of the IP and transport headers, in bytes.
     pub(crate) headers: usize,
     pub(crate) flow: FlowKey,
     pub(crate) kind: PacketKind,
     pub(crate) ecn: Ecn,
 }
 
-/// Key of a flow: the fields that its packets in one direction share.
+/// Flow key: the fields that all packets of a flow in one direction have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowKey {
     source: [u8; 16],
@@ -49,7 +49,7 @@ pub(crate) struct FlowKey {
     pub(crate) ports: [u16; 2],
 }
 
-/// Reads the headers of an IP packet. Anything else counts as a control packet without a flow.
+/// Parses the headers of an IP packet. Anything else is treated as a control packet without a flow.
 pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     let mut flow = FlowKey::default();
     let ecn = ecn_of(packet);
@@ -87,8 +87,8 @@ pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     ParsedPacket { ip_header, headers, flow, kind, ecn }
 }
 
-/// Returns the ECN field. In IPv4 it is the lowest two bits of the second byte; in IPv6 the lowest two
-/// bits of the traffic class, which spans the first two bytes.
+/// Returns the ECN field. In IPv4, it consists of the two lowest bits of the second byte; in IPv6,
+/// of the two lowest bits of the traffic class, which spans the first two bytes.
 fn ecn_of(packet: &[u8]) -> Ecn {
     match packet {
         [first, second, ..] if first >> 4 == 4 => Ecn::from_bits(*second),
@@ -97,7 +97,7 @@ fn ecn_of(packet: &[u8]) -> Ecn {
     }
 }
 
-/// Sets the ECN field of an IP header, and updates the header checksum of IPv4.
+/// Sets the ECN field of an IP header, and updates the IPv4 header checksum.
 pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     match ip.first().map(|byte| byte >> 4) {
         Some(4) if ip.len() >= 20 => {
@@ -112,18 +112,18 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// Division of a packet into wire segments.
+/// How a packet is divided into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Payload of each segment in bytes, except the last, which has the rest.
+    /// Payload of each segment in bytes; the last segment may be shorter.
     size: usize,
     payload: usize,
     pub(crate) count: u32,
 }
 
 impl Segments {
-    /// Computes the segments of a packet: one for a plain packet, several for a super-packet with a GSO
-    /// size.
+    /// Computes the wire segments of a packet: one for a plain packet, several for a super-packet
+    /// with a GSO size.
     pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &ParsedPacket) -> Self {
         let payload = packet.len() - parsed.headers;
         let whole = Self { size: payload, payload, count: 1 };
@@ -136,15 +136,15 @@ impl Segments {
         }
     }
 
-    /// Returns offset and length of the payload of segment `index`.
+    /// Returns the offset and the length of the payload of segment number `index`.
     pub(crate) fn payload(&self, index: u32) -> (usize, usize) {
         let offset = index as usize * self.size;
         (offset, self.size.min(self.payload - offset))
     }
 }
 
-/// Writes the headers of segments `first` to `last` of a super-packet, merged into one packet, to `to`
-/// after a `virtio_net_hdr`; returns their length.
+/// Merges the segments `first` to `last` of a super-packet into one packet: writes its headers to
+/// `to`, after a `virtio_net_hdr`, and returns their length.
 pub(crate) fn merged_headers(
     read: &[u8],
     parsed: &ParsedPacket,
@@ -180,7 +180,8 @@ pub(crate) fn merged_headers(
     if first > 0 {
         tcp[13] &= !CWR;
     }
-    // As the kernel leaves it for a network card: the sum of the pseudo-header, not complemented.
+    // As for a network card, the kernel leaves the pseudo-header's sum in the checksum field, not
+    // complemented.
     put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
 
     virtio[0] = NEEDS_CSUM;
@@ -194,9 +195,9 @@ pub(crate) fn merged_headers(
     len
 }
 
-/// Writes the headers of wire segment `index` to `to`, truncated to its length, and returns the number
-/// of bytes. Completes a checksum that the kernel left to a network card, as in a capture behind the
-/// card.
+/// Writes the headers of wire segment number `index` to `to`, truncated to its length, and returns
+/// the number of bytes. If the kernel left the checksum to the network card, it is completed, as in
+/// a capture behind the card.
 pub(crate) fn wire_headers(
     (virtio, packet): (&[u8], &[u8]),
     parsed: &ParsedPacket,

@@ -1,9 +1,9 @@
 //! Runs a command in a PID namespace, together with all its descendants.
 //!
-//! The kernel kills a child with its parent on request (`PR_SET_PDEATHSIG`), but not the child's
-//! children: those of a killed `fullpipe` would keep running, in namespaces that nothing else can
-//! reach. So a command runs in a PID namespace, whose processes all end with its first process,
-//! whatever sessions and groups they created.
+//! On request, the kernel kills a child with its parent (`PR_SET_PDEATHSIG`), but not the child's
+//! children. If `fullpipe` were killed, they would keep running in namespaces that nothing else can
+//! reach. Each command therefore runs in a PID namespace: all its processes end with its first
+//! process, whatever sessions and process groups they have created.
 //!
 //! ```text
 //!   fullpipe ─fork─► first process (1) ─fork─► the command (2) ─► its children
@@ -11,7 +11,8 @@
 //!      └─ ends, however ─►└─ is killed, and the namespace with it
 //! ```
 //!
-//! The first process is this program between fork and exec: it only makes system calls.
+//! The first process is a copy of this program between fork and exec, so it may only make system
+//! calls.
 
 use std::io;
 use std::process::Command;
@@ -24,8 +25,9 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use crate::rights::Caller;
 use crate::sys;
 
-/// Makes `command` run as `caller` in a new PID namespace. Call it, and start the command, in a thread
-/// that starts no other thread afterwards: all later children of that thread are in the namespace.
+/// Makes `command` run as `caller` in a new PID namespace. Call it and start the command in a
+/// thread that starts no other thread afterwards, because all later children of that thread belong
+/// to the namespace.
 pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Result<()> {
     sys::unshare_processes()?;
     // SAFETY: the code between fork and exec only makes system calls; it allocates nothing and takes no
@@ -34,11 +36,11 @@ pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Resu
     Ok(())
 }
 
-/// Forks: the child returns to become the command, and the parent stays here as the first process.
+/// Forks. The child returns to become the command; the parent stays here as the first process.
 fn enter(caller: Option<Caller>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Processes in the namespace need a matching /proc to find themselves. If it cannot be mounted, the
-    // machine's stays.
+    // Processes in the namespace need a matching `/proc` to find themselves. If it cannot be
+    // mounted, the host's `/proc` stays visible.
     let _ = sys::own_proc();
     let before = sys::block_signals()?;
     // SAFETY: as in `contain`.
@@ -51,8 +53,8 @@ fn enter(caller: Option<Caller>) -> io::Result<()> {
     }
 }
 
-/// Drops to the caller's identity after the fork. The first process keeps its privileges, so its death
-/// signal stays set and only root can stop it.
+/// Switches to the caller's identity after the fork. The first process keeps its privileges, so its
+/// death signal stays set, and only root can stop it.
 fn become_caller(caller: Caller) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(Gid::from_raw(caller.group))?;
@@ -60,8 +62,8 @@ fn become_caller(caller: Caller) -> io::Result<()> {
 }
 
 fn first_process(command: Pid) -> ! {
-    // Closes inherited pipes and devices, so that a reader waiting for end-of-file does not wait for
-    // this process.
+    // Closes inherited pipes and devices, so that a reader that waits for end-of-file does not have
+    // to wait for this process.
     sys::close_all_but_standard();
     loop {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -70,9 +72,10 @@ fn first_process(command: Pid) -> ! {
                 sys::exit_at_once(status.exit_status().or(signal).unwrap_or(1));
             }
         }
-        // A signal from a terminal has reached the command as well.
+        // The terminal sends its signals to the command directly, so only signals from other
+        // processes are forwarded.
         if let Some(signal) = sys::next_signal_from_outside().and_then(Signal::from_named_raw) {
-            // The command may just have ended; the next iteration detects that.
+            // The command may already have ended; the next iteration detects that.
             let _ = kill_process(command, signal);
         }
     }

@@ -1,4 +1,4 @@
-//! Waits for file descriptors, for a time, and for a stop signal.
+//! Waits for file descriptors, timers and a stop signal.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use rustix::time::{
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
-/// Maximum number of events returned by one wait.
+/// Maximum number of events per wait.
 const AT_ONCE: usize = 64;
 
-/// Condition that a socket is watched for.
+/// Condition for which a socket is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCondition {
     Nothing,
-    /// Data, or end-of-file from the peer.
+    /// The socket has data or end-of-file to read.
     Data,
-    /// Room in the send buffer.
+    /// The send buffer has room.
     Room,
     DataAndRoom,
 }
@@ -51,7 +51,7 @@ impl Poll {
         self.add(fd, number, EventFlags::OUT)
     }
 
-    /// Replaces the condition that `fd` is watched for.
+    /// Replaces the condition for which `fd` is watched.
     pub(crate) fn watch_instead(
         &self,
         fd: BorrowedFd<'_>,
@@ -75,15 +75,15 @@ impl Poll {
         epoll::add(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }
 
-    /// Sleeps until an event occurs and stores the numbers of the ready descriptors in `happened`; none
-    /// after a signal.
+    /// Sleeps until an event occurs, and stores the numbers of the ready descriptors in `happened`,
+    /// which is empty after a signal.
     pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.events.clear();
         match epoll::wait(&self.fd, spare_capacity(&mut self.events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system("wait for events", error)),
         }
-        // The fields of an event are packed, so they are copied before use.
+        // The fields of an event are unaligned (packed), so they are copied before use.
         happened.clear();
         happened.extend(self.events.iter().map(|event| { event.data }.u64()));
         Ok(())
@@ -99,8 +99,8 @@ impl Alarm {
         timerfd_create(TimerfdClockId::Monotonic, flags).doing("make a timer").map(Self)
     }
 
-    /// Arms the timer for `at`, or disarms it for [`Instant::FAR_FUTURE`]; also clears a previous
-    /// expiry.
+    /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. Also clears a
+    /// previous expiry.
     pub(crate) fn set(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = if at.is_never() { never } else { clock.absolute(at) };
@@ -116,7 +116,7 @@ impl AsFd for Alarm {
     }
 }
 
-/// An event that wakes the loop watching it; it can be rung repeatedly.
+/// An event that wakes the loop that watches it, and can be rung repeatedly.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -127,13 +127,13 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // Cannot fail: the counter is far from full.
+        // Cannot fail: the counter is far below its maximum.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Clears all rings so far.
     pub(crate) fn quiet(&self) {
-        // EAGAIN means that it had not been rung.
+        // EAGAIN means that the bell had not been rung.
         let _ = read(&self.0, &mut [0; 8]);
     }
 }
@@ -144,7 +144,7 @@ impl AsFd for Bell {
     }
 }
 
-/// A stop signal that ends every loop watching it.
+/// A stop signal, which ends every loop that watches it.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<OwnedFd>);
 
@@ -160,7 +160,7 @@ impl Stop {
 
     /// Sets the stop signal.
     pub fn stop(&self) {
-        // Cannot fail: the counter is far from full.
+        // Cannot fail: the counter is far below its maximum.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Privileges that the process needs: to create network namespaces and TUN devices.
+//! Acquires the privileges that the process needs for creating network namespaces and TUN devices.
 
 use std::fs::{self, File};
 
@@ -11,13 +11,14 @@ use crate::sys;
 const TUN: &str = "/dev/net/tun";
 
 /// Acquires the privileges, through a user namespace if the process lacks them. Call it before the
-/// process starts a thread: the kernel grants a user namespace to single-threaded processes only.
+/// process starts a thread, because the kernel allows only single-threaded processes to create a
+/// user namespace.
 ///
 /// # Errors
-/// Fails with [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or
-/// [`Kind::Settings`](crate::Kind::Settings) if there is no TUN device file.
+/// Fails with [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or with
+/// [`Kind::Settings`](crate::Kind::Settings) if the TUN device file does not exist.
 pub fn acquire() -> Result<(), Error> {
-    // The device comes first: a user namespace does not help if it cannot be opened.
+    // The device is checked first: if it cannot be opened, a user namespace does not help.
     if let Err(error) = File::options().read(true).write(true).open(TUN) {
         return Err(match error.kind() {
             std::io::ErrorKind::NotFound => Error::settings(
@@ -43,7 +44,7 @@ pub fn acquire() -> Result<(), Error> {
     Namespace::new().map(drop)
 }
 
-/// The user who started fullpipe, as whom commands behind the path run.
+/// The user who started fullpipe; commands behind the path run as this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User ID.
@@ -53,15 +54,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the user behind `sudo` or a set-user-ID bit; `None` if the process already runs as that
-    /// user.
+    /// Returns the user who ran `sudo` or a set-user-ID program; `None` if the process already runs
+    /// as that user.
     pub fn behind_privileges() -> Option<Self> {
         let real = Self { user: getuid().as_raw(), group: getgid().as_raw() };
         if geteuid().as_raw() != real.user {
             return Some(real);
         }
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-        // Only root may change identity, so only then are sudo's variables used.
+        // Only root can change its identity, so sudo's variables are used for root only.
         let sudo =
             (real.user == 0).then(|| Some(Self { user: number("SUDO_UID")?, group: number("SUDO_GID")? }));
         sudo.flatten().filter(|caller| caller.user != 0)

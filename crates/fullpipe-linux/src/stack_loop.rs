@@ -1,4 +1,4 @@
-//! The real-time loop of fullpipe's own TCP, on a TUN device or at the end of an emulated path.
+//! The real-time loop of fullpipe's TCP stack, on a TUN device or at an end of an emulated path.
 //!
 //! ```text
 //!   epoll ─► read all packets ─► stack.handle_packet
@@ -7,12 +7,12 @@
 //!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
-//! One thread serves all connections of a stack. Another thread that samples a connection, for example
-//! for a trace, locks the stack between two rounds. With offload one write carries a super-packet,
-//! which the kernel or the path splits.
+//! One thread serves all connections of a stack. Another thread that samples a connection, for
+//! example for a trace, locks the stack between two rounds. With offload, one write can contain a
+//! super-packet, which the kernel or the path splits.
 //!
 //! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A
-//! service on a host creates its port from a device: [`Tun::new`], then [`Port::from`].
+//! service on a host creates its port from a TUN device: [`Tun::new`], followed by [`Port::from`].
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -31,14 +31,15 @@ use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
-/// The largest IP packet.
+/// Maximum size of an IP packet in bytes.
 const MOST_BYTES: usize = 65_535;
-/// Maximum number of packets read before the application runs and anything is sent.
+/// Maximum number of packets to read before the application runs and packets are sent.
 const READ_AT_ONCE: usize = 64;
-/// Timer slack of 1 ns, so that timers fire when due: a pacer's releases are microseconds apart.
+/// Timer slack of 1 ns, so that timers fire when due: paced packets are only microseconds apart.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// `virtio_net_hdr` flags: the checksum has to be completed before transmission, or has been verified.
+/// `virtio_net_hdr` flags: the checksum must be completed before transmission, or has been
+/// verified.
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
@@ -54,26 +55,25 @@ const DEVICE: u64 = 2;
 
 /// Application that reads and writes on the connections of a stack.
 pub trait Application {
-    /// Handles the stack's events: accepts, reads and writes. Returns the time of the next call if no
-    /// event comes first; [`Instant::FAR_FUTURE`] for never.
+    /// Handles the stack's events: accepts connections, reads and writes. Returns the time of the
+    /// next call if no event occurs before; [`Instant::FAR_FUTURE`] for none.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
 }
 
 /// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopReport {
-    /// Number of packets read; with offload one may carry several segments.
+    /// Number of packets read; with offload, one packet may contain several segments.
     pub reads: u64,
     /// Number of packets written.
     pub writes: u64,
-    /// Writes that the kernel refused.
+    /// Number of writes that the kernel refused.
     pub write_errors: u64,
-    /// Processor time of the loop.
+    /// CPU time of the loop.
     pub cpu: Duration,
 }
 
-/// Source and sink of a stack's packets: a TUN device, or one end of a socket pair in place of a
-/// device.
+/// Source and sink of a stack's packets: a TUN device, or one end of a socket pair.
 #[derive(Debug)]
 pub struct Port(Tun);
 
@@ -84,7 +84,7 @@ impl From<Tun> for Port {
 }
 
 impl Port {
-    /// Returns the form in which a stack on this port has to send: segments or super-packets.
+    /// Returns how a stack on this port must send: segments or super-packets.
     pub fn cut(&self) -> Cut {
         match self.0.datapath {
             Datapath::Plain => Cut::Segments,
@@ -98,7 +98,7 @@ pub fn locked(stack: &Mutex<Stack>) -> MutexGuard<'_, Stack> {
     stack.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Moves packets between `port` and `stack`, and calls `application`, until `stop`.
+/// Moves packets between `port` and `stack`, and calls `application`, until `stop` is set.
 ///
 /// # Errors
 /// Fails if a system call fails unexpectedly.
@@ -114,8 +114,8 @@ pub fn run(
     poll.watch(port.0.as_fd(), DEVICE)?;
     poll.watch(alarm.as_fd(), AWAKE)?;
     poll.watch(stop.as_fd(), STOPPING)?;
-    // Both are best effort: without them pacing is coarser, and on a busy machine the RTT is longer. A
-    // kernel's TCP does not wait for ordinary threads either.
+    // Both calls are best effort: if they fail, pacing is coarser, and the RTT is longer on a busy
+    // machine. The kernel TCP stack does not wait for ordinary threads either.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let _ = sys::run_in_real_time();
     let mut device = Device {
@@ -155,18 +155,19 @@ pub fn run(
 struct Device<'a> {
     tun: &'a Tun,
     room: Vec<u8>,
-    /// Packet that did not fit the queue; no packet is taken from the stack until it is written.
+    /// Packet that did not fit into the queue. Until it is written, no further packet is taken from
+    /// the stack.
     held: Vec<u8>,
     report: LoopReport,
 }
 
 impl Device<'_> {
-    /// Reads packets from the port; returns true if there may be more.
+    /// Reads packets from the port; returns true if more packets may be waiting.
     fn read_all(&mut self, stack: &mut Stack, clock: Clock) -> Result<bool, Error> {
         let header = self.tun.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
             let len = match read(self.tun, &mut self.room[..]) {
-                // Zero bytes: the other end of a socket pair is closed.
+                // Zero bytes mean that the other end of the socket pair is closed.
                 Ok(0) | Err(Errno::AGAIN) => return Ok(false),
                 Ok(len) => len,
                 Err(Errno::INTR) => continue,
@@ -181,7 +182,7 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Writes the stack's packets until the queue is full.
+    /// Writes packets of the stack until it has none left or the queue is full.
     fn write_all(&mut self, stack: &mut Stack, now: Instant) {
         if !self.held.is_empty() {
             if write(self.tun, &self.held) == Err(Errno::AGAIN) {
@@ -204,14 +205,14 @@ impl Device<'_> {
                     parts.iter().for_each(|part| self.held.extend_from_slice(part));
                     return;
                 }
-                // As on a wire: the packet is lost, and TCP detects it.
+                // The packet is lost, as on a wire, and TCP detects the loss.
                 Err(_) => self.report.write_errors += 1,
             }
         }
     }
 }
 
-/// Builds the header that tells the kernel how to split and complete a packet.
+/// Builds the header that tells the kernel how to split a packet and complete its checksum.
 fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
     let headers = packet.headers.as_bytes();
     let tcp = packet.headers.tcp_at();
@@ -222,7 +223,7 @@ fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
         virtio[1] = ecn | if headers[0] >> 4 == 4 { GSO_TCPV4 } else { GSO_TCPV6 };
         virtio[4..6].copy_from_slice(&size.to_ne_bytes());
     }
-    // Headers are at most about 100 bytes.
+    // The headers are at most about 100 bytes long.
     virtio[2..4].copy_from_slice(&(headers.len() as u16).to_ne_bytes());
     virtio[6..8].copy_from_slice(&(tcp as u16).to_ne_bytes());
     virtio[8..10].copy_from_slice(&TCP_CHECKSUM.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! System calls without a safe wrapper in a library, one per function.
+//! System calls for which no library has a safe wrapper, one per function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,18 +15,19 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 /// Moves the calling thread into a new network namespace.
 pub(crate) fn unshare_network() -> io::Result<()> {
-    // SAFETY: unshare is unsafe where it separates file descriptor tables; this flag does not affect
-    // them.
+    // SAFETY: unshare is unsafe because it can separate file descriptor tables; this flag does not
+    // affect them.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Into::into)
 }
 
-/// Moves the process into a new user namespace; it must have only one thread.
+/// Moves the process, which must be single-threaded, into a new user namespace.
 pub(crate) fn unshare_user() -> io::Result<()> {
     // SAFETY: as above.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Into::into)
 }
 
-/// Attaches `fd`, an open `/dev/net/tun`, to the device `name`, which the kernel creates if necessary.
+/// Attaches `fd`, an open `/dev/net/tun`, to the device `name`; the kernel creates the device if
+/// necessary.
 pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_int) -> io::Result<()> {
     // SAFETY: an ifreq of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -38,41 +39,43 @@ pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_i
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
 }
 
-/// Sets the offloads that the reader of the TUN device accepts (`TUN_F_*`).
+/// Sets the offloads that the reader of the TUN device supports (`TUN_F_*`).
 pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, features: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(features)) })
 }
 
-/// Sets the length of the header before each packet, in bytes.
+/// Sets the length of the header that precedes each packet, in bytes.
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &len) })
 }
 
-/// Gives the calling thread priority over all ordinary ones (SCHED_RR, lowest real-time priority).
+/// Gives the calling thread priority over all ordinary threads (SCHED_RR, lowest real-time
+/// priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure outlives the call; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
 }
 
-/// Puts later children of the calling thread into a new PID namespace, whose first process is the first
-/// child.
+/// Makes the calling thread's next child the first process of a new PID namespace, to which all
+/// later children also belong.
 pub(crate) fn unshare_processes() -> io::Result<()> {
-    // SAFETY: unshare is unsafe where it separates file descriptor tables; this flag does not affect
-    // them.
+    // SAFETY: unshare is unsafe because it can separate file descriptor tables; this flag does not
+    // affect them.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(Into::into)
 }
 
-/// Mounts a `/proc` of the calling process's PID namespace, invisible outside its new mount namespace.
+/// Mounts a `/proc` for the calling process's PID namespace, in a new mount namespace and invisible
+/// outside it.
 pub(crate) fn own_proc() -> io::Result<()> {
     const NOTHING: *const libc::c_void = std::ptr::null();
     // SAFETY: as above; the process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     let down = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: the strings are NUL-terminated, and with these flags the kernel ignores the null
-    // pointers.
+    // SAFETY: the strings are NUL-terminated, and the kernel ignores the null pointers for these
+    // flags.
     check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), down, NOTHING) })?;
     let plain = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let name = c"proc".as_ptr();
@@ -83,8 +86,8 @@ pub(crate) fn own_proc() -> io::Result<()> {
 /// Runs `work` in the child process of `command`, before exec.
 ///
 /// # Safety
-/// As for [`CommandExt::pre_exec`]: `work` may only do what is allowed between fork and exec of a
-/// threaded program.
+/// As for [`CommandExt::pre_exec`]: `work` may only perform operations that are permitted between
+/// fork and exec in a multi-threaded program.
 pub(crate) unsafe fn before_exec(
     command: &mut Command,
     work: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -104,7 +107,7 @@ pub(crate) unsafe fn fork() -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(pid))
 }
 
-/// Ends the process without running exit handlers, which belong to its parent's program.
+/// Ends the process without running exit handlers, because those belong to the parent's program.
 pub(crate) fn exit_at_once(status: libc::c_int) -> ! {
     // SAFETY: it has no preconditions and does not return.
     unsafe { libc::_exit(status) }
@@ -112,12 +115,13 @@ pub(crate) fn exit_at_once(status: libc::c_int) -> ! {
 
 /// Closes every file descriptor except the first three.
 pub(crate) fn close_all_but_standard() {
-    // SAFETY: the calling process, between fork and exec, no longer uses any of them.
+    // SAFETY: the calling process is between fork and exec, and no longer uses any of these
+    // descriptors.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if closed == 0 {
         return;
     }
-    // Kernels before 5.9.
+    // Kernels before 5.9 lack close_range.
     let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 20) as libc::c_int;
     for fd in 3..most {
         // SAFETY: as above.
@@ -141,8 +145,8 @@ pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) })
 }
 
-/// Waits for a signal; returns its number if a process of another PID namespace sent it, and `None` if
-/// it came from this namespace or the kernel.
+/// Waits for a signal. Returns its number if it came from a process in another PID namespace, and
+/// `None` if it came from this namespace or the kernel.
 pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
     let mut all = no_signals();
     // SAFETY: the set outlives the call.
@@ -151,18 +155,19 @@ pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: both outlive the call.
     let signal = unsafe { libc::sigwaitinfo(&all, &mut info) };
-    // SAFETY: with SI_USER the sender's process ID is set; it is zero for a sender that has none in
+    // SAFETY: with SI_USER the sender's process ID is set; it is zero if the sender has no ID in
     // this namespace.
     let from_outside = signal > 0 && info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
     from_outside.then_some(signal)
 }
 
 fn no_signals() -> libc::sigset_t {
-    // SAFETY: a set is plain bits; the empty one is all zero on Linux.
+    // SAFETY: a signal set consists of plain bits; on Linux, the empty set is all zeros.
     unsafe { std::mem::zeroed() }
 }
 
-/// Reads a plain-data socket option into `value`; returns the number of bytes that the kernel wrote.
+/// Reads a plain-data socket option into `value`; returns the number of bytes that the kernel
+/// wrote.
 ///
 /// # Safety
 /// Every bit pattern must be a valid `T`.
@@ -193,7 +198,7 @@ pub(crate) fn set_socket_option<T: Copy>(
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len) })
 }
 
-/// Returns the processor time that the process has used so far: in user mode, and in the kernel.
+/// Returns the CPU time that the process has used so far, in user mode and in kernel mode.
 pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
     // SAFETY: a rusage consists of integers, so zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -205,12 +210,12 @@ pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
     Ok([span(usage.ru_utime), span(usage.ru_stime)])
 }
 
-/// Returns the bytes that have arrived and are not read (`SIOCINQ`).
+/// Returns the number of bytes that have arrived and are not read yet (`SIOCINQ`).
 pub(crate) fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::FIONREAD)
 }
 
-/// Returns the bytes written and not acknowledged (`SIOCOUTQ`).
+/// Returns the number of bytes that are written and not acknowledged yet (`SIOCOUTQ`).
 pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::TIOCOUTQ)
 }
@@ -222,12 +227,12 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// Maximum number of messages that one call can receive.
+/// Maximum number of messages per receive call.
 pub(crate) const MOST_MESSAGES: usize = 32;
 
-/// Waits for a message and receives all that have arrived, up to `lengths.len()` and at most
-/// [`MOST_MESSAGES`]. `room` is divided evenly, one message per part; the length of each goes to
-/// `lengths`. Returns the number of messages.
+/// Waits for a message, and receives all messages that have arrived, up to `lengths.len()` and at
+/// most [`MOST_MESSAGES`]. Each message gets an equal part of `room`, and `lengths` gets the length
+/// of each message. Returns the number of messages.
 pub(crate) fn receive_several(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
@@ -255,7 +260,8 @@ pub(crate) fn receive_several(
     Ok(came as usize)
 }
 
-/// Reads from a TCP socket without copying: the data counts as read. Returns the number of bytes.
+/// Reads from a TCP socket without copying the data, which counts as read. Returns the number of
+/// bytes.
 pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.
     let taken = unsafe {

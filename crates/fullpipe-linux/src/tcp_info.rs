@@ -1,8 +1,9 @@
-//! Converts a kernel socket's `TCP_INFO`, `SO_MEMINFO` and queue ioctls to a trace row.
+//! Converts a kernel socket's `TCP_INFO`, `SO_MEMINFO` and queue ioctls to trace rows.
 //!
-//! `struct tcp_info` only ever grows, and an older kernel fills less of it; missing fields are zero
-//! here. Segment counts become bytes by the socket's own MSS. Sockets of this process are read by
-//! `getsockopt`, those of others over netlink ([`crate::sock_diag`]); the structures are the same.
+//! `struct tcp_info` only ever grows. An older kernel fills less of it, and the missing fields are
+//! zero here. Segment counts are converted to bytes with the MSS of the socket. `getsockopt` reads
+//! the sockets of this process, and netlink those of other processes ([`crate::sock_diag`]); the
+//! structures are the same.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +13,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
 
-/// Declares a kernel structure with its reader; fields that the kernel left out are zero.
+/// Declares a kernel structure and its parser; fields that the kernel omits are zero.
 macro_rules! structure {
     ($(#[$what:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $integer:ty,)* }) => {
         $(#[$what])*
@@ -20,13 +21,13 @@ macro_rules! structure {
         pub(crate) struct $name { $($(#[$about])* $field: $integer,)* }
 
         impl $name {
-            /// Size in bytes of the fields that are read.
+            /// Size of the parsed fields in bytes.
             const LEN: usize = 0 $(+ size_of::<$integer>())*;
 
-            /// Reads the structure from the kernel's bytes.
+            /// Parses the structure from the bytes that the kernel returned.
             pub(crate) fn read(bytes: &[u8]) -> Self {
-                // One copy, cut to the known fields: each field is then at an offset known to the
-                // compiler.
+                // A single copy, truncated to the known fields, so that each field is at an offset
+                // that the compiler knows.
                 let (mut whole, told) = ([0; Self::LEN], bytes.len().min(Self::LEN));
                 whole[..told].copy_from_slice(&bytes[..told]);
                 let mut rest = whole.as_slice();
@@ -43,7 +44,7 @@ macro_rules! structure {
 }
 
 structure! {
-/// `struct tcp_info` up to `tcpi_rcv_wnd`, added in Linux 6.2.
+/// `struct tcp_info` up to `tcpi_rcv_wnd`, which was added in Linux 6.2.
 #[expect(dead_code, reason = "what stands between the fields that are read")]
 Raw {
     state: u8,
@@ -53,7 +54,7 @@ Raw {
     backoff: u8,
     options: u8,
     wscale: u8,
-    /// Lowest bit: the delivery rate is limited by the application.
+    /// Flags; the lowest bit means that the application limits the delivery rate.
     flags: u8,
     rto: u32,
     ato: u32,
@@ -105,19 +106,20 @@ Raw {
 }
 }
 
-/// `ssthresh` before the first reduction.
+/// Value of `ssthresh` before the first reduction.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
-/// `tcpi_min_rtt` before the first sample.
+/// Value of `tcpi_min_rtt` before the first sample.
 const NO_MIN_RTT: u32 = u32::MAX;
-/// `tcpi_ca_state` in fast recovery; in loss recovery after a timeout it is one higher.
+/// Value of `tcpi_ca_state` in fast recovery; in loss recovery after a timeout it is one higher.
 const TCP_CA_RECOVERY: u8 = 3;
 
-/// Returns the state of a sending socket. `paced` tells whether the computed pacing rate is in force.
+/// Returns the state of a sending socket. `paced` tells whether the computed pacing rate is in
+/// effect.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }
 
-/// Converts raw structures to the state of a sending socket; `paced` as in [`sender`].
+/// Converts raw structures to the state of a sending socket; for `paced` see [`sender`].
 pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     let mss = u64::from(raw.snd_mss);
     let segments = |count: u32| Bytes::new(u64::from(count) * mss);
@@ -127,7 +129,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     };
     let micros =
         |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
-    // As in the kernel's tcp_packets_in_flight().
+    // Same formula as the kernel's tcp_packets_in_flight().
     let inflight =
         raw.unacked.saturating_add(raw.retrans).saturating_sub(raw.sacked.saturating_add(raw.lost));
     TcpInfo {
@@ -144,7 +146,8 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         app_limited: raw.flags & 1 != 0,
         srtt: micros(raw.rtt),
         min_rtt: micros(raw.min_rtt),
-        // tcpi_delivered counts segments, which an application with small writes fills only partly.
+        // tcpi_delivered counts segments, which are only partly filled if the application makes
+        // small writes.
         delivered: raw.acked() + segments(raw.sacked),
         retransmits: raw.total_retrans.into(),
         recovering: raw.ca_state >= TCP_CA_RECOVERY,
@@ -170,13 +173,13 @@ RawBbr {
 const BBR_UNIT: u64 = 256;
 
 impl RawBbr {
-    /// Converts to a trace's form; `None` if the kernel reported nothing.
+    /// Converts the model to the form used in traces; `None` if the kernel reported none.
     pub(crate) fn info(&self) -> Option<BbrInfo> {
         let percent = |gain: u32| (u64::from(gain) * 100 / BBR_UNIT) as u32;
         let known = self.pacing_gain != 0;
         known.then(|| BbrInfo {
             bw: Rate::from_bytes_per_sec(u64::from(self.bw_hi) << 32 | u64::from(self.bw_lo)),
-            // All ones before the first sample.
+            // All bits are set before the first sample.
             min_rtt: (self.min_rtt != 0 && self.min_rtt != u32::MAX)
                 .then(|| Duration::from_micros(self.min_rtt.into())),
             pacing_gain_percent: percent(self.pacing_gain),
@@ -185,42 +188,42 @@ impl RawBbr {
     }
 }
 
-/// Returns the BBR model of a sending socket. Call it only for a socket that uses BBR: other algorithms
-/// report other data under this option.
+/// Returns the BBR model of a sending socket. Call it only for sockets that use BBR, because other
+/// algorithms return other data for this option.
 pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
-    /// From `linux/tcp.h`.
+    /// Option number from `linux/tcp.h`.
     const TCP_CC_INFO: libc::c_int = 26;
     let mut bytes = [0; RawBbr::LEN];
-    // SAFETY: bytes are bytes.
+    // SAFETY: every bit pattern is a valid byte array.
     let known = unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, TCP_CC_INFO, &mut bytes) }?;
     Ok(RawBbr::read(&bytes[..known.min(RawBbr::LEN)]).info())
 }
 
 impl Raw {
-    /// Returns whether a pacing limit was set, which also enables pacing.
+    /// Returns whether a maximum pacing rate is set, which also enables pacing.
     pub(crate) const fn has_pacing_limit(&self) -> bool {
         self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
     }
 
-    /// Returns the payload bytes that the peer has acknowledged; the kernel also counts the SYN of a
-    /// connecting socket.
+    /// Returns the number of payload bytes that the peer has acknowledged. For a connecting socket,
+    /// the kernel also counts the SYN.
     pub(crate) const fn acked(&self) -> Bytes {
         Bytes::new(self.bytes_acked)
     }
 }
 
-/// Values of a sending socket that iperf3 reports and a trace lacks.
+/// Values of a sending socket that iperf3 reports but a trace does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Details {
     /// RTT variation.
     pub(crate) rttvar: Duration,
     /// Path MTU.
     pub(crate) pmtu: Bytes,
-    /// Number of reordering events seen.
+    /// Number of detected reordering events.
     pub(crate) reord_seen: u32,
 }
 
-/// Returns the values of a sending socket that [`sender`] lacks.
+/// Returns the values of a sending socket that [`sender`] does not return.
 pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     let raw = raw(fd)?;
     Ok(Details {
@@ -230,30 +233,31 @@ pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     })
 }
 
-/// Returns the segments that the sending socket retransmitted, and those that its peer reported as
-/// duplicates (D-SACK, RFC 2883).
+/// Returns the number of segments that the sending socket retransmitted, and the number that its
+/// peer reported as duplicates (D-SACK, RFC 2883).
 pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let raw = raw(fd)?;
     Ok((raw.total_retrans.into(), raw.dsack_dups.into()))
 }
 
-/// `SO_MAX_PACING_RATE` of a socket that is paced without a limit: the largest value stands for "not
-/// paced".
+/// `SO_MAX_PACING_RATE` of a socket that is paced without a limit. The largest value would mean
+/// "not paced".
 pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
 
-/// States of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK, CLOSING.
+/// TCP states of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK,
+/// CLOSING.
 const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
 
 /// Returns the state of a receiving socket.
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
-    // Unread is read first: data arriving in between then counts as received but not yet as unread,
-    // never the reverse.
+    // Unread bytes are read first: data that arrives in between then counts as received but not as
+    // unread, and never the other way round.
     let unread = sys::unread(fd)?;
     Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
 }
 
-/// Returns a sample of a receiving socket for traces without the sender: its state, window, RTT,
-/// out-of-order packets and MSS.
+/// Returns a sample of a receiving socket, for traces without the sender. It contains the socket's
+/// state, window, RTT, out-of-order packets and MSS.
 pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<ReceiverSample> {
     let unread = sys::unread(fd)?;
     let raw = raw(fd)?;
@@ -268,9 +272,9 @@ pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result
     })
 }
 
-/// Converts raw structures to the state of a receiving socket; `unread` is its `Recv-Q`.
+/// Converts raw structures to the state of a receiving socket; `unread` is the socket's `Recv-Q`.
 pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
-    // A FIN takes a sequence number, and the kernel counts it as a byte.
+    // A FIN occupies a sequence number, so the kernel counts it as a byte.
     let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
     ReceiverInfo {
         received: Bytes::new(raw.bytes_received.saturating_sub(fin)),
@@ -281,7 +285,7 @@ pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> Receiver
 
 fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
     let mut bytes = [0; Raw::LEN];
-    // SAFETY: bytes are bytes.
+    // SAFETY: every bit pattern is a valid byte array.
     let known = unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes) }?;
     Ok(Raw::read(&bytes[..known.min(Raw::LEN)]))
 }
@@ -304,7 +308,7 @@ Memory {
 
 fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
     let mut bytes = [0; Memory::LEN];
-    // SAFETY: bytes are bytes.
+    // SAFETY: every bit pattern is a valid byte array.
     let known = unsafe { sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut bytes) }?;
     Ok(Memory::read(&bytes[..known.min(Memory::LEN)]))
 }
@@ -316,7 +320,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// BBR's own model of a connection is plausible beside the kernel's `TCP_INFO`.
+    /// The BBR model of a connection is consistent with the kernel's `TCP_INFO`.
     #[test]
     fn bbr_tells_its_model() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -339,7 +343,8 @@ mod tests {
         assert!((99..=290).contains(&told.cwnd_gain_percent), "{told:?}");
     }
 
-    /// Each field has a value that both ends of a connection imply; a shifted structure would not.
+    /// Each field has the value that the actions of both ends imply; with shifted fields it would
+    /// not.
     #[test]
     fn a_connection_tells_what_was_done_with_it() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -348,7 +353,7 @@ mod tests {
         near.write_all(&[7; 20_000]).expect("room");
         let mut read = [0; 5_000];
         far.read_exact(&mut read).expect("data");
-        // Loopback delivers at once, but the last ACK may be delayed.
+        // Loopback delivers immediately, but the last ACK may be delayed.
         while sender(near.as_fd(), false).expect("info").flight_size.get() > 0 {
             std::thread::yield_now();
         }

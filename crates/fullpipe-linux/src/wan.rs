@@ -1,4 +1,4 @@
-//! Two namespaces and a path between them.
+//! Two namespaces connected by an emulated path.
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
@@ -20,13 +20,14 @@ use crate::tun::{Datapath, Tun, TunConfig};
 
 pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
-/// Device name in each namespace.
+/// Name of the device in each namespace.
 const DEVICE: &str = "fullpipe0";
-/// Prefix lengths: both addresses are in one subnet.
+/// Prefix lengths for IPv4 and IPv6; both addresses are in the same subnet.
 const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
-/// Packets that a device holds until the link reads them. A sender that opens a window of tens of
-/// megabytes at once fills a short queue, and the default of 500 packets would drop silently.
+/// Maximum number of packets that a device queues until the link reads them. A sender that opens a
+/// window of tens of megabytes at once fills a short queue, and with the default of 500 packets the
+/// kernel would drop the rest silently.
 const TX_QUEUE: u32 = 100_000;
 
 /// Settings of a [`Wan`].
@@ -34,37 +35,37 @@ const TX_QUEUE: u32 = 100_000;
 pub struct WanConfig<'a> {
     /// Both directions of the path.
     pub path: &'a PathSpec,
-    /// Seed of all randomness.
+    /// Seed for all randomness of the path.
     pub seed: u64,
-    /// Form in which packets leave the kernel.
+    /// Form in which packets enter and leave the kernel.
     pub datapath: Datapath,
-    /// Time from building the link to the zero of its clock.
+    /// Time between building the link and the zero of its clock.
     pub lead: Duration,
     /// Whether to log every packet.
     pub logged: bool,
-    /// TCP implementation at the sender's end and at the receiver's.
+    /// TCP stacks at the ends of the sender and of the receiver.
     pub ends: [End; 2],
 }
 
-/// TCP implementation at one end of the path.
+/// TCP stack at one end of the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// The kernel's TCP, behind a TUN device in a namespace.
+    /// The kernel TCP stack, behind a TUN device in a namespace.
     #[default]
     Kernel,
-    /// Fullpipe's TCP, which exchanges packets with the link directly: [`Wan::port`].
+    /// fullpipe's TCP stack, which exchanges packets directly with the link: see [`Wan::port`].
     Ours,
 }
 
-/// Two namespaces with a TUN device in each, a thread per direction, and a thread that measures how the
-/// machine keeps up.
+/// Two namespaces with a TUN device in each, one thread per direction, and one thread that measures
+/// whether the machine keeps up.
 #[derive(Debug)]
 pub struct Wan {
-    /// Namespace of the sender.
+    /// Network namespace of the sender.
     pub sender: Namespace,
-    /// Namespace of the receiver.
+    /// Network namespace of the receiver.
     pub receiver: Namespace,
-    /// Clock shared by all threads.
+    /// Clock that all threads share.
     pub clock: Clock,
     ends: [End; 2],
     ports: [Option<Port>; 2],
@@ -74,21 +75,22 @@ pub struct Wan {
     answers: Answers,
 }
 
-/// Counters and measurements of both directions.
+/// Counters and measurements of both directions, and of the hosts.
 #[derive(Clone, Debug)]
 pub struct WanReport {
     /// Direction from sender to receiver.
     pub forward: LinkReport,
     /// Direction from receiver to sender.
     pub backward: LinkReport,
-    /// Packets that the kernel dropped at the devices, between its TCP and the path.
+    /// Number of packets that the kernel dropped at the devices, between its TCP stack and the
+    /// path.
     pub tun_drops: u64,
     /// Delays of the hosts at both ends.
     pub stalls: Stalls,
 }
 
 impl Wan {
-    /// Builds the namespaces and the path; packets flow from now on.
+    /// Builds the namespaces and the path, which carries packets from then on.
     ///
     /// # Errors
     /// Fails if the process lacks the rights, or a system call fails.
@@ -96,8 +98,8 @@ impl Wan {
         Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None, None)
     }
 
-    /// Like [`Wan::new`], with given flow numbering per direction, sampling of the forward direction,
-    /// and capture of the packets at the sender's end.
+    /// Like [`Wan::new`], but with a given flow numbering for each direction, sampling of the
+    /// forward direction, and a capture of the packets at the sender's end.
     pub(crate) fn build(
         config: &WanConfig<'_>,
         [forward_flows, backward_flows]: [FlowNumbers; 2],
@@ -107,7 +109,7 @@ impl Wan {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         let end_of = |namespace: &Namespace, address, end| match end {
             End::Kernel => {
-                // At most 65 535.
+                // The MTU is at most 65 535.
                 let mtu = config.path.mtu as u32;
                 namespace.run(|| host(address, config.datapath, mtu)).map(|tun| (tun, None))
             }
@@ -116,7 +118,7 @@ impl Wan {
         let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
         let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
         let stop = Stop::new()?;
-        // Creating namespaces and devices can take long on a busy machine, so the clock starts
+        // On a busy machine, creating namespaces and devices can take long, so the clock starts
         // afterwards.
         let clock = Clock::starting_in(config.lead);
         let answers = Answers::default();
@@ -146,8 +148,8 @@ impl Wan {
         Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
     }
 
-    /// Returns the port of fullpipe's TCP at the sender's end (0) or the receiver's (1), if that end is
-    /// [`End::Ours`].
+    /// Returns the port of fullpipe's TCP stack at the end of the sender (0) or of the receiver
+    /// (1); `None` unless that end is [`End::Ours`].
     pub fn port(&self, end: usize) -> Option<&Port> {
         self.ports.get(end)?.as_ref()
     }
@@ -157,7 +159,7 @@ impl Wan {
     /// # Errors
     /// Fails if a system call failed in one of the directions.
     pub fn finish(mut self) -> Result<WanReport, Error> {
-        // Read first: the devices disappear with the threads.
+        // Read before the threads stop, because the devices disappear with them.
         let dropped = |namespace: &Namespace, end| match end {
             End::Kernel => namespace.run(|| {
                 let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
@@ -201,19 +203,20 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Sets the initial window of connections to the receiver, in segments; call it inside the sender's
-/// namespace.
+/// Sets the initial congestion window of connections to the receiver, in segments. Call it inside
+/// the sender's namespace.
 ///
-/// Adds a host route for the peer, which takes precedence over the subnet's route that came with the
-/// address.
+/// Adds a host route to the peer, which takes precedence over the subnet route that the kernel
+/// created for the address.
 pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     let netlink = Netlink::new()?;
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack, configured like an end of the path but
-/// with nothing between it and the kernel. The kernel gets the address `kernel` in a subnet of four
-/// (prefix length 30 or 126); the stack may take another of them.
+/// Creates a TUN device in `namespace` for fullpipe's stack. Its configuration is that of a path's
+/// end, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
+/// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that
+/// subnet.
 ///
 /// # Errors
 /// Fails if the process lacks the rights, or a system call fails.
@@ -221,18 +224,19 @@ pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u3
     namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
 }
 
-/// Configures one end; call it inside its namespace.
+/// Configures one end of the path. Call it inside the namespace of that end.
 fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
-    // Router solicitations and the like would add packets that no flow sent.
+    // With IPv6, the kernel would send router solicitations and other packets that belong to no
+    // flow.
     if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
         set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
         set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
-    // A run must not inherit metrics that an earlier one saved for the path.
+    // Prevents the kernel from reusing metrics that an earlier run saved for the path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    // No default route: any address except the peer's, such as a resolver's, is then unreachable at
-    // once instead of after a timeout.
+    // There is no default route, so all addresses except the peer's, for example a resolver's, are
+    // unreachable immediately instead of after a timeout.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
     let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
     Netlink::new()?.up(LOOPBACK, None)?;

@@ -1,16 +1,17 @@
-//! Periodic sampling of this host's sockets.
+//! Samples the sockets of this host periodically.
 //!
 //! ```text
 //!   every second      dump of all selected sockets ──► which exist, and how many bytes each moves
 //!   in between        active sockets one by one; if there are many, only the busiest
 //! ```
 //!
-//! An idle socket reports nothing new ten times a second, so it is sampled once a second; a socket with
-//! queued or moving data is sampled each time. A thousand open connections of which a few transfer are
-//! then cheap. A thousand active ones are not: the kernel takes about two microseconds per sample, so
-//! ten samples a second cost two percent of a core. Up to 128 active sockets are all sampled each time.
-//! With more, the busiest are sampled each time, as many as the budget of samples per second allows,
-//! and the others once a second; [`Watch::rarely`] returns the number of those others.
+//! An idle socket is sampled once per second, because more frequent samples would show nothing new.
+//! A socket with queued or moving data is sampled in each round. A thousand open connections of
+//! which only a few transfer data are therefore cheap. A thousand active connections are not: the
+//! kernel takes about two microseconds per sample, so ten samples per second cost two percent of a
+//! core. Up to 128 active sockets are all sampled in each round. If there are more, the busiest are
+//! sampled in each round, as many as the budget of samples per second allows, and the others once
+//! per second; [`Watch::rarely`] returns the number of the others.
 
 use std::cmp::Reverse;
 
@@ -21,30 +22,30 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::sock_diag::{Id, SockDiag, SocketState, Which, inodes_of};
 
-/// Interval between dumps of all sockets.
+/// Interval between two dumps of all sockets.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of active sockets up to which all are sampled each time.
+/// Maximum number of active sockets that are all sampled in each round.
 const OFTEN: usize = 128;
-/// Socket samples per second when more sockets are active. The dump of all sockets takes its share; the
-/// rest goes to the busiest.
+/// Budget of socket samples per second if more sockets are active. The dump of all sockets uses
+/// part of it; the rest goes to the busiest sockets.
 const BUDGET: usize = 1_600;
-/// Number of busiest sockets that are sampled each time, however many sockets there are.
+/// Minimum number of busiest sockets to sample in each round, even if there are many sockets.
 const FEWEST: usize = 32;
-/// Rounds per second without a dump, of ten in all.
+/// Number of rounds per second without a dump, out of ten rounds.
 const BETWEEN: usize = 9;
 
-/// Periodic sampling of some of this host's sockets.
+/// A periodic sampler of selected sockets of this host.
 pub struct Watch {
     diag: SockDiag,
     which: Which,
     process: Option<u32>,
     clock: Clock,
     looked: Option<Instant>,
-    /// Whether the sockets are in a different network namespace from the caller's.
+    /// Whether the sockets are in a different network namespace than the caller.
     elsewhere: bool,
-    /// Byte counters at the last dump, by socket cookie, sorted.
+    /// Byte counters at the last dump, sorted by socket cookie.
     known: Vec<(u64, ByteCounts)>,
-    /// Buffer of the previous dump, for reuse.
+    /// Buffer of the previous dump, which is reused.
     spare: Vec<(u64, ByteCounts)>,
     busy: Vec<Id>,
     /// Number of active sockets that are not in `busy`.
@@ -59,27 +60,30 @@ struct ByteCounts {
 }
 
 impl ByteCounts {
-    /// Bytes moved in both directions since `before`, plus those queued.
+    /// Returns the number of bytes that moved in both directions since `before`, plus the number
+    /// queued.
     fn since(self, before: Self) -> u64 {
         let moved = self.acked.saturating_sub(before.acked) + self.received.saturating_sub(before.received);
         (moved + self.queued).get()
     }
 }
 
-/// Time and kind of one round of samples.
+/// Time and type of a round of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Time of the round.
     pub at: Instant,
-    /// Whether all sockets were sampled: any socket that is missing then no longer exists.
+    /// Whether all sockets were sampled, so that any missing socket no longer exists.
     pub all: bool,
 }
 
 impl Watch {
-    /// Starts a watch; with a process, over its sockets and in its network namespace.
+    /// Starts a watch. With `process`, it watches the sockets of that process in its network
+    /// namespace.
     ///
     /// # Errors
-    /// Fails if there is no such process, the caller may not inspect it, or the kernel does not answer.
+    /// Fails if the process does not exist, if the caller is not permitted to inspect it, or if the
+    /// kernel does not answer.
     pub fn begin(which: Which, process: Option<u32>) -> Result<Self, Error> {
         if let Some(process) = process {
             inodes_of(process)?;
@@ -105,24 +109,24 @@ impl Watch {
         })
     }
 
-    /// Returns whether the sockets are in a different network namespace, so that the caller's settings
-    /// do not apply to them.
+    /// Returns whether the sockets are in a different network namespace, to which the settings of
+    /// this host do not apply.
     pub const fn elsewhere(&self) -> bool {
         self.elsewhere
     }
 
-    /// Returns the number of active sockets that are sampled only once a second because others are
-    /// busier.
+    /// Returns the number of active sockets that are sampled only once per second because others
+    /// are busier.
     pub const fn rarely(&self) -> usize {
         self.rarely
     }
 
-    /// Returns the watch's clock, whose zero is the start of the watch.
+    /// Returns the clock of the watch; its zero is the start of the watch.
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Samples sockets into `seen`: all of them once a second, otherwise the busy ones.
+    /// Samples sockets into `seen`: all of them once per second, and otherwise only the busy ones.
     ///
     /// # Errors
     /// Fails if the process has ended, or the kernel does not answer.
@@ -140,7 +144,7 @@ impl Watch {
         } else {
             self.diag.ask(&self.busy, seen)?;
         }
-        // The middle of the round is closer to most answers than its start.
+        // The middle of the round is closer to most of the answers than its start.
         let at = at + self.clock.now().saturating_since(at) / 2;
         if all {
             self.remember(seen);
@@ -148,8 +152,9 @@ impl Watch {
         Ok(Round { at, all })
     }
 
-    /// Chooses the sockets to sample each time until the next dump: new ones, those that moved data
-    /// since the last dump, and those with queued data; the busiest if they are too many.
+    /// Selects the sockets to sample in each round until the next dump: new ones, those that have
+    /// moved data since the last dump, and those with queued data. If there are too many, it
+    /// selects the busiest.
     fn remember(&mut self, seen: &[SocketState]) {
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
@@ -176,7 +181,7 @@ impl Watch {
     }
 }
 
-/// Returns how many of `busy` active sockets are sampled each time, of `all` sockets.
+/// Returns how many of `busy` active sockets to sample in each round, if there are `all` sockets.
 fn often(busy: usize, all: usize) -> usize {
     if busy <= OFTEN { busy } else { (BUDGET.saturating_sub(all) / BETWEEN).clamp(FEWEST, OFTEN) }
 }
@@ -188,8 +193,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// Up to 128 active sockets are all sampled each time, however many are idle; of more, the fewer
-    /// the more there are.
+    /// Up to 128 active sockets are all sampled in each round, however many sockets are idle.
+    /// Beyond that, the more sockets are active, the fewer are sampled in each round.
     #[test]
     fn the_more_move_the_fewer_are_looked_at_often() {
         assert_eq!([0, 1, OFTEN].map(|busy| often(busy, 100_000)), [0, 1, OFTEN]);
@@ -197,8 +202,8 @@ mod tests {
         assert_eq!(often(200, 1_000), 66, "those that rest are gone through as well");
     }
 
-    /// With more active connections than are sampled each time, the busiest are chosen; all are sampled
-    /// once a second, and the number of the others is reported.
+    /// If more connections are active than can be sampled in each round, the busiest are selected.
+    /// All connections are sampled once per second, and the number of the others is reported.
     #[test]
     fn those_that_move_most_are_looked_at_often() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -212,7 +217,7 @@ mod tests {
         assert!(watch.round(&mut seen).expect("an answer").all);
         assert_eq!((seen.len(), watch.rarely()), (OFTEN + 40, 40), "all are new");
         loop {
-            // The last ones move the most data.
+            // The last connections move the most data.
             for (number, (near, far)) in ends.iter_mut().enumerate() {
                 let block = vec![7; 100 * (number + 1)];
                 near.write_all(&block)
@@ -227,7 +232,7 @@ mod tests {
             if !watch.round(&mut seen).expect("an answer").all {
                 break;
             }
-            // A second dump is right only on a machine that delayed this test by a second.
+            // The second dump is only correct if a busy machine delayed this test by a second.
             assert!(watch.looked.expect("a look").saturating_since(looked) >= LOOK);
         }
         let mut looked_at: Vec<_> = seen.iter().map(|socket| socket.id.local).collect();
