@@ -14,5 +14,5 @@ mod snapshots;
 mod trace;
 mod whatif;
 
-/// Path of the tested program.
+/// Path of the program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

@@ -20,9 +20,9 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
-            // emu passes on the exit code of the command behind the path.
+            // emu exits with the exit code of the command behind the path.
             "emu" => "\nExit codes:\n  the exit code of ",
-            // The exporter never finishes.
+            // The exporter runs until it is stopped, so it has no exit code 0.
             "exporter" => "\nExit codes:\n  1  ",
             _ => "\nExit codes:\n  0  done\n",
         };

@@ -1,8 +1,9 @@
-//! Tests of captures of runs, read back with the library that wrote them and with tshark, which is
-//! independent of this project: an analyser sees the run that happened, down to each retransmission.
+//! Tests of the captures of runs. They are read with the library that wrote them, and with tshark,
+//! which is independent of this project. A capture must show the run as it happened, down to each
+//! retransmission.
 //!
-//! Tests that need tshark, or rights for the emulator, are skipped with a message without them;
-//! `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` turn a skip into a failure.
+//! Tests that need tshark or privileges for the emulator are skipped with a message if these are
+//! missing; `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` turn a skip into a failure.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,12 +17,12 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption
 use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::Value;
 
-/// Experiment with random loss, an overflowing queue, and two flows, at two points of which the first
-/// is captured.
+/// Experiment with random loss, a queue that overflows, and two flows. It has two points; the first
+/// one is captured.
 const LOSSY: &str = "name = 'lossy'\nduration = '3s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\nqueue = '1bdp'\n\
                      [[flow]]\ncc = ['bbr1', 'reno']\ncount = 2\n";
 
-/// Returns the test's folder, the experiment file and the path of the capture.
+/// Returns the folder of the test, the experiment file and the path of the capture.
 fn experiment(test: &str) -> (PathBuf, String, String) {
     let folder = folder(test);
     let [file, capture] = ["lossy.toml", "lossy.pcapng"].map(|name| folder.join(name));
@@ -30,7 +31,7 @@ fn experiment(test: &str) -> (PathBuf, String, String) {
     (folder, text(file), text(capture))
 }
 
-/// Makes the runs, and returns the first one of the document.
+/// Runs the experiment, and returns the first run in the document.
 fn captured(file: &str, capture: &str, more: &[&str]) -> Value {
     let arguments = [&["run", file, "--repeat", "2", "--json", "--pcapng", capture], more].concat();
     let (code, stdout, stderr) = fullpipe(&arguments);
@@ -49,9 +50,9 @@ fn retransmits(run: &Value) -> u64 {
 struct Summary {
     outbound: u64,
     inbound: u64,
-    /// Data segments that end no further than earlier data of their flow.
+    /// Number of data segments that end no later than earlier data of their flow.
     resent: u64,
-    /// New data segments with PSH, and without.
+    /// Numbers of new data segments with and without PSH.
     pushed: [u64; 2],
     comments: BTreeMap<String, u64>,
 }
@@ -97,7 +98,7 @@ fn summary(capture: &str) -> Summary {
         let end = be32(&tcp[4..]).wrapping_add(payload);
         let newest = sent.entry([tcp[0], tcp[1]]).or_insert(end.wrapping_sub(payload));
         if payload > 0 {
-            // Compared modulo 2^32, as sequence numbers are.
+            // Sequence numbers are compared modulo 2^32.
             let advances = end.wrapping_sub(*newest) as i32 > 0;
             summary.resent += u64::from(!advances);
             summary.pushed[usize::from(tcp[13] & 0x08 == 0)] += u64::from(advances);
@@ -131,7 +132,7 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     assert!(gone < 200, "{gone} of {}", read.outbound);
     assert!(read.inbound > 1_000, "{}", read.inbound);
 
-    // The same run gives the same file, and no other file is left.
+    // The same run gives the same file, and no other file remains.
     let again = folder.join("again.pcapng");
     captured(&file, again.to_str().expect("UTF-8"), &[]);
     assert!(fs::read(&capture).expect("a file") == fs::read(&again).expect("a file"));
@@ -150,7 +151,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }
 
-/// A device must not be replaced by a file.
+/// A device must not be replaced by a regular file.
 #[cfg(unix)]
 #[test]
 fn only_files_are_replaced() {
@@ -165,7 +166,8 @@ fn only_files_are_replaced() {
     assert_eq!(error, format!("cannot write {place}: it is not a regular file"));
 }
 
-/// Returns the number of frames of a capture that match a filter, with checksum verification on.
+/// Returns the number of frames in a capture that match a filter, with checksum verification
+/// enabled.
 fn frames(capture: &str, filter: &str) -> u64 {
     let checked = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
     let told = Command::new("tshark")
@@ -177,17 +179,19 @@ fn frames(capture: &str, filter: &str) -> u64 {
     told.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Asserts that tshark agrees with a capture; `resent` is the number that the sending sockets counted.
+/// Asserts that tshark agrees with a capture; `resent` is the number of retransmissions that the
+/// sending sockets counted.
 fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
     assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
     assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
-    // Segments that were never seen, or acknowledged before they were seen, indicate gaps in a capture.
+    // Segments that were not captured, or were acknowledged before they were captured, would
+    // indicate gaps in the capture.
     assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
     assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
-    // tshark takes a retransmission that leaves within the handshake's RTT of newer data for reordered
-    // ("out of order"), unless duplicate ACKs precede it. At the sender nothing is reordered, so both
-    // are retransmissions.
+    // tshark classifies a retransmission as reordered ("out of order") if it follows newer data
+    // within the RTT of the handshake and no duplicate ACKs precede it. At the sender nothing is
+    // reordered, so both classes are retransmissions.
     let sent_again = "tcp.analysis.retransmission || tcp.analysis.fast_retransmission \
                       || tcp.analysis.spurious_retransmission || tcp.analysis.out_of_order";
     assert!(resent > 40, "{resent}");
@@ -206,8 +210,8 @@ fn tshark_finds_a_simulated_runs_retransmissions() {
     assert_eq!(frames(&capture, "tcp.checksum.status == 0"), 0);
 }
 
-/// Kernel packets, single and cut from super-packets. The capture continues until the path has drained,
-/// so it is compared with the sockets' counters at that time.
+/// Packets of the kernel TCP stack, both plain and split from super-packets. The capture continues
+/// until the path has drained, so it is compared with the socket counters at that time.
 #[cfg(target_os = "linux")]
 #[test]
 fn tshark_finds_a_kernels_retransmissions() {

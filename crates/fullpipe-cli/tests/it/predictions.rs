@@ -1,10 +1,10 @@
-//! Generates `docs/PREDICTIONS.md`, which compares predictions with a kernel's results, and keeps it
-//! current.
+//! Generates `docs/PREDICTIONS.md`, which compares predictions with results of the kernel TCP
+//! stack, and checks that it is up to date.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates it. The
-//! kernel's figures come from one measurement and are in [`CALCULATED`] and in the experiments'
-//! `kernel = `. A prediction that misses them stays in the table, and needs an explanation of what is known of
-//! the cause.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates it.
+//! The kernel results come from one measurement, and are stored in [`CALCULATED`] and as `kernel =
+//! ` in the experiments. A prediction that misses them stays in the table, and needs an entry that
+//! explains the known cause.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,10 +13,10 @@ use std::path::Path;
 use crate::process::{example, fullpipe};
 use serde_json::Value;
 
-/// Largest relative distance from the kernel's range that is not a miss.
+/// Maximum relative distance from the range of the kernel results that does not count as a miss.
 const NEAR: f64 = 0.10;
 
-/// Result of the kernel: the range of its runs, and their mean if it is not the middle.
+/// Kernel result: the range over its runs, and their mean if it is not the middle of the range.
 #[derive(Clone, Copy)]
 struct Kernel {
     low: f64,
@@ -48,13 +48,13 @@ const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (OCEAN, "20ppm", "64MiB", "bbr", Kernel { low: 550.0, high: 980.0, mean: 830.0 }),
 ];
 
-/// Known causes of the misses, by name of the row.
+/// Known causes of misses, by row name.
 const CAUSES: [(&str, &str); 1] = [(
     "1gbit 210ms, 20ppm lost, 64MiB, cubic",
     "CUBIC comes down from a peak of 744 Mbit/s, and how far it gets in a run rests on a handful of losses: seeds lie between 55 and 142 Mbit/s (experiments/cross-border.toml), and the kernel's range is that of one run",
 )];
 
-/// A row of the page.
+/// A row of the table.
 struct Row {
     name: String,
     kernel: Kernel,
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// Formats a value with three digits, like the kernel's figures.
+/// Formats a value with three digits, like the kernel results.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
@@ -105,8 +105,8 @@ fn calculated() -> Vec<Row> {
     CALCULATED.iter().map(row).collect()
 }
 
-/// Returns the expectations of an experiment that have a kernel's figure: `136-147 Mbit/s`,
-/// `0.836 Mbit/s`, `226-246 ms`.
+/// Returns the expectations of an experiment that have a kernel result, for example `136-147
+/// Mbit/s`, `0.836 Mbit/s` or `226-246 ms`.
 fn simulated(experiment: &str) -> Vec<Row> {
     let report = document(&["run", &example(&format!("../experiments/{experiment}.toml"))]);
     let expect = report["expect"].as_array().expect("expectations");

@@ -1,5 +1,5 @@
-//! Tests of the schemas of fullpipe's JSON documents: those in `docs/schema` are current, and the
-//! command's output conforms to them.
+//! Tests of the schemas of fullpipe's JSON documents: the files in `docs/schema` are up to date,
+//! and the output of the command conforms to them.
 //!
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates them.
 
@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
 }
 
-/// Returns the schema of every JSON document and line that the command prints, except iperf3's.
+/// Returns the schemas of all JSON documents and lines that the command prints, except iperf3's.
 fn schemas() -> Vec<(&'static str, String)> {
     let mut schemas = vec![
         ("diagnose", schema::<fullpipe::Diagnosis>()),
@@ -57,8 +57,9 @@ fn schemas_in_docs_are_current() {
     }
 }
 
-/// Returns why `value` violates `schema`, with the location; empty if it conforms. Only the keywords
-/// used in fullpipe's schemas are known; any other is reported, so that none is ignored.
+/// Returns each violation of `schema` by `value`, with its location; empty if `value` conforms.
+/// Only the keywords that occur in fullpipe's schemas are supported. Any other keyword is reported,
+/// so that none is ignored.
 fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
         return if *schema == Value::Bool(true) { Vec::new() } else { vec![format!("{place}: not allowed")] };
@@ -105,7 +106,7 @@ fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<S
                 true
             }
             "properties" => {
-                // A key missing from the schema is an error, as is a missing required key.
+                // A key that the schema does not contain is an error, as is a missing required key.
                 let open = schema.contains_key("additionalProperties");
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match wanted.get(key) {
@@ -149,8 +150,8 @@ fn printed(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Asserts that a document of diagnose conforms to its schema, and parses to the value from which it
-/// was written.
+/// Asserts that a document printed by diagnose conforms to its schema, and that parsing it restores
+/// the original value.
 #[track_caller]
 fn diagnosed(arguments: &[&str]) {
     let document = printed(&[&["diagnose"], arguments, &["--json"]].concat());
@@ -181,7 +182,7 @@ fn runs_keep_their_schema() {
     for line in fs::read_to_string(out.join("results.jsonl")).expect("lines").lines() {
         keeps("run-line", &serde_json::from_str(line).expect("JSON"));
     }
-    // Captures and traces that it wrote are inputs with parts that a log lacks.
+    // Captures and traces are also inputs; their documents have parts that those of a log lack.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
 }

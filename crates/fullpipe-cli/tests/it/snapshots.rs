@@ -1,7 +1,7 @@
-//! Tests that compare the command's output, word by word, with the files in `snapshots/`.
+//! Tests that compare the output of the command, word for word, with the files in `snapshots/`.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` regenerates them; a
-//! reviewer then reads the difference.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` regenerates the
+//! files; a reviewer then checks the differences.
 
 use std::fs;
 use std::path::Path;
@@ -17,8 +17,8 @@ fn matches(name: &str, arguments: &[&str]) {
 }
 
 /// Compares a JSON document with its snapshot. Values that differ between machines and versions are
-/// left out: times, trace digests, work counters, and digits that depend on a mathematics library's
-/// rounding.
+/// omitted: times, trace digests, work counters, and digits that depend on the rounding of a
+/// mathematics library.
 #[track_caller]
 fn matches_json(name: &str, arguments: &[&str]) {
     let (code, stdout, stderr) = fullpipe(&[arguments, &["--json"]].concat());
@@ -81,7 +81,7 @@ fn diagnose() {
     matches("diagnose-cubic.txt", &arguments);
 }
 
-/// On a slow link, because a gigabit link would only take longer.
+/// The link is slow, because the test would only take longer on a gigabit link.
 #[test]
 fn diagnose_offered() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/small.iperf3.txt");

@@ -1,4 +1,4 @@
-//! Tests of `fullpipe run --out`, followed by `fullpipe diagnose` of the trace that it wrote.
+//! Tests of `fullpipe run --out`, followed by `fullpipe diagnose` on the trace that it wrote.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// Experiment whose send buffer limits a flow to half of the link; two flows and two seeds at the
-/// second point.
+/// Experiment in which the send buffer limits a flow to half of the link rate. The second point has
+/// two flows and two seeds.
 const EXPERIMENT: &str = r#"
 name = "short"
 duration = "4s"
@@ -48,7 +48,7 @@ fn document(input: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Returns only the columns whose names `keep` accepts.
+/// Returns the trace with only those columns whose names `keep` accepts.
 fn columns(text: &str, keep: impl Fn(&str) -> bool) -> String {
     let names: Vec<&str> = text.lines().next().expect("names").split(',').collect();
     let line = |line: &str| {
@@ -105,7 +105,8 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("apply to traces"), "{error}");
 }
 
-/// A tool that samples kernel sockets can write these columns: nothing about path, truth or runs.
+/// A tool that samples kernel sockets can write these columns, which contain nothing about the
+/// path, the simulator's internal state or runs.
 #[test]
 fn the_columns_of_a_socket_are_enough() {
     let text = trace("trace-stripped");
@@ -124,7 +125,7 @@ fn the_columns_of_a_socket_are_enough() {
     assert!(!said["notes"].to_string().contains("sender's own record"), "{}", said["notes"]);
 }
 
-/// One line on what is wrong, one on what to do instead.
+/// An invalid trace results in one line that describes the error, and one line with a hint.
 #[test]
 fn a_trace_that_cannot_be_used_is_refused() {
     let text = trace("trace-malformed");
@@ -164,7 +165,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
         let (error, _) = refusal(1, diagnose(&input, &["--link", "20mbit"]));
         assert!(error.contains(part), "{name}: {error}");
     }
-    // An incomplete last line is what an interrupted run leaves.
+    // An interrupted run leaves an incomplete last line.
     let cut = with(&rows[..60]);
     let said = document(&cut[..cut.len() - 40], &["--link", "20mbit"]);
     assert_eq!(said["input"]["truncated"], true);

@@ -1,4 +1,4 @@
-//! Runs commands behind a path, if the process may create one.
+//! Runs commands behind an emulated path, if the process is permitted to create one.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,8 +9,8 @@ use super::fullpipe;
 
 pub(crate) const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
 
-/// Returns whether the process has the rights, according to the command itself, which exits with 4
-/// without them.
+/// Returns whether the process has the privileges. The command itself reports it: without them it
+/// exits with code 4.
 pub(crate) fn allowed() -> bool {
     let (code, _, stderr) = fullpipe(&[&PATH[..], &["--", "true"]].concat());
     if code == 0 {
@@ -24,21 +24,21 @@ pub(crate) fn allowed() -> bool {
     false
 }
 
-/// Wake-up delay of 1 % of the threads above which a machine counts as disturbed.
+/// A machine counts as disturbed if 1 % of wake-ups are later than this.
 pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
-/// Maximum number of attempts at a disturbed measurement.
+/// Maximum number of attempts if a measurement was disturbed.
 const ATTEMPTS: u32 = 5;
 
-/// Returns whether the machine was too busy for a run behind a path, according to the output of
-/// `fullpipe emu`.
+/// Returns whether the machine was too busy for a run behind an emulated path, according to the
+/// output of `fullpipe emu`.
 pub(crate) fn is_disturbed(stderr: &str) -> bool {
     let woken = stderr.split_once("woken late by p99 ").and_then(|(_, rest)| rest.split(',').next());
     let woken: Duration = woken.and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
     woken > DISTURBED || stderr.contains("not valid: ")
 }
 
-/// Returns the result of `measure`, repeated while a disturbed measurement does not satisfy `holds`.
-/// `measure` also returns whether it was disturbed.
+/// Returns the result of `measure`. A disturbed measurement that does not satisfy `holds` is
+/// repeated. `measure` also returns whether it was disturbed.
 pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T) -> bool) -> T {
     for _ in 1..ATTEMPTS {
         let (value, disturbed) = measure();
@@ -49,7 +49,7 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T)
     measure().0
 }
 
-/// Starts a shell behind a path, and reads its first line.
+/// Starts a shell behind an emulated path, and reads its first line of output.
 pub(crate) fn start(script: &str) -> (Child, String) {
     let mut child = Command::new(crate::PROGRAM)
         .args([&PATH[..], &["--", "sh", "-c", script]].concat())

@@ -1,4 +1,4 @@
-//! Starts the command, and collects its output.
+//! Runs the command and collects its output.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 #[cfg(target_os = "linux")]
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Exit code, standard output and standard error.
 pub(crate) type CommandOutput = (i32, String, String);
 
-/// Returns whether `program` is installed. Without it a test is skipped with a message, unless the
-/// variable FULLPIPE_REQUIRE_ with its name is 1.
+/// Returns whether `program` is installed. If it is not, the test is skipped with a message; with
+/// FULLPIPE_REQUIRE_ followed by the program's name set to 1, the test fails instead.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|told| told.status.success());
     let variable = format!("FULLPIPE_REQUIRE_{}", program.to_uppercase());
@@ -53,20 +53,20 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutpu
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // A command that reads no input may close the pipe early.
+    // A command that does not read its input may close the pipe early.
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
 }
 
-/// Sends a signal; `name` as in `kill`.
+/// Sends a signal; `name` is its name in `kill`.
 pub(crate) fn signal(child: &Child, name: &str) {
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(sent.expect("a shell").success());
 }
 
-/// Waits until `happened`, at most a minute; returns whether it did.
+/// Waits until `happened` returns true, for at most one minute; returns whether it did.
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
 pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     let tries = || std::thread::sleep(Duration::from_millis(10));
@@ -78,10 +78,10 @@ pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Returns a free port that stays free until the caller's server binds it. It is below the kernel's
-/// ephemeral range, from which other tests open thousands of connections, and differs for each call. An
-/// abstract socket named after it claims it, so that tests in other processes skip it until this
-/// process ends.
+/// Returns a free port that stays free until the caller's server binds it. The port differs for
+/// each call, and lies below the kernel's ephemeral range, from which other tests open thousands of
+/// connections. An abstract socket named after the port reserves it, so that tests in other
+/// processes skip it until this process ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn port() -> u16 {
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -110,8 +110,8 @@ pub(crate) fn port() -> u16 {
         .expect("a free port")
 }
 
-/// Asserts exit code `code` and one line each on what went wrong and what to do instead, and nothing
-/// else.
+/// Asserts that the exit code is `code`, and that the output consists of one line that describes
+/// the error and one line with a hint.
 #[track_caller]
 pub(crate) fn refusal(code: i32, said: CommandOutput) -> (String, String) {
     let (exit, stdout, stderr) = said;
@@ -132,7 +132,7 @@ pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
     (folder, file.to_str().expect("UTF-8").into())
 }
 
-/// Runs `script` with a disk of `kib` KiB at `$D`; `None` if no disk can be created.
+/// Runs `script` with a file system of `kib` KiB mounted at `$D`; `None` if it cannot be created.
 #[cfg(target_os = "linux")]
 pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<CommandOutput> {
     let disk = folder.join("disk");
