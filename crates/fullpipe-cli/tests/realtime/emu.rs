@@ -1,6 +1,6 @@
-//! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most need namespaces
-//! and TUN devices, and are skipped with a message if the process may not create them;
-//! `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
+//! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most need
+//! namespaces and TUN devices, and are skipped with a message if the process is not permitted to
+//! create these; `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn the_command_answers_for_itself() {
     let (code, stdout, stderr) = emu(&["sh", "-c", "echo $FULLPIPE_ADDR $FULLPIPE_PEER; exit 7"]);
     assert_eq!((code, stdout.as_str()), (7, "198.18.0.1 198.18.0.2\n"), "{stderr}");
     assert!(stderr.starts_with("path: "), "{stderr}");
-    // From a new session as well.
+    // The exit code is also passed on from a new session.
     assert_eq!(emu(&["setsid", "sh", "-c", "exit 7"]).0, 7);
     let (error, _) = refusal(127, emu(&["no-such-command"]));
     assert!(error.starts_with("cannot run 'no-such-command': "), "{error}");
@@ -35,13 +35,13 @@ fn an_interrupt_reaches_the_command_and_its_answer_counts() {
     assert_eq!(ready, "ready");
     signal(&child, "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
-    // A command without a handler is ended by the signal.
+    // The signal ends a command that has no handler for it.
     let (mut child, _) = start("echo ready; exec sleep 60");
     signal(&child, "TERM");
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
 }
 
-/// The command finds itself in /proc, and no processes other than those it starts.
+/// In /proc, the command sees itself and the processes that it starts, and no others.
 #[test]
 fn the_command_is_alone() {
     if !allowed() {
@@ -53,7 +53,7 @@ fn the_command_is_alone() {
     let lines: Vec<&str> = stdout.lines().collect();
     let [_, shell, processes] = lines[..] else { panic!("{stdout}{stderr}") };
     assert_eq!((code, shell), (0, "sh"), "{stderr}");
-    // The first process, the shell, sleep, and those of the last pipeline.
+    // The processes are the first process, the shell, sleep, and those of the last pipeline.
     assert!((4..=6).contains(&processes.parse().unwrap_or(0)), "{stdout}");
 }
 
@@ -88,14 +88,15 @@ fn an_experiment_runs_with_kernel_flows() {
     assert_eq!(hint, "leave kernel out, or use the simulator: --world sim");
 }
 
-/// A user without rights gets them through a user namespace, which the kernel grants to single-threaded
-/// processes only, so the command must acquire it before it starts the progress bar and the signal
-/// handler. For any user other than root, every test of this file shows that.
+/// An unprivileged user gets the privileges through a user namespace. The kernel allows only
+/// single-threaded processes to create one, so the command must create it before it starts the
+/// progress bar and the signal handler. If a user other than root runs the tests, every test in
+/// this file shows that.
 #[test]
 fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
-    /// User ID of `nobody`.
+    /// User ID of an unprivileged user (`nobody`).
     const USER: u32 = 65_534;
-    // A folder that this user can read.
+    // Folder that this user is able to read.
     let folder = std::env::temp_dir().join(format!("fullpipe-test-rights-{}", std::process::id()));
     let (program, file) = (folder.join("fullpipe"), folder.join("run.toml"));
     fs::create_dir_all(&folder).expect("a folder");

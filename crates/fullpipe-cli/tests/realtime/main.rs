@@ -15,5 +15,5 @@ mod tui;
 mod tune;
 mod watch_cost;
 
-/// Path of the tested program.
+/// Path of the program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

@@ -1,5 +1,5 @@
-//! Tests of `fullpipe diagnose --pid`, `--dst` and `--watch` as users and scripts run them: over
-//! loopback, and behind an emulated path if allowed.
+//! Tests of `fullpipe diagnose --pid`, `--dst` and `--watch` as users and scripts run them. They
+//! use loopback and, if permitted, an emulated path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,21 +11,21 @@ use std::thread;
 use crate::process::emulated::{allowed, is_disturbed, undisturbed};
 use crate::process::{fullpipe, refusal, signal};
 
-/// A sender and a receiver over loopback that run until this value is dropped.
+/// A sender and a receiver on loopback; dropping this value stops them.
 struct Transfer {
     peer: SocketAddr,
     over: Arc<AtomicBool>,
 }
 
 impl Transfer {
-    /// Starts a transfer; `reads` tells whether the receiver reads the data.
+    /// Starts a transfer; `reads` selects whether the receiver reads the data.
     fn begin(reads: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let peer = listener.local_addr().expect("an address");
         let over = Arc::new(AtomicBool::new(false));
         let mut near = TcpStream::connect(peer).expect("a connection");
         let (mut far, _) = listener.accept().expect("a connection");
-        // Neither blocks beyond the end of the test.
+        // Timeout, so that neither thread blocks longer than the test.
         let patience = Some(std::time::Duration::from_millis(100));
         near.set_write_timeout(patience).and_then(|()| far.set_read_timeout(patience)).expect("timeouts");
         let (ended, ended_too) = (Arc::clone(&over), Arc::clone(&over));
@@ -77,7 +77,8 @@ fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
     assert_eq!(sockets.len(), 1, "the kernel filters: {sockets:#?}");
     assert_eq!(sockets[0]["remote"], dst);
     assert!(sockets[0]["achieved_bps"].as_u64() > Some(1_000_000), "{sockets:#?}");
-    // The other end, selected by its port, only receives; the limit is visible at its sender.
+    // The other end of the connection, selected by its port, only receives; the limit is visible at
+    // its sender.
     let local = sockets[0]["local"].as_str().expect("an address").to_owned();
     let said = fullpipe(&["diagnose", "--dst", &local, "--for", "1s"]);
     let (error, hint) = refusal(1, said);
@@ -85,7 +86,7 @@ fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
     assert!(hint.contains("at its sender"), "{hint}");
 }
 
-/// A receiver that does not read: data waits, the window is closed, and each line shows it.
+/// The receiver does not read, so data waits and the window is closed; each line shows this.
 #[test]
 fn a_watch_tells_each_interval() {
     let transfer = Transfer::begin(false);
@@ -102,7 +103,7 @@ fn a_watch_tells_each_interval() {
     }
     let limit = lines[lines.len() - 1]["limit"].as_str().expect("a limit");
     assert!(["rwnd", "receiver_app"].contains(&limit), "{limit}");
-    // With a demand, the line tells when the memory is full.
+    // With an offered load, the line contains the time at which the memory is full.
     let demand = [&arguments[..], &["--offered", "8mbit", "--memory", "1MB"]].concat();
     let (_, stdout, stderr) = fullpipe(&demand);
     assert!(stdout.starts_with(" seconds    #  connection"), "{stdout}{stderr}");
@@ -139,7 +140,7 @@ fn what_is_not_there_is_said() {
     refusal(2, fullpipe(&["diagnose", "log.txt", "--pid", "1"]));
     refusal(2, fullpipe(&["diagnose", "--pid", "1", "--jsonl"]));
     refusal(2, fullpipe(&["diagnose", "--watch", "-i", "10ms"]));
-    // A connection without any traffic.
+    // A connection that carries no data.
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
     let peer = near.peer_addr().expect("an address").to_string();
@@ -148,7 +149,7 @@ fn what_is_not_there_is_said() {
     assert!(hint.contains("--for"), "{hint}");
 }
 
-/// An unmodified application behind a path with a known limit.
+/// Diagnoses an unmodified application behind a path whose limit is known.
 #[test]
 fn the_limit_of_a_running_application_is_named() {
     if !allowed() {
@@ -174,10 +175,10 @@ fn the_limit_of_a_running_application_is_named() {
         (&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit", "link"),
         (&fast, "-C cubic --fq-rate 10M", "100mbit", "pacing"),
         (&lossy, "-C cubic", "100mbit", "cwnd"),
-        // Both buffers are set, but a smaller part of the receive buffer becomes window.
+        // Both buffers have this size, but only a part of the receive buffer becomes window.
         (&fast, "-C cubic -w 100K", "100mbit", "rwnd"),
     ];
-    // Each path has separate namespaces, and none carries much traffic.
+    // The paths use separate namespaces and carry little traffic, so they can run concurrently.
     thread::scope(|scope| {
         for (path, client, link, limit) in cases {
             let named = &named;

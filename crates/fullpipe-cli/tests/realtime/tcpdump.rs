@@ -1,8 +1,8 @@
-//! Tests of tcpdump's captures on both hosts of the emulator, compared with the emulator's own drops.
-//! They cover truncated packets (`-s`), both link types of a host without Ethernet, packets longer than
-//! the MTU, and that a lost segment counts once at either end.
+//! Tests of captures by tcpdump on both hosts of the emulator, compared with the emulator's own
+//! drop counters. They cover truncated packets (`-s`), both link types of a host without Ethernet,
+//! and packets longer than the MTU. A lost segment must count once at either end.
 //!
-//! Skipped with a message without tcpdump or the rights to create namespaces;
+//! Skipped with a message without tcpdump or without privileges for creating namespaces;
 //! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_TCPDUMP=1` turn a skip into a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,12 @@ use crate::process::emulated::allowed;
 use crate::process::{folder, fullpipe, has};
 use serde_json::Value;
 
-/// Bytes sent: a few seconds at the path's rate, so that hundreds of segments are lost.
+/// Number of bytes to send: a few seconds at the path's rate, in which hundreds of segments are
+/// lost.
 const LOAD: usize = 12_000_000;
 const PORT: u16 = 8_000;
 
-/// Client and server programs of the two hosts: this program, started again.
+/// Client and server programs of the two hosts: this test program, started again.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), PORT);
@@ -40,16 +41,16 @@ fn role() {
                 left -= more;
             }
             server.shutdown(std::net::Shutdown::Write).expect("a connection");
-            // The server closes once it has all data.
+            // The server closes the connection once it has received all data.
             assert_eq!(server.read(&mut [0]).expect("its end"), 0);
         }
         _ => {}
     }
 }
 
-/// Builds a shell command that captures on `device` while this program plays `role`. It captures until
-/// the server's FIN, which follows all data, and then waits for the `other` capture, because the end of
-/// the client's command also ends the server's.
+/// Builds a shell command that captures on `device` while this program plays `role`. It captures
+/// until the server's FIN, which follows all data. Then it waits for the `other` capture, because
+/// the server ends together with the client's command.
 fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
     let program = std::env::current_exe().expect("this program");
     let (file, other, program) = (file.display(), other.display(), program.display());
@@ -64,12 +65,12 @@ fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
     )
 }
 
-/// Returns the numbers in the emulator's line.
+/// Returns the numbers in the emulator's output line.
 fn numbers(line: &str) -> Vec<u64> {
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Returns the connection in a capture of one side.
+/// Returns the connection in the capture of one host.
 fn connection(file: &Path) -> Value {
     let (code, stdout, stderr) =
         fullpipe(&["diagnose", &file.display().to_string(), "--link", "50mbit", "--json"]);
@@ -77,18 +78,19 @@ fn connection(file: &Path) -> Value {
     serde_json::from_str::<Value>(&stdout).expect("JSON")["capture"]["connections"][0].take()
 }
 
-/// Returns first and last sequence number of each data segment of a capture, as parsed by tcpdump.
+/// Returns the first and last sequence number of each data segment in a capture, as tcpdump prints
+/// them.
 fn segments(file: &Path) -> Vec<(u32, u32)> {
     let told = Command::new("tcpdump").args(["-nnS", "-r"]).arg(file).output().expect("it starts");
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    // "seq 17:1465" is data; a bare SYN or FIN has a single number.
+    // tcpdump prints "seq 17:1465" for data, and a single number for a bare SYN or FIN.
     let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next()?.split_once(':'));
     ranges.map(|(from, to)| (from.parse().expect("a number"), to.parse().expect("a number"))).collect()
 }
 
-/// Returns the number of retransmitted segments that arrived after later ones. A retransmission that
-/// arrived in order, because nothing later had arrived (the last ones before a pause), is not visible
-/// at the receiver alone.
+/// Returns the number of retransmitted segments that arrived after later ones. A retransmission
+/// that arrives in order, because no later data has arrived (the last segments before a pause),
+/// cannot be recognised at the receiver alone.
 fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut times = BTreeMap::<u32, u64>::new();
     for (from, _) in segments(sender) {
@@ -99,7 +101,8 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut top = arrived[0].0;
     let mut count = 0;
     for (from, to) in arrived {
-        // Sequence numbers wrap: one is ahead if it is less than half the range away.
+        // Sequence numbers wrap around: one number is ahead of another if it is less than half the
+        // range away.
         let behind = top.wrapping_sub(from).cast_signed() > 0;
         count += u64::from(seen.insert(from) && behind && times[&from] > 1);
         top = if to.wrapping_sub(top).cast_signed() > 0 { to } else { top };
@@ -107,7 +110,7 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     count
 }
 
-/// Asserts agreement to within 1 % of the true number of drops, or to within two.
+/// Asserts that `seen` agrees with the true number of drops to within 1 % or two.
 #[track_caller]
 fn agree(what: &str, seen: u64, true_count: u64) {
     println!("{what}: {seen} seen, {true_count} are true");
@@ -134,20 +137,22 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     let [sender, receiver] = [&files[0], &files[1]].map(|file| connection(file));
     assert_eq!((&sender["side"], &receiver["side"]), (&"sender".into(), &"receiver".into()), "{line}");
     let count = |of: &Value, name: &str| of["counts"][name].as_u64().expect("a count");
-    // The path keeps the order, however late a busy machine makes it.
+    // The path preserves the order of packets, even if a busy machine delays them.
     let swapped = count(&receiver, "out_of_order");
     assert_eq!(swapped, 0, "{receiver}");
     for end in [&sender, &receiver] {
         assert_eq!(count(end, "missed_bytes"), 0, "{end}");
     }
     assert_eq!(count(&sender, "out_of_order"), 0, "{sender}");
-    // Every loss is repaired by one extra segment. Needless ones (a tail loss probe) repair none.
+    // One extra segment repairs each loss. Needless retransmissions, such as a tail loss probe,
+    // repair none.
     let again = count(&sender, "retransmits") - count(&sender, "needless");
     agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
     agree("lost between the two", sent - arrived, drops);
-    // A segment lost twice arrives late once, and the number of such segments depends on how busy the
-    // machine is. If each packet is one segment, the two files give the exact number.
+    // A segment that is lost twice arrives late only once, and the number of such segments depends
+    // on the load of the machine. If each packet is a single segment, the two captures give the
+    // exact number.
     let arrived_late = count(&receiver, "retransmits");
     if datapath == "plain" {
         agree("late, at the receiver", arrived_late, late(&files[0], &files[1]));
@@ -160,13 +165,13 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     assert_eq!(sender["super_segments"], super_segments, "{sender}");
 }
 
-/// Captures of single devices, in which packets begin with their IP header.
+/// Captures on a single device, in which packets start with the IP header.
 #[test]
 fn captures_of_a_device_agree_with_the_drops() {
     counts_agree("tcpdump-device", "fullpipe0", "plain");
 }
 
-/// Captures of all devices ("any"), with packets of many segments.
+/// Captures on all devices ("any"), in which packets contain many segments.
 #[test]
 fn captures_of_super_segments_agree_with_the_drops() {
     counts_agree("tcpdump-any", "any", "offload");

@@ -1,11 +1,12 @@
-//! Measures the cost of `fullpipe diagnose --watch`: processor time of the watching process alone, with
-//! 1000 connections over loopback of which none, one hundred or all are active.
+//! Measures the cost of `fullpipe diagnose --watch`, which is the CPU time of the watching process.
+//! There are 1000 connections on loopback, of which none, one hundred or all are active.
 //!
 //! ```text
 //! cargo test --release -p fullpipe-cli --test realtime watch_cost:: -- --ignored --nocapture
 //! ```
 //!
-//! `FULLPIPE_BINARY` names another build to be measured in the same way, alternating with this one.
+//! `FULLPIPE_BINARY` is the path of another build, which is measured in the same way, in turns with
+//! this one.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,11 +19,11 @@ use std::time::Duration;
 
 /// Number of open connections.
 const CONNECTIONS: usize = 1_000;
-/// Block that each active connection writes ten times per second: 320 kbit/s.
+/// Block that each active connection writes ten times per second, which makes 320 kbit/s.
 const WRITE: [u8; 4_000] = [7; 4_000];
 const EVERY: Duration = Duration::from_millis(100);
-/// Time before the measurement, in which every connection is sampled and classified as idle or active;
-/// and time of the measurement.
+/// Duration before the measurement, in which each connection is sampled and classified as idle or
+/// active; and duration of the measurement.
 const SETTLES: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
@@ -33,13 +34,13 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Returns the processor time of a process in seconds: the exact total, and by ticks in kernel and user
-/// mode.
+/// Returns the CPU time of a process in seconds: the exact total, and the ticks in kernel mode and
+/// user mode.
 fn spent(process: &Child) -> Option<[f64; 3]> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", process.id())).ok();
     let all = read("schedstat")?.split_whitespace().next()?.parse::<f64>().ok()? / 1e9;
-    // After the name, which is in parentheses, the state is field 3 of the man page; these are fields
-    // 15 and 14.
+    // The fields after the name, which is in parentheses, start with the state, field 3 of the man
+    // page. These are fields 15 and 14.
     let stat = read("stat")?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / TICKS_A_SECOND);
