@@ -1,4 +1,4 @@
-//! Tests of commands behind a path, as root.
+//! Tests of commands behind an emulated path, as root.
 
 use crate::rights;
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ fn the_commands_exit_status_is_returned() {
     assert!(error.to_string().contains("ended before it listened"), "{error}");
 }
 
-/// Client and server commands of [`a_server_at_the_far_end_is_reached_through_the_path`]: this program,
+/// Client and server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test program,
 /// started again.
 #[test]
 fn role() {
@@ -57,16 +57,16 @@ fn role() {
             server.read_to_string(&mut text).expect("an answer");
             let took = clock.now().saturating_since(Instant::ZERO);
             assert_eq!(text, "hello");
-            // The server sends when its side of the handshake is complete, after 1.5 round trips; half
-            // a round trip follows.
+            // The server sends once the handshake is complete on its side, after 1.5 round trips;
+            // the data takes another half round trip.
             assert!(took >= Duration::from_millis(80), "{took}");
         }
         _ => {}
     }
 }
 
-/// Both ends know their addresses, and data from the server reaches the client in no less than two
-/// round trips.
+/// Both ends know their addresses, and it takes at least two round trips until data from the server
+/// reaches the client.
 #[test]
 fn a_server_at_the_far_end_is_reached_through_the_path() {
     let Some(_alone) = rights::alone() else { return };

@@ -1,4 +1,4 @@
-//! Tests that need a kernel: the path between two namespaces, sockets on it, settings of a host.
+//! Tests that need a kernel: paths between two namespaces, sockets on them, and settings of a host.
 #![cfg(target_os = "linux")]
 
 mod command;

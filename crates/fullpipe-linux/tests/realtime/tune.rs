@@ -1,6 +1,6 @@
-//! Tests that changes to a host can be reverted, whichever process is killed: after SIGKILL at each
-//! step the host is restored, or the journal leads there. Hosts are folders here, and network
-//! namespaces where the process may create them.
+//! Tests that changes to a host can be reverted, whichever process is killed: after SIGKILL at any
+//! step, either the host is restored, or the journal allows it to be. The hosts are folders and,
+//! where the process is permitted to create them, network namespaces.
 
 mod lock;
 
@@ -26,13 +26,13 @@ const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
 const PEER: &str = "10.20.3.7";
 const PEER_V6: &str = "2001:db8:20::7";
 
-/// Environment variables that give a process started from this program its part.
+/// Environment variables that tell a process started from this program which part to play.
 const PART: &str = "FULLPIPE_TEST_PART";
 const ROOT: &str = "FULLPIPE_TEST_ROOT";
 const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
 const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
 
-/// Creates a folder that imitates a host, or holds the files of a namespace.
+/// Creates a folder that imitates a host, or that contains the files of a namespace.
 fn host(test: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
     let _ = fs::remove_dir_all(&root);
@@ -62,13 +62,13 @@ fn route(peer: &str) -> Change {
     Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) }
 }
 
-/// Returns the number of changed routes: one for IPv4, and one for IPv6 if the kernel has it.
+/// Returns the number of changed routes: one for IPv4, plus one for IPv6 if the kernel supports it.
 fn routes(in_namespace: bool) -> usize {
     if in_namespace { 1 + usize::from(Path::new("/proc/sys/net/ipv6").exists()) } else { 0 }
 }
 
-/// Returns this program as a guard: it takes the generation's number for the name of a second test,
-/// which does not exist.
+/// Returns a guard that runs this program. The generation number is passed as the name of a second
+/// test, which does not exist.
 fn guard(root: &Path, in_namespace: bool) -> Guard {
     let this = env::current_exe().unwrap();
     let set = |name: &str, value: &str| OsString::from(format!("{name}={value}"));
@@ -84,12 +84,12 @@ fn guard(root: &Path, in_namespace: bool) -> Guard {
     Guard { program: "env".into(), arguments }
 }
 
-/// Returns a guard that dies as soon as it is ready.
+/// Returns a guard that dies as soon as it has reported that it is ready.
 fn dead_guard() -> Guard {
     Guard { program: "sh".into(), arguments: ["-c", "printf r >&0"].map(OsString::from).into() }
 }
 
-/// Returns everything that must be restored, byte for byte.
+/// Returns everything that must be restored, to the byte.
 fn snapshot(root: &Path, in_namespace: bool) -> String {
     let file = |path: PathBuf| match fs::read_to_string(&path) {
         Ok(text) => format!("{}:{text}\n", path.display()),
@@ -113,14 +113,14 @@ fn said(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `work` on a folder, and again in a namespace if allowed.
+/// Runs `work` on a folder, and if permitted also in a namespace.
 fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     let root = host(test);
     work(&root, false);
     let Some(_alone) = rights::alone() else { return };
     let root = host(&format!("{test}-namespace"));
     in_network(|| {
-        // One route that includes the peer, and one host route to the address next to it.
+        // One route that covers the peer, and a host route to the address next to it.
         said("ip route add 10.20.0.0/16 dev t0");
         said("ip route add 10.20.3.8/32 dev t0 initcwnd 12 mtu 1400");
         if routes(true) > 1 {
@@ -131,7 +131,7 @@ fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     });
 }
 
-/// Runs `work` in a namespace with a device.
+/// Runs `work` in a namespace that has a device.
 fn in_network(work: impl Fn() + Sync) {
     let namespace = Namespace::new().unwrap();
     let inside = namespace.run(|| {
@@ -140,8 +140,8 @@ fn in_network(work: impl Fn() + Sync) {
             return Ok(());
         }
         if routes(true) > 1 {
-            // No link-local addresses: their routes would appear seconds later, in the middle of a
-            // test.
+            // Disables link-local addresses, because their routes would appear seconds later, in
+            // the middle of a test.
             fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
         }
         said("ip link set lo up");
@@ -150,7 +150,7 @@ fn in_network(work: impl Fn() + Sync) {
         said("ip addr add 192.0.2.1/24 dev t0");
         if routes(true) > 1 {
             said("ip addr add 2001:db8:1::1/64 dev t0 nodad");
-            // The kernel adds its route slightly later.
+            // The kernel adds this route slightly later.
             assert!(becomes(|| said("ip -6 route show table local").contains("local 2001:db8:1::1")));
         }
         work();
@@ -184,7 +184,8 @@ fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Plays this program's part when it starts itself; run as an ordinary test it does nothing.
+/// Plays this program's part if the program has started itself; as an ordinary test, it does
+/// nothing.
 #[test]
 fn part() {
     let Ok(part) = env::var(PART) else { return };
@@ -250,7 +251,7 @@ fn what_is_taken_back_is_as_it_was_byte_for_byte() {
     });
 }
 
-/// Each set of changes builds on the confirmed one before it, and reverts to that one.
+/// Each generation builds on the confirmed one before it, and is reverted to that one.
 #[test]
 fn generations_are_taken_back_one_by_one() {
     on_both("generations", |root, in_namespace| {
@@ -283,7 +284,7 @@ fn nobody_confirms_and_it_is_taken_back_at_the_deadline() {
     });
 }
 
-/// Killed while applying, whatever the step: the guard reverts what was done.
+/// Whatever the step at which the applying process is killed, the guard reverts its changes.
 #[test]
 fn killed_at_any_step_the_guard_restores_it() {
     on_both("killed", |root, in_namespace| {
@@ -292,21 +293,22 @@ fn killed_at_any_step_the_guard_restores_it() {
             let died = dies("apply", root, in_namespace, *step);
             if died {
                 assert!(becomes(|| snapshot(root, in_namespace) == before), "step {step}");
-                // If there is no guard yet, the journal is left for the next command.
+                // If there is no guard yet, the journal stays for the next command.
                 settle(&place(root, in_namespace)).unwrap();
                 let gone = || status(&place(root, in_namespace)).unwrap().states.is_empty();
                 assert!(becomes(gone), "step {step}");
             }
             died
         });
-        // Journal, guard, file, two settings, read back, recorded; plus routes.
+        // The steps are journal, guard, file, two settings, reading back and recording, plus the
+        // routes.
         assert_eq!(steps.count(), 7 + routes(in_namespace));
         rolled_back(root, in_namespace);
         assert_eq!(snapshot(root, in_namespace), before);
     });
 }
 
-/// If the guard is killed too, the next command finds the journal.
+/// If the guard is killed as well, the next command finds the journal.
 #[test]
 fn killed_with_its_guard_the_next_command_restores_it() {
     on_both("unguarded", |root, in_namespace| {
@@ -349,7 +351,7 @@ fn killed_while_taking_back_the_next_command_goes_on() {
     });
 }
 
-/// Killed while confirming: it is either still a trial, or confirmed.
+/// If `confirm` is killed, the changes are either still on trial or confirmed.
 #[test]
 fn killed_while_confirming_it_is_one_or_the_other() {
     on_both("confirming", |root, in_namespace| {
@@ -366,7 +368,7 @@ fn killed_while_confirming_it_is_one_or_the_other() {
     });
 }
 
-/// Values that something else sets meanwhile are left alone.
+/// Values that something else changes meanwhile are left alone.
 #[test]
 fn what_others_have_changed_is_left_and_said() {
     let root = host("others");
@@ -383,7 +385,8 @@ fn what_others_have_changed_is_left_and_said() {
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);
 }
 
-/// A file of that name that fullpipe did not write stays, and so does everything else.
+/// If fullpipe did not write the existing file of that name, the file and all settings stay
+/// unchanged.
 #[test]
 fn a_file_of_somebody_else_is_not_replaced() {
     let root = host("file");
@@ -396,7 +399,7 @@ fn a_file_of_somebody_else_is_not_replaced() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// If the kernel refuses a value, the changes made before it are reverted.
+/// If the kernel rejects a value, the changes made before it are reverted.
 #[test]
 fn what_the_kernel_refuses_leaves_nothing_behind() {
     let Some(_alone) = rights::alone() else { return };
@@ -418,7 +421,7 @@ fn what_the_kernel_refuses_leaves_nothing_behind() {
     inside.unwrap();
 }
 
-/// Without an answer from the guard, nothing is changed.
+/// If the guard does not answer, nothing is changed.
 #[test]
 fn without_a_guard_nothing_is_changed() {
     let root = host("no-guard");
@@ -429,8 +432,8 @@ fn without_a_guard_nothing_is_changed() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// Nexthop objects, which need a device with a carrier: two for IPv4, a group of both, and one for
-/// IPv6.
+/// Nexthop objects, which require a device with a carrier: two for IPv4, a group of both, and one
+/// for IPv6.
 const NEXT_HOPS: &str = "ip link set v1 up
 ip link set v0 up
 ip addr add 198.51.100.1/24 dev v0
@@ -440,12 +443,12 @@ ip nexthop add id 2 via 198.51.100.8 dev v0
 ip nexthop add id 3 group 1/2
 ip nexthop add id 4 via 2001:db8:3::7 dev v0";
 
-/// For routes of every kind, IPv4 or IPv6, the host route to the peer has the same next hop, and
-/// nothing of it remains afterwards.
+/// For each kind of IPv4 and IPv6 route, the host route to the peer has the same next hop, and is
+/// removed completely afterwards.
 #[test]
 fn routes_of_every_kind_are_taken_over_and_given_back() {
     let Some(_alone) = rights::alone() else { return };
-    // An existing route, the peer, and a part of the peer's host route.
+    // Each entry contains an existing route, the peer, and a part of the peer's host route.
     let kinds = [
         ("default via 192.0.2.9", "203.0.113.7", "203.0.113.7 via 192.0.2.9 dev t0"),
         ("203.0.113.7 dev t0 mtu lock 1400 rto_min 300ms", "203.0.113.7", "mtu lock 1400"),
@@ -483,7 +486,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
                 }
                 let known = NEXT_HOPS.lines().filter(|line| routes(true) > 1 || !line.contains("2001:"));
                 known.for_each(|line| drop(said(line)));
-                // Routes that the kernel adds itself, slightly later.
+                // The kernel adds these routes itself, slightly later.
                 let complete = || {
                     let table = said("ip -6 route show table local");
                     table.contains("local 2001:db8:3::1 dev v0")
@@ -500,7 +503,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             let done = apply(&place, &[route(peer)], minute, &guard, &mut |_| ()).unwrap().unwrap();
             let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
-            // The reported text is valid for ip: given by hand, it makes the same route.
+            // ip accepts the reported text: if a user enters it, the same route results.
             said(&format!("ip route replace {}", done.routes[0].route));
             let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(by_hand, routes, "{present}");
@@ -511,8 +514,8 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
     }
 }
 
-/// Loads files as at boot: those of all folders in order of their names, and of two with the same name
-/// the first.
+/// Loads the files as at boot: the files of all folders in order of their names, and of two files
+/// with the same name only the first.
 fn boot(root: &Path) {
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), "4096\t16384\t4194304\n").unwrap();
     fs::write(root.join("proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
@@ -534,8 +537,8 @@ fn boot(root: &Path) {
     }
 }
 
-/// A machine rebooted during a trial comes up with the confirmed settings only, and the next command
-/// removes all traces of the trial.
+/// A host that is rebooted during a trial starts with the confirmed settings only, and the next
+/// command removes all traces of the trial.
 #[test]
 fn a_restart_ends_a_trial() {
     let root = host("restart");
@@ -560,7 +563,7 @@ fn a_restart_ends_a_trial() {
     let (before, file) = (settings(), fs::read_to_string(place.owned()).unwrap());
     assert_eq!(before, ("4096 16384 8388608\n".into(), "4096 131072 8388608\n".into()));
 
-    // Every process that would revert the trial ends with the machine.
+    // Every process that would revert the trial ends with the reboot.
     apply(&place, &changes(false), Some(Duration::from_secs(3600)), &dead_guard(), &mut |_| ())
         .unwrap()
         .unwrap();

@@ -1,4 +1,4 @@
-//! Exchanges verifiable bytes between fullpipe's TCP and the kernel's, in both directions.
+//! Exchanges verifiable bytes between fullpipe's TCP stack and the kernel's, in both directions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use fullpipe_tcp::stack::{ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, Stats};
 use fullpipe_units::{Bytes, Instant, draw};
 
-/// Bytes that are written, read and compared at once.
+/// Number of bytes to write, read and compare at once.
 const BLOCK: usize = 128 << 10;
-/// Longest time that an end may receive nothing.
+/// Timeout of an end that receives nothing.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A prime, so that the pattern's period does not align with other sizes.
+/// Period of the pattern: a prime, so that it does not align with other sizes.
 const PERIOD: u64 = 65_521;
 
-/// Expected bytes of a stream, determined by their offset.
+/// Expected bytes of a stream, which depend on the offset only.
 pub(crate) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -31,7 +31,7 @@ impl Pattern {
         Self((0..PERIOD + BLOCK as u64).map(|i| draw(seed, 0, i % PERIOD) as u8).collect())
     }
 
-    /// Returns the bytes from `offset` on.
+    /// Returns the expected bytes from `offset` on.
     fn at(&self, offset: u64, len: u64) -> &[u8] {
         &self.0[(offset % PERIOD) as usize..][..len.min(BLOCK as u64) as usize]
     }
@@ -51,16 +51,16 @@ pub(crate) enum Opens {
     Kernel,
 }
 
-/// One connection that carries `bytes` in each direction.
+/// A connection that carries `bytes` in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     pub(crate) opens: Opens,
     pub(crate) ours: SocketAddr,
     pub(crate) kernel: SocketAddr,
-    /// From our TCP to the kernel's, and back.
+    /// Numbers of bytes from fullpipe's TCP stack to the kernel's, and back.
     pub(crate) bytes: [u64; 2],
     pub(crate) cc: Algorithm,
-    /// Congestion control of the kernel's end; its default if `None`.
+    /// Congestion control at the kernel's end; the kernel's default if `None`.
     pub(crate) kernel_cc: Option<&'static str>,
     pub(crate) buffers: Bytes,
     pub(crate) mtu: u64,
@@ -85,8 +85,8 @@ impl Exchange {
         }
     }
 
-    /// Runs the exchange between `port` and the kernel of `namespace`; panics if a byte is missing or
-    /// wrong.
+    /// Runs the exchange between `port` and the kernel of `namespace`; panics if a byte is missing
+    /// or wrong.
     pub(crate) fn run(&self, port: &Port, namespace: &Namespace, clock: Clock) -> Done {
         let mut stack = Stack::new(StackConfig {
             key: Key::new(
@@ -131,7 +131,7 @@ impl Exchange {
                 Some(listener) => listener.accept().expect("a connection").0,
                 None => inside(namespace, || TcpStream::connect(self.ours).expect("a connection")),
             };
-            // A failure here also ends our end.
+            // A failure here also ends fullpipe's end.
             if let Some(cc) = self.kernel_cc {
                 let set = socket2::SockRef::from(&socket).set_tcp_congestion(cc.as_bytes());
                 set.unwrap_or_else(|error| panic!("this kernel has no {cc}: {error}"));
@@ -155,7 +155,7 @@ impl Exchange {
     }
 }
 
-/// Stops our loop when the kernel's end fails; otherwise the loop has ended by then.
+/// Stops fullpipe's loop if the kernel's end fails; otherwise the loop has already ended.
 struct StopAtEnd<'a>(&'a Stop);
 
 impl Drop for StopAtEnd<'_> {
@@ -166,7 +166,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Opens a socket inside the namespace, where it stays.
+/// Opens a socket inside the namespace, to which it then belongs.
 fn inside<T: Send>(namespace: &Namespace, open: impl FnOnce() -> T + Send) -> T {
     namespace.run(|| Ok(open())).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -194,7 +194,7 @@ fn kernel_reads(mut socket: TcpStream, pattern: &Pattern, bytes: u64) {
     assert_eq!(read, bytes, "bytes that the kernel read");
 }
 
-/// Our end of the exchange.
+/// fullpipe's end of the exchange.
 struct Ours<'a> {
     exchange: Exchange,
     sends: &'a Pattern,
@@ -203,7 +203,8 @@ struct Ours<'a> {
     begun: bool,
     written: u64,
     read: u64,
-    /// Whether all our data was acknowledged, and whether the kernel's end has closed.
+    /// Whether all data of fullpipe's end was acknowledged, and whether the kernel's end has
+    /// closed.
     ended: [bool; 2],
     stats: Stats,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! An iperf3 server for one test, on fullpipe's TCP.
+//! An iperf3 server for a single test, on fullpipe's TCP stack.
 //!
 //! ```text
 //!   Cookie ─► Params ─► Streams ─► Running ─► Results ─► Done
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     phase: Phase,
     control: Option<(ConnId, Cookie)>,
     params: Params,
-    /// Connections that have not yet sent their cookie.
+    /// Connections that have not sent their cookie yet.
     strangers: BTreeMap<ConnId, Vec<u8>>,
     streams: BTreeMap<ConnId, Stream>,
 }
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Returns the bytes received and the bytes written.
+    /// Returns the numbers of bytes received and written.
     pub(crate) fn carried(&self) -> (u64, u64) {
         let of = |direction| {
             self.streams.values().filter(|stream| stream.direction == direction).map(|s| s.bytes).sum()
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Handles a message on the control connection; returns false if there is none for now.
+    /// Handles one message on the control connection; returns false if none is available.
     fn hear(&mut self, now: Instant, stack: &mut Stack) -> bool {
         let Some((id, _)) = self.control else { return false };
         match &mut self.phase {
@@ -171,7 +171,7 @@ impl Server {
     }
 }
 
-/// Reads the missing part of a frame; returns true once it is complete.
+/// Reads the rest of a frame; returns true once the frame is complete.
 fn fill(now: Instant, stack: &mut Stack, id: ConnId, reader: &mut Reader) -> bool {
     while let missing @ 1.. = reader.missing().expect("a length that is allowed") {
         let mut bytes = vec![0; missing];

@@ -1,4 +1,4 @@
-//! Applications on fullpipe's TCP that talk to unrelated programs.
+//! Applications on fullpipe's TCP stack that communicate with third-party programs.
 
 pub(crate) mod iperf3;
 pub(crate) mod web;
@@ -14,8 +14,8 @@ use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{IsnClock, Stack, StackConfig};
 use fullpipe_units::Duration;
 
-/// Runs `application` on a stack with the address `local`, listening there if `listens` is given, while
-/// `work` runs; `work` can access the application between two rounds.
+/// Runs `application` on a stack with the address `local` while `work` runs. The stack listens if
+/// `listens` is given. `work` can access the application between two rounds of the loop.
 pub(crate) fn beside<A: Application + Send, T>(
     port: &Port,
     local: SocketAddr,

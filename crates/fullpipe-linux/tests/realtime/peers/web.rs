@@ -1,4 +1,4 @@
-//! A web server for one file, and its client.
+//! A web server that serves one file, and a client for it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use fullpipe_units::{Instant, draw};
 
 const LEN: u64 = 3_000_000;
 
-/// Returns the file that every URL serves.
+/// Returns the file that every URL returns.
 pub(crate) fn file() -> Vec<u8> {
     (0..LEN).map(|i| draw(3, 0, i) as u8).collect()
 }
@@ -73,14 +73,14 @@ impl Application for Web {
     }
 }
 
-/// Fetches the file over several connections, twice on each: the second request follows on the same
+/// Fetches the file over several connections, twice on each; the second request reuses the
 /// connection.
 pub(crate) struct Fetch {
     local: SocketAddr,
     remote: SocketAddr,
     connections: u16,
     under_way: BTreeMap<ConnId, Vec<u8>>,
-    /// Complete response of each connection, once the server has closed it.
+    /// Complete responses on each connection, once the server has closed it.
     pub(crate) answers: Vec<Vec<u8>>,
     pub(crate) failed: bool,
 }

@@ -1,5 +1,5 @@
-//! Tests of the state's lock: it is closed to other users, every wait has a limit, and it cannot keep
-//! an overdue trial in place.
+//! Tests of the lock on the state: other users cannot access it, every wait has a timeout, and it
+//! cannot prevent the end of an overdue trial.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -20,7 +20,7 @@ use super::{applied, becomes, changes, dead_guard, host, place, rolled_back, sna
 /// User ID of an unprivileged user: `nobody` on most systems.
 const NOBODY: u32 = 65_534;
 const SHORT: Duration = Duration::from_millis(300);
-/// Trial time in tests that wait for the guard: enough to take the lock before the guard does.
+/// Trial time in tests that wait for the guard; long enough to take the lock before the guard does.
 const TRIAL: Duration = Duration::from_secs(1);
 
 fn state(root: &Path) -> PathBuf {
@@ -35,14 +35,14 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Takes the lock, held until the file is dropped.
+/// Takes the lock; dropping the file releases it.
 fn held(root: &Path) -> File {
     let file = File::open(state(root).join("lock")).unwrap();
     assert!(becomes(|| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()), "nobody else does");
     file
 }
 
-/// A process that is killed at the end of the test.
+/// A process; dropping this value at the end of the test kills it.
 struct Running(Child);
 
 impl Drop for Running {
@@ -52,7 +52,7 @@ impl Drop for Running {
     }
 }
 
-/// Gives the lock the modes of earlier versions: 0644 in a folder 0755.
+/// Gives the lock and its folder the modes of earlier versions, 0644 and 0755.
 fn open_to_all(root: &Path) {
     set_mode(&state(root), 0o755);
     for entry in fs::read_dir(state(root)).unwrap() {
@@ -60,12 +60,13 @@ fn open_to_all(root: &Path) {
     }
 }
 
-/// The guard waits two seconds, reverts the trial, and reports the lock's holder to syslog.
+/// The guard waits for two seconds, reverts the trial, and reports the holder of the lock to
+/// syslog.
 #[test]
 fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held");
     let before = snapshot(&root, false);
-    // The path of a socket is limited to 107 bytes, so the log is elsewhere, behind a link.
+    // The path of a socket is limited to 107 bytes, so the log is in another folder, behind a link.
     let short = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(short.path(), root.join("dev")).unwrap();
     let log = UnixDatagram::bind(short.path().join("log")).unwrap();
@@ -82,7 +83,7 @@ fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
         line.contains(&format!("process {} (", std::process::id())) && line.contains("the lock"),
         "{line}"
     );
-    // The next command uses a new lock.
+    // The next command takes the new lock.
     applied(&root, false, None);
     rolled_back(&root, false);
 }
@@ -103,8 +104,8 @@ fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A `confirm` slower than the guard's wait: the trial is reverted, and `confirm` detects it before its
-/// next write.
+/// If `confirm` takes longer than the guard waits, the trial is reverted, and `confirm` detects
+/// this before its next write.
 #[test]
 fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     let root = host("held-confirm");
@@ -112,7 +113,7 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     let place = place(&root, false);
     applied(&root, false, Some(TRIAL));
     let restored = || snapshot(&root, false) == before && status(&place).unwrap().states.is_empty();
-    // Its first step, the file of settings, is done; the journal comes next.
+    // The settings file is written in the first step; the journal follows.
     let late = confirm(&place, &mut |_| assert!(becomes(restored), "{}", snapshot(&root, false)));
     let error = late.unwrap_err();
     assert!(error.message.contains("overdue trial") && error.hint.contains("status"), "{error:?}");
@@ -121,7 +122,7 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     assert_eq!(left, ["lock"]);
 }
 
-/// The holder of the lock may be working on half-made changes: they are left to it, and that is
+/// The holder of the lock may be working on half-made changes. They are left to it, and this is
 /// reported.
 #[test]
 fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
@@ -134,7 +135,7 @@ fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let mut first = true;
     let done = rollback(&place, false, &mut |_| {
         if first {
-            // By now the journal has the phase `Reverting`.
+            // By this time, the journal is in the phase `Reverting`.
             let said = settle(&place).unwrap();
             assert!(said[0].contains("half-made") && said[0].contains("left to process"), "{said:?}");
         }
@@ -168,8 +169,8 @@ fn a_wait_for_the_lock_ends_and_names_the_holder() {
     rolled_back(&root, false);
 }
 
-/// The first command that changes something closes the files that an earlier version left open to
-/// others; the lock file, which others may have open, is replaced once.
+/// The first command that makes a change restricts the access to files that an earlier version left
+/// open to others. The lock file, which others may have open, is replaced once.
 #[test]
 fn modes_of_an_earlier_version_are_closed() {
     let root = host("held-upgrade");
@@ -178,7 +179,7 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!((mode(&state), mode(&lock), mode(&state.join("0001.json"))), (0o700, 0o600, 0o600));
     open_to_all(&root);
     let theirs = File::open(&lock).unwrap();
-    // A command that changes nothing closes only the folder.
+    // A command that makes no change only restricts the access to the folder.
     settle(&place(&root, false)).unwrap();
     assert_eq!(mode(&state), 0o700);
     let more = super::Change::Setting { key: super::WMEM.0.into(), value: "4096 16384 99999744".into() };
@@ -195,8 +196,8 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!(mode(&state), 0o700, "also when there is nothing to take back");
 }
 
-/// An unauthorised user who held the lock before it was closed is bypassed; an authorised one is waited
-/// for.
+/// If an unauthorised user took the lock before the access was restricted, the lock is replaced;
+/// for an authorised user, the command waits.
 #[test]
 fn a_lock_that_another_user_holds_is_replaced() {
     if !geteuid().is_root() {
@@ -211,14 +212,14 @@ fn a_lock_that_another_user_holds_is_replaced() {
     let place = place(&root, false).with_lock_wait(SHORT);
     let refused = rollback(&place, false, &mut |_| ()).unwrap_err();
     assert!(refused.message.contains(&format!("process {} (", std::process::id())), "{refused}");
-    // /proc/locks still names this process, which passes the descriptor on.
+    // /proc/locks still names this process, which has passed on the descriptor.
     let theirs = Command::new("sleep").arg("60").uid(NOBODY).stdin(Stdio::from(held)).spawn().unwrap();
     let _theirs = Running(theirs);
     rollback(&place, false, &mut |_| ()).unwrap().expect("something");
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A symbolic link would lead to another folder, whose mode would be changed.
+/// A symbolic link is rejected, because it would change the mode of a different folder.
 #[test]
 fn a_state_folder_that_is_a_link_is_refused() {
     let root = host("held-link");
