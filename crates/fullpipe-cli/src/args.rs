@@ -1,4 +1,4 @@
-//! The arguments of every command.
+//! Command-line arguments of every command.
 
 mod tune;
 
@@ -32,28 +32,28 @@ Exit codes:
   0  done
   1  unusable input, or a failed run
   2  wrong usage
-  3  the other end of a measurement is unreachable, refuses, or disconnects
-  4  missing permission: namespaces, TUN devices, sockets of other processes, or changes to this host
+  3  the server of a measurement is unreachable, refuses, or disconnects
+  4  missing permission: namespaces, TUN devices, sockets of other processes, changes to the host
   5  done, but an expectation of --check is not met
-  6  tune: a change failed and was reverted
+  6  tune: a change failed, and all changes were reverted
 
 emu exits with the exit code of its command.";
 
-/// Find the limit that holds a TCP transfer back, and the limits behind it
+/// Find the limit of a TCP transfer, and the limits that come next
 #[derive(Debug, Parser)]
 #[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Colour the output; auto colours on a terminal unless NO_COLOR is set or TERM is dumb
+    /// Colour the output; auto uses colour on a terminal unless NO_COLOR is set or TERM is dumb
     #[arg(long, global = true, display_order = 100, value_name = "WHEN", value_enum, default_value_t)]
     pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Name the limit of a transfer and simulate the limits behind it
+    /// Name the limit of a transfer, and simulate the limits that come next
     Diagnose(DiagnoseArgs),
     /// Calculate what a transfer can reach on a given path, and simulate the remedies
     Whatif(WhatifArgs),
@@ -82,11 +82,11 @@ Examples:
   while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
   fullpipe diagnose ss.txt
 
-HOST[:PORT] is an iperf3 server; fullpipe measures one TCP stream to it for 10 to 30 s. A name is taken
-as a file if that file exists, or if the name contains a / or ends like a log.
+HOST[:PORT] is an iperf3 server; fullpipe sends one TCP stream to it for 10 to 30 s. A name is a
+file if the file exists, or if the name contains a / or has the extension of a log file.
 
-With --pid, --dst or --watch, fullpipe samples the sockets of running applications without touching
-them. Ctrl-C ends the sampling; the samples are then diagnosed.
+With --pid, --dst or --watch, fullpipe samples the sockets of running applications without
+affecting them. Ctrl-C ends the sampling; the samples are then diagnosed.
 
 Exit codes:
   0  done
@@ -98,8 +98,8 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// Output of iperf3 (from the sending host) or of ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run,
-    /// - for standard input, or HOST[:PORT] of an iperf3 server to measure to
+    /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
+    /// run, - for standard input, or HOST[:PORT] of an iperf3 server to measure to
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
 
@@ -110,25 +110,26 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, for example 210ms [default: bounded from the log]
+    /// Round-trip time of the idle path, for example 210ms [default: a bound from the log]
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the host that made the log: a file with the output of sysctl -a, or local for this
-    /// host. Without --peer-sysctl they are assumed for both hosts
+    /// Kernel settings of the host that wrote the log: a file with sysctl -a output, or local for this host;
+    /// without --peer-sysctl, they are also assumed for the other host
     #[arg(long, value_name = "FILE|local")]
     pub(crate) sysctl: Option<String>,
 
-    /// Kernel settings of the other host: the receiver for a sender's log, the sender for a receiver's log (-R)
+    /// Kernel settings of the other host: the receiver if the sender wrote the log, the sender if the
+    /// receiver did (-R)
     #[arg(long, value_name = "FILE|local")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Kernel version of the hosts, for example 6.8
+    /// Kernel version of both hosts, for example 6.8
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// Rate that one flow of the same host reaches on a local network, for example 940mbit; when measuring to a
-    /// HOST, a nearby iperf3 server to measure that rate
+    /// Rate that one flow from the same host reaches on a local network, for example 940mbit; if FILE is an
+    /// iperf3 server, also a nearby iperf3 server with which to measure that rate
     #[arg(long, value_name = "RATE|HOST", value_parser = control)]
     pub(crate) control: Option<Control>,
 
@@ -140,17 +141,17 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Number of the flow or connection to diagnose [default: the first flow of a trace, otherwise the largest
-    /// connection]
+    /// Number of the flow or connection to diagnose [default: the first flow of a trace, otherwise the
+    /// largest connection]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
-    /// Show rate, windows, buffers and the current limit as a live view, with --watch or for a trace; q quits, f or
-    /// space freezes
+    /// Show a live view of rate, windows, buffers and the current limit (with --watch, or for a trace); press
+    /// q to quit, f or space to freeze
     #[arg(long)]
     pub(crate) tui: bool,
 
-    /// Also write an HTML report with charts to FILE; it needs no network
+    /// Also write an HTML report with charts to FILE; the report loads nothing from the network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
@@ -161,16 +162,16 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// A control measurement.
+/// Reference rate of one flow on a local network.
 #[derive(Clone, Debug)]
 pub(crate) enum Control {
-    /// What it has shown.
+    /// Measured rate.
     Rate(Rate),
-    /// The server to make it with.
+    /// iperf3 server with which to measure the rate.
     Host(String),
 }
 
-/// A rate, or else a host. What begins with a digit and is no address was meant as a rate.
+/// Parses a rate or a host name. Text that begins with a digit and is not an address must be a rate.
 fn control(text: &str) -> Result<Control, ParseUnitError> {
     match text.parse() {
         Ok(rate) => Ok(Control::Rate(rate)),
@@ -183,7 +184,7 @@ fn control(text: &str) -> Result<Control, ParseUnitError> {
 }
 
 impl DiagnoseArgs {
-    /// The rate of the control measurement, if it was given as one.
+    /// Returns the rate of the control measurement, if the user gave a rate.
     pub(crate) fn control_rate(&self) -> Result<Option<Rate>, Failure> {
         match &self.control {
             None => Ok(None),
@@ -195,7 +196,7 @@ impl DiagnoseArgs {
         }
     }
 
-    /// The input; empty where sockets are looked at instead.
+    /// Returns the input; empty if the command samples sockets instead.
     pub(crate) fn file(&self) -> &str {
         self.file.as_deref().unwrap_or_default()
     }
@@ -207,20 +208,20 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Sample the connections to this host, on any port or on the given one; repeatable
+    /// Sample the connections to this host (all ports, or only PORT); repeatable
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
 
-    /// Print one line per interval for each connection that moves data, instead of diagnosing the largest one;
-    /// without --pid and --dst, watch all connections
+    /// Print one line per interval for each active connection, instead of diagnosing the largest one; without
+    /// --pid and --dst, watch all connections
     #[arg(long)]
     pub(crate) watch: bool,
 
-    /// Duration of the sampling [default: 10s; with --watch until Ctrl-C]
+    /// Sampling duration [default: 10s; with --watch, until Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) length: Option<Duration>,
 
-    /// Length of the intervals of --watch
+    /// Interval between the lines of --watch
     #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
     pub(crate) interval: Duration,
 
@@ -230,7 +231,7 @@ pub(crate) struct SocketArgs {
 }
 
 impl SocketArgs {
-    /// Whether sockets are looked at.
+    /// Returns whether the command samples sockets instead of reading an input.
     pub(crate) fn asked(&self) -> bool {
         self.pid.is_some() || !self.dst.is_empty() || self.watch
     }
@@ -242,7 +243,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
-    /// Short for --format json
+    /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
@@ -255,18 +256,19 @@ impl OutputArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemandArgs {
-    /// Rate that the application offers, for example 150mbit: report on which rung its queue grows, and how fast
+    /// Offered load of the application, for example 150mbit; report at which rung its queue grows, and how
+    /// fast
     #[arg(long, value_name = "RATE")]
     pub(crate) offered: Option<Rate>,
 
-    /// Memory available to the application's queue, for example 2GiB [default with --sysctl local on the sender:
-    /// its free memory]
+    /// Memory available to the application's queue, for example 2GiB [default: the sender's free memory, if
+    /// run on the sender with --sysctl local]
     #[arg(long, value_name = "SIZE", requires = "offered")]
     pub(crate) memory: Option<Bytes>,
 }
 
 impl DemandArgs {
-    /// What is asked for. `available` is what the sending host has left, where that is known.
+    /// Returns the application's demand. `available` returns the free memory of the sending host, if known.
     pub(crate) fn demand(
         &self,
         available: impl FnOnce() -> Option<Bytes>,
@@ -286,7 +288,7 @@ Example:
 
 Exit codes:
   0  done
-  1  values that no path can have
+  1  values that are not plausible for a path
   2  wrong usage";
 
 #[derive(Debug, ClapArgs)]
@@ -304,7 +306,8 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example 4MiB [default: the kernel's]
+    /// Maximum buffer sizes, tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example 4MiB
+    /// [default: the kernel's]
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffers: Option<Bytes>,
 
@@ -335,7 +338,7 @@ Exit codes:
   1  unusable input, or a failed run
   2  wrong usage
   4  emu: missing permission to create network namespaces or TUN devices
-  5  done, but with --check an expectation is not met or a run of emu is not valid
+  5  done, but with --check an expectation is not met, or an emu run is not valid
   130  interrupted";
 
 #[derive(Debug, ClapArgs)]
@@ -344,23 +347,24 @@ pub(crate) struct RunArgs {
     /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// World to run in: the simulator, or kernel TCP on an emulated path; live is not available yet
+    /// Where to run: in the simulator (sim), or with the kernel TCP stack on an emulated path (emu); live is
+    /// not available yet
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
-    /// In emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
+    /// With --world emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum)]
     pub(crate) datapath: Option<DatapathName>,
 
-    /// Exit with code 5 unless every [[expect]] of the file is met
+    /// Exit with code 5 unless every [[expect]] in FILE is met
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Output format; jsonl prints one JSON object per run as soon as the run ends
+    /// Output format; jsonl prints one JSON object when each run ends
     #[arg(long, value_enum, default_value_t)]
     format: RunFormat,
 
-    /// Short for --format json
+    /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
@@ -369,19 +373,20 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Also write an HTML report with charts to FILE; it needs no network
+    /// Also write an HTML report with charts to FILE; the report loads nothing from the network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Also write the packets of the first run (first point, first seed) to FILE, as captured at the sender
+    /// Also write the packets of the first run (first point, first seed) to FILE in pcapng format, as
+    /// captured at the sender
     #[arg(long, value_name = "FILE")]
     pub(crate) pcapng: Option<PathBuf>,
 
-    /// First seed, overrides the file
+    /// First seed; overrides the value in FILE
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// Number of seeds per point, overrides the file
+    /// Number of seeds per point; overrides the value in FILE
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 }
@@ -428,7 +433,7 @@ pub(crate) struct EmuArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Queue before the link towards the peer, for example 1bdp or 4MiB
+    /// Size of the queue at the link towards the peer, for example 1bdp or 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1bdp")]
     pub(crate) queue: Amount,
 
@@ -440,7 +445,7 @@ pub(crate) struct EmuArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) datapath: DatapathName,
 
-    /// Run this shell command at the peer until the command ends
+    /// Run this shell command on the peer until the main command ends
     #[arg(long, value_name = "COMMAND")]
     pub(crate) serve: Option<String>,
 
@@ -465,12 +470,12 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXPORTER_EXAMPLE)]
 pub(crate) struct ExporterArgs {
-    /// Address to listen on; any client that reaches it can read the metrics and start probes
+    /// Address to listen on; any client that can connect to it can read the metrics and start probes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
     pub(crate) listen: SocketAddr,
 
-    /// Report the connections to this host, on any port or on the given one, as one group; repeatable [default:
-    /// all connections as one group]
+    /// Report the connections to this host (all ports, or only PORT) as one group; repeatable [default: all
+    /// connections as one group]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
 
@@ -478,7 +483,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Rate of the link, for example 1gbit; distinguishes a full link from a limit of one flow
+    /// Rate of the link, for example 1gbit; required to tell a full link from a limit of one flow
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 }
@@ -511,16 +516,17 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_EXAMPLE)]
 pub(crate) struct ManArgs {
-    /// Command to print the page of [default: fullpipe itself]
+    /// Command whose page to print [default: fullpipe]
     #[arg(conflicts_with = "out")]
     pub(crate) command: Option<String>,
 
-    /// Write the pages of all commands to DIR
+    /// Write the pages of all commands to DIR instead of printing one
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
-// The values of these say what they are: explained one by one they would stretch every help.
+// The values of the following enums have no doc comments: clap would print a list of values instead of one
+// line.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {

@@ -1,4 +1,4 @@
-//! The arguments of `fullpipe tune`.
+//! Command-line arguments of `fullpipe tune`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,11 +18,11 @@ Examples:
   fullpipe tune rollback
   fullpipe tune show --rtt 210ms
 
-Without --apply nothing changes. Applied changes are on trial: they are reverted after --revert-after
-unless you run fullpipe tune confirm, even if this process is killed or the host restarts. On hosts with
-systemd a timer backs this up, because a logout can kill all processes of a session.
-/etc/sysctl.d/90-fullpipe.conf lists trial settings as comments and confirmed ones as settings; the
-previous values are stored in /var/lib/fullpipe.
+Without --apply nothing changes. Applied changes are on trial: after the time of --revert-after they
+are reverted unless you run fullpipe tune confirm, even if this process is killed or the host
+restarts. On hosts with systemd, a timer backs this up, because a logout can kill all processes of a
+session. /etc/sysctl.d/90-fullpipe.conf lists trial settings as comments and confirmed ones as
+settings; the previous values are stored in /var/lib/fullpipe.
 
 Exit codes:
   0  done
@@ -30,7 +30,7 @@ Exit codes:
   2  wrong usage
   4  missing permission to change the host (the plan is still printed) or to read the state
   5  --verify measured no gain
-  6  a change failed; everything was reverted";
+  6  a change failed, and all changes were reverted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TUNE_EXAMPLE, args_conflicts_with_subcommands = true)]
@@ -46,7 +46,7 @@ pub(crate) struct TuneArgs {
 pub(crate) enum TuneAction {
     /// Print a tuning plan, or apply it with --apply (default subcommand)
     Plan(PlanArgs),
-    /// Keep the changes that are on trial
+    /// Keep the changes on trial
     Confirm(StateArgs),
     /// Revert the newest changes
     Rollback(RollbackArgs),
@@ -54,14 +54,14 @@ pub(crate) enum TuneAction {
     Status(StateArgs),
     /// Show what this kernel supports and uses, and the rate that each setting allows
     Show(ShowArgs),
-    /// Revert changes that nobody confirms
+    /// Wait for the end of a trial, and revert the changes unless they were confirmed
     #[command(hide = true)]
     Guard(GuardArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlaceArgs {
-    /// Use DIR in place of /: read and write settings below DIR/proc/sys, and files below DIR
+    /// Use DIR as the root directory: read and write settings below DIR/proc/sys, and files below DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
@@ -89,7 +89,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<String>,
 
-    /// Peer, by name or address; limit changes to connections to this peer where the kernel allows it
+    /// Name or address of the peer; where the kernel allows it, limit changes to connections to this peer
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 
@@ -101,7 +101,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) flows: Option<u64>,
 
-    /// Kernel settings of the peer: a file with the output of sysctl -a
+    /// Kernel settings of the peer: a file with sysctl -a output
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_sysctl: Option<String>,
 
@@ -117,19 +117,19 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "TIME|never", default_value = "120s")]
     pub(crate) revert_after: RevertAfter,
 
-    /// Apply the plan, and compare measurements with and without it against iperf3 -s on the peer
+    /// Apply the plan, and compare the throughput to iperf3 -s on the peer with and without it
     #[arg(long, requires = "to")]
     pub(crate) verify: bool,
 
-    /// With --verify, number of measurements with the plan and without it
+    /// With --verify, number of measurements with and without the plan
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) rounds: u32,
 
-    /// With --verify, length of each measurement
+    /// With --verify, duration of each measurement
     #[arg(long, value_name = "TIME", default_value = "20s")]
     pub(crate) time: Duration,
 
-    /// With --verify, port of iperf3 -s
+    /// With --verify, port of the iperf3 server
     #[arg(long, value_name = "PORT", default_value_t = 5201)]
     pub(crate) port: u16,
 
@@ -140,7 +140,7 @@ pub(crate) struct PlanArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// How long changes last that nobody confirms.
+/// Trial time, after which unconfirmed changes are reverted; `None` for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RevertAfter(pub(crate) Option<Duration>);
 
@@ -177,15 +177,15 @@ pub(crate) struct RollbackArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShowArgs {
-    /// Round-trip times to calculate rates for, for example 10ms,210ms
+    /// Round-trip times for which to calculate rates, for example 10ms,210ms
     #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "10ms,50ms,210ms")]
     pub(crate) rtt: Vec<Duration>,
 
-    /// Packet loss probability to calculate the rate of a loss-based sender for
+    /// Packet loss probability for which to calculate the rate of a loss-based sender
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Also show the route to this host (name or address)
+    /// Name or address of a host to which to show the route
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 
@@ -201,7 +201,7 @@ pub(crate) struct GuardArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Revert overdue trials and exit, without watching
+    /// Revert overdue trials and exit, without waiting for other trials
     #[arg(long)]
     pub(crate) overdue: bool,
 

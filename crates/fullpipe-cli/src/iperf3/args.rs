@@ -1,4 +1,4 @@
-//! The flags of `fullpipe iperf3`: iperf3's own, and what fullpipe adds.
+//! Flags of `fullpipe iperf3`: iperf3 flags, and fullpipe's additions.
 
 use std::net::IpAddr;
 
@@ -18,18 +18,18 @@ Examples:
   fullpipe iperf3 -c HOST -J | fullpipe diagnose -
 
 Flags and units are those of iperf3: K, M and G are powers of 1000 in rates and of 1024 in amounts.
-The other end may run iperf3. The columns after the bar show values of the local socket and the
-limit of the interval.
+The other end may run iperf3. The columns after the vertical bar show values of the local socket
+and the limit in the interval.
 
 Exit codes:
   0  done
   1  any error, as in iperf3";
 
-/// What is measured, and how it is shown.
+/// Flags for client and server: address, output and diagnosis.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLE, group(ArgGroup::new("side").required(true).args(["client", "server"])))]
 pub(crate) struct Iperf3Args {
-    /// Measure to the iperf3 server on HOST
+    /// Run a test to the iperf3 server on HOST
     #[arg(short = 'c', long, value_name = "HOST")]
     pub(crate) client: Option<String>,
 
@@ -37,7 +37,7 @@ pub(crate) struct Iperf3Args {
     #[arg(short, long)]
     pub(crate) server: bool,
 
-    /// Port of the server to listen on or connect to
+    /// Server port, to listen on or to connect to
     #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
     pub(crate) port: u16,
 
@@ -45,7 +45,7 @@ pub(crate) struct Iperf3Args {
     #[arg(short = 'B', long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,
 
-    /// Unit of printed rates: k, m, g or t for bits, K, M, G or T for bytes
+    /// Unit of rates: k, m, g or t for bits, K, M, G or T for bytes
     #[arg(short, long, value_name = "LETTER", default_value = "a", value_parser = rate_format, hide_default_value = true)]
     pub(crate) format: RateFormat,
 
@@ -75,7 +75,7 @@ pub(crate) struct Iperf3Args {
     pub(crate) serve: ServerArgs,
 }
 
-/// What a client asks for.
+/// Flags that describe the test, for a client only.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Client")]
 pub(crate) struct TestArgs {
@@ -83,11 +83,11 @@ pub(crate) struct TestArgs {
     #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = whole_seconds, conflicts_with_all = ["server"])]
     time: Duration,
 
-    /// Send this number of bytes in total, instead of for --time
+    /// Stop after this number of bytes in total, instead of after --time
     #[arg(short = 'n', long, value_name = "AMOUNT", value_parser = parse_amount, conflicts_with_all = ["time", "blockcount", "server"])]
     bytes: Option<Bytes>,
 
-    /// Send this number of blocks in total, instead of for --time
+    /// Stop after this number of blocks in total, instead of after --time
     #[arg(short = 'k', long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["time", "server"])]
     blockcount: Option<u64>,
 
@@ -95,7 +95,7 @@ pub(crate) struct TestArgs {
     #[arg(short, long, conflicts_with = "server")]
     udp: bool,
 
-    /// Rate limit of each stream in bit/s; 0 for none [default: none for TCP, 1M for UDP]
+    /// Rate limit of each stream in bit/s; 0 for unlimited [default: unlimited for TCP, 1M for UDP]
     #[arg(short, long, visible_alias = "bandwidth", value_name = "RATE[/BURST]", value_parser = bitrate, conflicts_with = "server")]
     bitrate: Option<(Rate, Option<u32>)>,
 
@@ -116,11 +116,11 @@ pub(crate) struct TestArgs {
     #[arg(long, conflicts_with_all = ["reverse", "server"])]
     bidir: bool,
 
-    /// Omit the first seconds from the result
+    /// Omit the first N seconds from the result
     #[arg(short = 'O', long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds, conflicts_with = "server")]
     omit: Duration,
 
-    /// Size of each write or datagram [default: 128K for TCP, one packet for UDP]
+    /// Size of each write (TCP) or datagram (UDP) [default: 128K for TCP, one packet for UDP]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_amount, conflicts_with = "server")]
     length: Option<Bytes>,
 
@@ -156,11 +156,11 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "MS", value_parser = milliseconds, conflicts_with = "server")]
     pub(crate) connect_timeout: Option<Duration>,
 
-    /// Also print the output of the server
+    /// Also print the server's output
     #[arg(long, conflicts_with = "server")]
     get_server_output: bool,
 
-    /// Use 64-bit counters in datagrams
+    /// Use 64-bit sequence numbers in UDP datagrams
     #[arg(long = "udp-counters-64bit", conflicts_with = "server")]
     udp_counters_64bit: bool,
 
@@ -173,7 +173,7 @@ pub(crate) struct TestArgs {
     extra_data: Option<String>,
 }
 
-/// What the client says of the path.
+/// Flags for the diagnosis of a client's test.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Diagnosis")]
 pub(crate) struct ExplainArgs {
@@ -185,25 +185,25 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the server's host: a file with the output of sysctl -a, or local for this host
+    /// Kernel settings of the server's host: a file with sysctl -a output, or local for this host
     #[arg(long, value_name = "FILE|local", conflicts_with = "server")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Print only what iperf3 prints: no diagnosis, no columns after the bar
+    /// Print only iperf3's output, without the diagnosis and the additional columns
     #[arg(long, conflicts_with = "server")]
     pub(crate) no_diagnosis: bool,
 
-    /// Show rate, windows, buffers and the current limit as a live view; without a terminal, print lines
+    /// Show a live view of rate, windows, buffers and the current limit; without a terminal, print lines
     #[arg(long, conflicts_with_all = ["server", "udp", "json", "json_stream", "tcp_and_udp"])]
     pub(crate) tui: bool,
 
-    /// Measure over TCP, then over UDP at the rate of -b or at the rate that TCP reached, and compare
+    /// Test over TCP, then over UDP at the -b rate or at the rate that TCP reached, and compare the results
     #[arg(long, conflicts_with_all = ["udp", "server", "bidir", "json_stream", "bytes", "blockcount"])]
     pub(crate) tcp_and_udp: bool,
 }
 
 impl TestArgs {
-    /// The parameters of the test.
+    /// Returns the test parameters that these flags select.
     pub(crate) fn params(&self) -> Result<Params, Failure> {
         let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
         let mode = match (self.reverse, self.bidir) {
@@ -241,7 +241,7 @@ impl TestArgs {
             client_version: Some(env!("CARGO_PKG_VERSION").into()),
             ..Params::default()
         };
-        // What a server would refuse is said before it is asked.
+        // Checks the parameters as a server would, so that invalid ones fail before the client connects.
         Params::from_json(&asked.to_json())
             .map_err(|refusal| Failure::new(refusal.to_string(), "see fullpipe iperf3 --help"))?;
         Ok(asked)
@@ -297,7 +297,7 @@ fn tos(text: &str) -> Result<u8, String> {
     value.map_err(|_| format!("'{text}' is not a byte; write it as 184, 0xb8 or 0270"))
 }
 
-/// Flags of iperf3 that are not here, and why.
+/// iperf3 flags that fullpipe does not support, and why.
 const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--sctp", "fullpipe measures TCP and UDP only"),
     ("-X", "--xbind", "SCTP only"),
@@ -333,7 +333,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--idle-timeout", "an idle server uses no resources"),
 ];
 
-/// What to say of `argument`, if it is a flag of iperf3 that is not here.
+/// Returns the error for `argument` if it is an iperf3 flag that fullpipe does not support.
 pub(crate) fn unsupported(argument: &str) -> Option<Failure> {
     let name = argument.split(['=', ' ']).next().unwrap_or(argument);
     let (short, long, why) = UNSUPPORTED.iter().find(|(short, long, _)| name == *short || name == *long)?;

@@ -1,11 +1,11 @@
-//! The flags of `fullpipe iperf3 -s`.
+//! Flags of `fullpipe iperf3 -s`.
 
 use clap::Args as ClapArgs;
 use fullpipe::iperf3::params::TIME_MOST;
 use fullpipe::iperf3::unit::parse_rate;
 use fullpipe::units::{Duration, Rate};
 
-/// What a server allows its clients.
+/// Limits that a server imposes on its clients.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
@@ -13,7 +13,7 @@ pub(crate) struct ServerArgs {
     #[arg(short = '1', long, conflicts_with = "client")]
     pub(crate) one_off: bool,
 
-    /// Maximum number of concurrent tests; the stock iperf3 server runs one
+    /// Maximum number of concurrent tests; iperf3's own server runs one
     #[arg(long, value_name = "COUNT", default_value_t = 16, conflicts_with = "client",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) max_tests: u16,
@@ -27,7 +27,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, visible_alias = "max-duration", value_name = "SECONDS", value_parser = seconds, conflicts_with = "client")]
     pub(crate) server_max_duration: Option<Duration>,
 
-    /// Maximum total rate of a test in bit/s, averaged over SECONDS [default: 5]
+    /// Maximum total rate of a test in bit/s, averaged over SECONDS [default: 5 seconds]
     #[arg(long, visible_alias = "max-rate", value_name = "RATE[/SECONDS]", value_parser = limit, conflicts_with = "client")]
     pub(crate) server_bitrate_limit: Option<(Rate, Option<Duration>)>,
 }
