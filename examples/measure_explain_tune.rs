@@ -8,7 +8,9 @@ use fullpipe::tune::{PlanRequest, Target, local_host, plan, plan_inputs};
 use fullpipe::{Error, Look, PathFacts, explain, render_plan, render_text};
 
 fn main() -> Result<(), Error> {
-    let usage = || Error::usage("give a server and the rate of the link", "measure_explain_tune HOST 1gbit");
+    let usage = || {
+        Error::usage("the arguments are a server and the rate of the link", "measure_explain_tune HOST 1gbit")
+    };
     let mut arguments = std::env::args().skip(1);
     let target = server(&arguments.next().ok_or_else(usage)?).ok_or_else(usage)?;
     let link = arguments.next().and_then(|rate| rate.parse().ok()).ok_or_else(usage)?;

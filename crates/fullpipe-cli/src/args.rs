@@ -190,7 +190,7 @@ impl DiagnoseArgs {
             None => Ok(None),
             Some(Control::Rate(rate)) => Ok(Some(*rate)),
             Some(Control::Host(host)) => Err(Failure::usage(
-                format!("--control {host} needs a host to measure to, but the input is a log"),
+                format!("--control {host} requires a host to measure to, but the input is a log"),
                 "pass the measured rate, for example --control 940mbit",
             )),
         }

@@ -11,7 +11,10 @@ use crate::failure::Failure;
 
 pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
     if args.rtt.is_zero() {
-        return Err(Failure::new("the rtt is zero", "allowed: 1us to 100s"));
+        return Err(Failure::new(
+            "--rtt must not be zero",
+            "pass a value from 1us to 100s, for example --rtt 50ms",
+        ));
     }
     rights::acquire()?;
     let queue = args.queue.resolve(args.rate * args.rtt);

@@ -12,7 +12,8 @@ use crate::failure::{Failure, INTERRUPTED};
 /// Calls `act` at each SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
-    let mut signals = signals.map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
+    let mut signals =
+        signals.map_err(|e| Failure::new(format!("cannot install the signal handlers: {e}"), ""))?;
     thread::spawn(move || signals.forever().for_each(|_| act()));
     Ok(())
 }

@@ -72,7 +72,7 @@ pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Option<Result<ExitCode, Fai
 #[cfg(not(target_os = "linux"))]
 fn no_linux() -> Failure {
     Failure::new(
-        "measuring needs Linux, whose sockets report their state",
-        "use iperf3 here, and fullpipe diagnose on its log",
+        "measuring to a server works on Linux only",
+        "run iperf3 here, and pass its log to fullpipe diagnose",
     )
 }

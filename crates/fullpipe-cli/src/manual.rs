@@ -33,7 +33,10 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
         None => &fullpipe,
         Some(name) => fullpipe.find_subcommand(name).ok_or_else(|| {
             let names: Vec<_> = fullpipe.get_subcommands().map(clap::Command::get_name).collect();
-            Failure::new(format!("there is no command '{name}'"), format!("there are {}", names.join(", ")))
+            Failure::new(
+                format!("there is no command '{name}'"),
+                format!("the commands are {}", names.join(", ")),
+            )
         })?,
     };
     output::print(&page(command)?.1)?;
@@ -44,6 +47,6 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
 fn page(command: &clap::Command) -> Result<(String, String), Failure> {
     let man = Man::new(command.clone()).source(concat!("fullpipe ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
-    man.render(&mut text).map_err(|e| Failure::new(format!("cannot make the manual page: {e}"), ""))?;
+    man.render(&mut text).map_err(|e| Failure::new(format!("cannot generate the manual page: {e}"), ""))?;
     Ok((man.get_filename(), String::from_utf8_lossy(&text).into_owned()))
 }

@@ -109,7 +109,10 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
 ) -> Result<(), Failure> {
     let Some(name) = path.file_name() else {
-        return Err(Failure::new(format!("{} is not a file", path.display()), "give --html report.html"));
+        return Err(Failure::new(
+            format!("{} is not a file", path.display()),
+            "pass a file, for example --html report.html",
+        ));
     };
     let made = Provenance { command: &command_line(), version: env!("CARGO_PKG_VERSION") };
     let page = render(made).map_err(Into::into)?;

@@ -21,10 +21,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     match args.world {
         World::Sim | World::Emu => {}
         World::Live => {
-            return Err(Failure::new(
-                "the world 'live' is not available yet",
-                "use the simulator: --world sim",
-            ));
+            return Err(Failure::new("--world live is not available yet", "use the simulator: --world sim"));
         }
     }
     if args.datapath.is_some() && args.world != World::Emu {
@@ -36,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new(
-            "the experiment has no [[expect]] to check",
+            "--check requires an [[expect]], and the experiment has none",
             "add an [[expect]] or remove --check",
         )
         .about(args.file.display()));

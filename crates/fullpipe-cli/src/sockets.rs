@@ -31,10 +31,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         return Err(Failure::usage("--point and --seed apply to traces only", "remove them"));
     }
     if which.interval < SHORTEST_INTERVAL {
-        return Err(Failure::usage(
-            "the interval is too short for several samples",
-            "allowed: 500ms and more",
-        ));
+        return Err(Failure::usage("--interval is too short for several samples", "pass at least 500ms"));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
     // Kernel settings belong to a network namespace, which may differ from this process's.

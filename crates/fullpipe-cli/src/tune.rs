@@ -67,13 +67,13 @@ impl To {
             return Ok(Self { address, others: Vec::new() });
         }
         if host.contains('/') {
-            let message = format!("{host} is a network, and a plan is for one host");
+            let message = format!("{host} is a network, but a plan applies to one host");
             return Err(Failure::usage(message, "pass the address of a host in that namespace"));
         }
-        let hint = "give its address";
+        let hint = "pass its address";
         let found = (host, 0)
             .to_socket_addrs()
-            .map_err(|error| Failure::new(format!("cannot find the address of {host}: {error}"), hint))?;
+            .map_err(|error| Failure::new(format!("cannot resolve {host}: {error}"), hint))?;
         let mut addresses: Vec<IpAddr> = Vec::new();
         for address in found.map(|found| found.ip()) {
             if !addresses.contains(&address) {
@@ -100,7 +100,10 @@ impl To {
 
 fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.rtt.iter().any(|rtt| rtt.is_zero()) {
-        return Err(Failure::usage("an RTT of zero is not plausible", "give it as --rtt 210ms"));
+        return Err(Failure::usage(
+            "an RTT of zero is not plausible",
+            "pass the RTT of the path, for example --rtt 210ms",
+        ));
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
@@ -188,8 +191,12 @@ impl ApplyContext<'_> {
 
 /// Returns a guard that runs this program to revert changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "run it by its path"))?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(
+            format!("cannot determine the path of this program: {error}"),
+            "run fullpipe by its full path",
+        )
+    })?;
     let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
     if let Some(root) = &place.root {
         // The path must be absolute, because the guard runs in a different working directory.

@@ -101,7 +101,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
 /// Starts the command, waits for it, and forwards the signals that this process receives meanwhile.
 fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, Error> {
     let [program, arguments @ ..] = command else {
-        return Err(Error::settings("there is no command", "write it after --"));
+        return Err(Error::settings("the command is missing", "pass the command after --"));
     };
     let mut signals =
         SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).doing("take over signals")?;
@@ -226,8 +226,8 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     while clock.now() < deadline && !somebody_listens() {
         if let Some(status) = child.try_wait().doing("wait for the server")? {
             return Err(Error::settings(
-                format!("the server '{text}' ended before it listened: {status}"),
-                "try it by itself first",
+                format!("the server '{text}' ended before it started to listen: {status}"),
+                "run it without fullpipe to see its error",
             ));
         }
         clock.sleep_until(clock.now() + LOOK);

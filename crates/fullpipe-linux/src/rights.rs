@@ -22,21 +22,22 @@ pub fn acquire() -> Result<(), Error> {
     if let Err(error) = File::options().read(true).write(true).open(TUN) {
         return Err(match error.kind() {
             std::io::ErrorKind::NotFound => Error::settings(
-                format!("there is no {TUN}"),
+                format!("{TUN} does not exist"),
                 "load the kernel's tun module, or pass the device to the container (--device /dev/net/tun)",
             ),
-            _ => Error::rights(format!("{TUN} cannot be opened: {error}")),
+            _ => Error::rights(format!("cannot open {TUN}: {error}")),
         });
     }
     if Namespace::new().is_ok() {
         return Ok(());
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    sys::unshare_user().map_err(|e| Error::rights(format!("no user namespace can be made: {e}")))?;
-    // The same IDs inside and outside, so that commands started inside still run as their user.
+    sys::unshare_user().map_err(|e| Error::rights(format!("cannot create a user namespace: {e}")))?;
+    // User and group IDs are the same inside and outside, so that commands started inside still run
+    // as their user.
     let map = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text)
-            .map_err(|e| Error::rights(format!("/proc/self/{file} cannot be written: {e}")))
+            .map_err(|e| Error::rights(format!("cannot write /proc/self/{file}: {e}")))
     };
     map("setgroups", "deny".into())?;
     map("uid_map", format!("{user} {user} 1"))?;

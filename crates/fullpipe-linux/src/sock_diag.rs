@@ -246,13 +246,13 @@ fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
 }
 
 fn refused(error: io::Error) -> Error {
-    let message = format!("the kernel does not tell of its sockets (sock_diag): {error}");
+    let message = format!("cannot query the kernel's sockets (sock_diag): {error}");
     let (kind, hint) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
             Kind::Rights,
-            "this sandbox keeps netlink from the process; run it outside, or give ss -tmi as input",
+            "run it outside the sandbox, which blocks netlink, or pass ss -tmi output as input",
         ),
-        _ => (Kind::System, "a kernel without INET_DIAG has the module tcp_diag; or give ss -ti as input"),
+        _ => (Kind::System, "load the kernel module tcp_diag, or pass ss -ti output as input"),
     };
     Error { kind, message, hint: hint.into() }
 }
@@ -422,12 +422,12 @@ pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => Error {
             kind: Kind::Rights,
-            message: format!("the files of process {process} may not be looked at"),
+            message: format!("cannot read the open files of process {process}: permission denied"),
             hint: "run it as root or as the owner of that process; --dst ADDR needs no rights".into(),
         },
         _ => Error::settings(
             format!("there is no process {process}"),
-            "see ps -e; --dst ADDR needs no process",
+            "ps -e lists the processes; --dst ADDR requires no process",
         ),
     };
     let mut inodes = BTreeSet::new();

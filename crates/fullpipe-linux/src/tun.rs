@@ -84,8 +84,8 @@ impl Tun {
         let TunConfig { name, datapath, mtu, queue, address, prefix_len } = *config;
         if !(1..libc::IFNAMSIZ).contains(&name.len()) {
             return Err(Error::settings(
-                format!("'{name}' cannot be the name of a device"),
-                "give a name of 1 to 15 bytes",
+                format!("'{name}' is not a valid device name"),
+                "choose a name of 1 to 15 bytes",
             ));
         }
         let tun = Self::create(name, datapath)?;

@@ -123,7 +123,7 @@ fn fate(verdict: Verdict) -> Option<&'static str> {
 }
 
 fn cannot_write(path: &Path, error: &PcapError) -> Error {
-    const HINT: &str = "give --pcapng a place you may write to";
+    const HINT: &str = "pass --pcapng a path that you may write to";
     match error {
         PcapError::IoError(error) => files::cannot_write(path, error, HINT),
         other => Error::new(format!("cannot write {}: {other}", path.display()), HINT),

@@ -13,8 +13,9 @@ pub(crate) enum PcapNg {}
 
 impl PcapNg {
     pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
-        let message = format!("cannot write {}: fullpipe was built without captures", path.display());
-        Err(Error::new(message, "build it with the feature pcapng"))
+        let message =
+            format!("cannot write {}: fullpipe was built without the feature pcapng", path.display());
+        Err(Error::new(message, "build it with --features pcapng"))
     }
 
     pub(crate) fn simulate(&mut self, _: &Experiment) {

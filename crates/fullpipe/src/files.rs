@@ -19,7 +19,7 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
         write!(file, "{content}")?;
         file.commit()
     };
-    write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
+    write().map_err(|e| cannot_write(&target, &e, "choose a folder that you may write to"))
 }
 
 /// Writes `text` to `out`, called `name` in error messages. If the reader closes the pipe early (`|
@@ -30,7 +30,7 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
 pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Error> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(cannot_write(Path::new(name), &e, "give it somewhere to write to"))
+            Err(cannot_write(Path::new(name), &e, "redirect the output to a file or device with free space"))
         }
         _ => Ok(()),
     }
@@ -40,8 +40,11 @@ pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Erro
 /// full.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
-    let hint =
-        if full.contains(&error.kind()) { "make room there, or give another place" } else { otherwise };
+    let hint = if full.contains(&error.kind()) {
+        "free some disk space, or write to another disk"
+    } else {
+        otherwise
+    };
     Error::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
@@ -60,7 +63,7 @@ impl AtomicFile {
     /// # Errors
     /// The file cannot be created, or `target` exists and is not a regular file.
     pub fn create(target: &Path) -> io::Result<Self> {
-        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+        let no_file = || io::Error::new(ErrorKind::InvalidInput, "not a regular file");
         let name = target.file_name().ok_or_else(no_file)?;
         // Renaming would replace a device or pipe with a regular file.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {

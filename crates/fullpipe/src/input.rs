@@ -86,7 +86,7 @@ fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
 }
 
 fn unreadable(file: &str, error: &io::Error) -> Error {
-    Error::new(format!("cannot read {file}: {error}"), "pass a file, or - for standard input")
+    Error::new(format!("cannot read {file}: {error}"), "pass the path of a file, or - for standard input")
 }
 
 /// Reads the text of `file`, or of standard input for `-`.
@@ -101,10 +101,7 @@ fn whole(file: &str, source: impl Read) -> Result<String, Error> {
     let mut bytes = Vec::new();
     source.take(LARGEST_INPUT + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
     if bytes.len() as u64 > LARGEST_INPUT {
-        return Err(Error::new(
-            format!("{file} is larger than 64 MiB"),
-            "use the log of one test, not an archive",
-        ));
+        return Err(Error::new(format!("{file} is larger than 64 MiB"), "pass the log of a single test"));
     }
     Ok(decode(&bytes))
 }

@@ -39,7 +39,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 /// The settings cannot be read, or the target has no routes.
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
-        return Err(Error::usage("--root has no routes", "remove --to or add --netns"));
+        return Err(Error::usage("--to requires routes, and --root has none", "remove --to or add --netns"));
     }
     let facts = host::facts(place, &KEYS, peer)?;
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
@@ -77,11 +77,11 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     let has_report = request.report.is_some();
     let missing = |what: &str, example: &str| {
         let message = if has_report {
-            format!("the report does not know {what}")
+            format!("the report does not contain {what}")
         } else {
-            format!("a plan needs {what}")
+            format!("a plan requires {what}")
         };
-        Error::usage(message, format!("give {example}, or a report of fullpipe diagnose --json with --from"))
+        Error::usage(message, format!("pass {example}, or --from with a report of fullpipe diagnose --json"))
     };
     let report = request.report.unwrap_or_default();
     let path = request.path.or(report.path);
@@ -299,7 +299,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
     let told = end.sum_received.is_some() || end.sum_sent.is_some();
     told.then(|| end.arrived()).ok_or_else(|| {
-        Error::new("the server did not report what arrived", "check that iperf3 -s runs on the peer")
+        Error::new("the server did not report the received bytes", "check that iperf3 -s runs on the peer")
     })
 }
 

@@ -137,7 +137,7 @@ impl Watch {
             let none = || {
                 Error::new(
                     format!("there is no connection {number}"),
-                    format!("there are {}", list.join(", ")),
+                    format!("the connections are {}", list.join(", ")),
                 )
             };
             return reports.iter().find(|report| report.flow == number).ok_or_else(none);
@@ -165,8 +165,8 @@ impl Watch {
                 ))
             }
             None => Err(Error::new(
-                format!("{what}: nothing moved in {length} on {open} connections"),
-                "sample during a transfer, or longer with --for",
+                format!("{what}: no data was transferred in {length} on {open} connections"),
+                "sample during a transfer, or for longer with --for",
             )),
         }
     }

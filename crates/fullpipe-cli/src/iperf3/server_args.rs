@@ -44,7 +44,7 @@ fn limit(text: &str) -> Result<(Rate, Option<Duration>), String> {
         None => (parse_rate(text)?, None),
     };
     if rate.is_zero() {
-        Err("a limit of 0 blocks all traffic; remove the flag for no limit".into())
+        Err("a limit of 0 blocks all traffic; remove the flag to set no limit".into())
     } else {
         Ok((rate, over))
     }

@@ -146,7 +146,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     for place in [inside_a_file.as_str(), folder.to_str().expect("UTF-8"), ".."] {
         let (error, hint) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
         assert!(error.starts_with(&format!("cannot write {place}: ")), "{error}");
-        assert_eq!(hint, "give --pcapng a place you may write to");
+        assert_eq!(hint, "pass --pcapng a path that you may write to");
     }
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }
@@ -163,7 +163,7 @@ fn only_files_are_replaced() {
     };
     let place = socket.to_str().expect("UTF-8");
     let (error, _) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
-    assert_eq!(error, format!("cannot write {place}: it is not a regular file"));
+    assert_eq!(error, format!("cannot write {place}: not a regular file"));
 }
 
 /// Returns the number of frames in a capture that match a filter, with checksum verification

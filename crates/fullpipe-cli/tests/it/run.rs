@@ -245,11 +245,11 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
     );
     assert_eq!(
         said("live", EXPERIMENT, &["--world", "live"]),
-        "error: the world 'live' is not available yet\nhint: use the simulator: --world sim\n"
+        "error: --world live is not available yet\nhint: use the simulator: --world sim\n"
     );
     assert_eq!(
         said("nothing", EXPERIMENT, &["--check"]),
-        "error: FILE: the experiment has no [[expect]] to check\nhint: add an [[expect]] or remove --check\n"
+        "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
     );
     let file = experiment("out", EXPERIMENT);
     let (code, stdout, stderr) = run(&file, &["--out", file.to_str().expect("UTF-8")]);

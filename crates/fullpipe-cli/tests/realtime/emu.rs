@@ -84,8 +84,8 @@ fn an_experiment_runs_with_kernel_flows() {
     let other = fs::read_to_string(file).expect("the file").replace("fair_queue = true", "kernel = '4.14'");
     fs::write(file, other).expect("an experiment file");
     let (error, hint) = refusal(1, run(&[]));
-    assert!(error.starts_with("point 'cc=cubic' wants kernel 4.14, and this is "), "{error}");
-    assert_eq!(hint, "leave kernel out, or use the simulator: --world sim");
+    assert!(error.starts_with("point 'cc=cubic' requires kernel 4.14, but this host runs "), "{error}");
+    assert_eq!(hint, "remove the setting kernel, or use the simulator: --world sim");
 }
 
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only

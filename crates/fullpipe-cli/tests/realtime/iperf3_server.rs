@@ -311,7 +311,7 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
     }
     let server = Server::start(&["--server-max-duration", "2", "--server-bitrate-limit", "20M/1"]);
     refused(server.client(&["-t", "3"]));
-    assert!(becomes(|| server.noted().contains("refused: 3s asked for, and at most 2s allowed")));
+    assert!(becomes(|| server.noted().contains("refused: 3s requested, but at most 2s allowed")));
     let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
     assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
     // The client sends at full speed, which exceeds the limit; the server detects this after one

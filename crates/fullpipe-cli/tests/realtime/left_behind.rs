@@ -122,12 +122,12 @@ fn a_full_disk_is_said_and_leaves_no_half_file() {
         let left = left.lines().filter(|name| !name.starts_with("result")).collect::<String>();
         let (error, hint) = refusal(1, (code, left, stderr));
         assert!(error.starts_with("cannot write ") && error.contains("No space left"), "{error}");
-        assert_eq!(hint, "make room there, or give another place");
+        assert_eq!(hint, "free some disk space, or write to another disk");
     }
     let (folder, file) = experiment("full-stdout", RUNS);
     let script = format!(r#"exec "$FULLPIPE" run '{file}' >/dev/full"#);
     let Some(said) = with_disk(&folder, 20, &script) else { return };
     let (error, hint) = refusal(1, said);
     assert!(error.starts_with("cannot write standard output: No space left"), "{error}");
-    assert_eq!(hint, "make room there, or give another place");
+    assert_eq!(hint, "free some disk space, or write to another disk");
 }

@@ -128,7 +128,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(error.contains("round-trip time") && hint.contains("--rtt 210ms"), "{error} {hint}");
     for to in ["203.0.113.7", "2001:db8::7", "[2001:db8::7]", "localhost"] {
         let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", to]].concat()));
-        assert_eq!(error, "--root has no routes", "{to} is a host");
+        assert_eq!(error, "--to requires routes, and --root has none", "{to} is a host");
     }
     let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.0/24"]].concat()));
     assert!(error.contains("a network"), "{error}");
@@ -138,7 +138,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let (error, hint) = refusal(1, tune(&root, &["confirm"], &[]));
     assert_eq!(
         (error.as_str(), hint.as_str()),
-        ("nothing is on trial", "fullpipe tune status shows what there is")
+        ("no changes are on trial", "fullpipe tune status shows the applied changes")
     );
     let (error, _) = refusal(1, fullpipe(&["tune", "status", "--netns", "no-such-namespace"]));
     assert!(error.contains("no-such-namespace"), "{error}");
@@ -190,12 +190,12 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
     assert_eq!(said.status.code(), Some(4), "{stdout}{stderr}");
     assert!(stdout.contains("sysctl -w net.ipv4.tcp_wmem=\"4096 16384 503808\""), "{stdout}");
     assert!(
-        stderr.contains("error: this process may not set") && stderr.contains("hint: run it as root"),
+        stderr.contains("error: no permission to set") && stderr.contains("hint: run it as root"),
         "{stderr}"
     );
     let stderr = String::from_utf8_lossy(&status.stderr);
     assert_eq!((status.status.code(), status.stdout.len()), (Some(4), 0), "{stderr}");
-    assert!(stderr.contains("error: this process may not read") && stderr.contains("hint: run it as root"));
+    assert!(stderr.contains("error: no permission to read") && stderr.contains("hint: run it as root"));
     let stderr = String::from_utf8_lossy(&plan.stderr);
     assert!(plan.status.success() && stderr.is_empty(), "{stderr}");
 }

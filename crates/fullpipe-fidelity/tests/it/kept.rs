@@ -112,7 +112,7 @@ fn what_is_not_the_same_run_is_not_taken() {
         fullpipe(&["--ladder", &file, "--out", &name])
     };
     let label = "small, then buffers for 2 x BDP on both hosts";
-    let wants = |said| refusal(1, said).0.contains("wants kernel 4.15");
+    let wants = |said| refusal(1, said).0.contains("requires kernel 4.15");
     let shorter = Scenario { duration: Duration::from_secs(1), ..runs[1].clone() };
     assert!(wants(taken(&line(label, &shorter, true, Duration::ZERO))));
     assert!(wants(taken(&line(label, &runs[1], true, Duration::from_millis(50)))));
@@ -175,7 +175,7 @@ fn situations_are_told_by_kept_runs() {
         fullpipe(&[&["--situations", &file, "--out", &name], more].concat())
     };
     let (error, _) = refusal(1, told(&(of(1, &named("rwnd")) + &of(2, "")), &[]));
-    assert!(error.contains("wants kernel 4.15"), "{error}");
+    assert!(error.contains("requires kernel 4.15"), "{error}");
 
     let one_wrong = of(1, &named("rwnd")) + &of(2, &named("app"));
     let (code, stdout, stderr) = told(&one_wrong, &["--check"]);

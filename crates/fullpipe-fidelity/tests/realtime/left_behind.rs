@@ -81,7 +81,7 @@ fn a_comparison_goes_on_when_there_is_room_again() {
     let said: Vec<&str> = errors.lines().filter(|line| !line.starts_with("not valid: ")).collect();
     let [error, hint] = said[..] else { panic!("{errors}") };
     assert!(error.starts_with("error: cannot write ") && error.contains("No space left"), "{error}");
-    assert_eq!(hint, "hint: make room there, or give another place");
+    assert_eq!(hint, "hint: free some disk space, or write to another disk");
     let (before, after) = (read("before"), read("after"));
     assert!(!before.is_empty() && after.starts_with(&before), "what was kept stays");
     assert!(after.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{after}");

@@ -23,8 +23,8 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     let first = ends.next().unwrap_or_default();
     if ends.any(|other| other != first) {
         return Err(Error::settings(
-            "flows of one run have different stacks, and here an end of the path has one",
-            "give all [[flow]] of a point the same stack; a list of stacks makes a point of each",
+            "the flows of a run use different stacks, but each end of the path has only one",
+            "set the same stack for all [[flow]] of a point; a list of stacks makes one point per stack",
         ));
     }
     Ok(first)
@@ -42,8 +42,8 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         && wanted != running
     {
         return Err(Error::settings(
-            format!("point '{}' wants kernel {wanted}, and this is {running}", point.label),
-            "leave kernel out, or use the simulator: --world sim",
+            format!("point '{}' requires kernel {wanted}, but this host runs {running}", point.label),
+            "remove the setting kernel, or use the simulator: --world sim",
         ));
     }
     let ends = ends(&point.scenario)
@@ -52,7 +52,10 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {
         return Err(Error::settings(
-            format!("point '{}' loses whole super-packets, which a plain datapath never sees", point.label),
+            format!(
+                "point '{}' loses whole super-packets, which the plain datapath does not have",
+                point.label
+            ),
             "run it with --datapath offload",
         ));
     }

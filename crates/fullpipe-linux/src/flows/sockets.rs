@@ -59,8 +59,8 @@ pub fn kernel_name(cc: Algorithm) -> &'static str {
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
     if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
         return Err(Error::settings(
-            format!("the kernel's {} has a slow start of its own", flow.cc),
-            "leave slow_start out, or use the simulator: --world sim",
+            format!("the kernel's {} does not support the setting slow_start", flow.cc),
+            "remove slow_start, or use the simulator: --world sim",
         ));
     }
     let socket = tcp()?;
@@ -71,7 +71,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
             _ => format!("load the module tcp_{name}"),
         };
         Error::settings(
-            format!("this kernel has no congestion control '{name}'"),
+            format!("this kernel does not have the congestion control '{name}'"),
             format!("{load}; or use the simulator: --world sim"),
         )
     })?;

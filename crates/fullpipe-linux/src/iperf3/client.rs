@@ -108,7 +108,7 @@ pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestRe
     match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
         Ok(finished) => Ok(finished),
         Err(Fault::Failed(error)) => Err(error),
-        Err(Fault::Interrupted) => Err(Error::network("interrupted before data flowed", "")),
+        Err(Fault::Interrupted) => Err(Error::network("the test was interrupted before data flowed", "")),
     }
 }
 
@@ -208,15 +208,17 @@ impl<'a> Test<'a> {
                     Ok(_) => {}
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        let message =
-                            format!("the server does not take UDP on port {}: {error}", self.address.port());
+                        let message = format!(
+                            "the server does not accept UDP on port {}: {error}",
+                            self.address.port()
+                        );
                         return Err(Error::network(message, "").into());
                     }
                 }
             }
         }
-        let message = format!("no answer over UDP from port {}", self.address.port());
-        Err(Error::network(message, "a firewall may let TCP pass and UDP not").into())
+        let message = format!("the server does not answer over UDP on port {}", self.address.port());
+        Err(Error::network(message, "check whether a firewall blocks UDP").into())
     }
 
     fn run(mut self, watch: &mut dyn Watch) -> Result<TestResult, Fault> {
@@ -335,7 +337,7 @@ impl<'a> Test<'a> {
             }
             if self.control.speaks_within(wake.saturating_since(self.clock.now()))? {
                 let state = self.control.state()?;
-                let message = format!("the server said {state:?} while data flowed");
+                let message = format!("the server sent the unexpected state {state:?} during the test");
                 return Err(Error::network(message, "").into());
             }
             // If an amount ends the test, each stream ends when its share is sent.
@@ -362,7 +364,7 @@ impl<'a> Test<'a> {
             }
             Ok(false) => {}
         }
-        Error::network("a data connection has closed unexpectedly", "see what the server printed").into()
+        Error::network("a data connection has closed unexpectedly", "check the output of the server").into()
     }
 
     /// Sends the results of this end, and receives those of the server.

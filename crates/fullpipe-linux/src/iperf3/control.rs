@@ -48,7 +48,7 @@ impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("control socket has closed unexpectedly"),
-            Self::Silent => f.write_str("the other side has said nothing for too long"),
+            Self::Silent => f.write_str("the peer did not send anything before the timeout"),
             Self::Stopped => f.write_str("interrupted"),
             Self::Nonsense(error) => error.fmt(f),
             Self::System(error) => write!(f, "control connection: {error}"),

@@ -36,8 +36,8 @@ pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     let granted = sndbuf.min(rcvbuf.doing("read SO_RCVBUF")?);
     if granted < asked {
         return Err(Error::settings(
-            format!("the kernel grants socket buffers of {} only", Bytes::new(granted as u64)),
-            "raise net.core.wmem_max and net.core.rmem_max, or leave -w out: then tcp_wmem and tcp_rmem rule",
+            format!("the kernel limits socket buffers to {}", Bytes::new(granted as u64)),
+            "raise net.core.wmem_max and net.core.rmem_max, or remove -w to use tcp_wmem and tcp_rmem",
         ));
     }
     Ok(())
@@ -59,7 +59,7 @@ pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
     if let Some(name) = &params.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
             Error::settings(
-                format!("this kernel does not let the process use the congestion control '{name}'"),
+                format!("the kernel does not permit the congestion control '{name}'"),
                 "choose one of net.ipv4.tcp_allowed_congestion_control, or load the module as root",
             )
         })?;

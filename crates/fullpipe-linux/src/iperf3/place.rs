@@ -48,16 +48,18 @@ impl ServerAddress {
     pub fn named(text: &str) -> Result<Self, &'static str> {
         let number = |port: &str| port.parse::<u16>().map_err(|_| "the text after the colon is not a port");
         let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
-            (Some(bracketed), _) => match bracketed.split_once(']').ok_or("a bracket is open")? {
-                (host, "") => (host, PORT),
-                (host, port) => (host, number(port.trim_start_matches(':'))?),
-            },
-            // An IPv6 address contains more than one colon.
+            (Some(bracketed), _) => {
+                match bracketed.split_once(']').ok_or("the closing bracket is missing")? {
+                    (host, "") => (host, PORT),
+                    (host, port) => (host, number(port.trim_start_matches(':'))?),
+                }
+            }
+            // If the host contains another colon, the text is an IPv6 address without a port.
             (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
             _ => (text, PORT),
         };
         if host.is_empty() || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err("there is no host");
+            return Err("the host is missing");
         }
         Ok(Self { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: None })
     }
@@ -75,12 +77,12 @@ impl ServerAddress {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| self.nowhere("it has no address of that family")))
+        Err(last.unwrap_or_else(|| self.nowhere("the host has no address of that family")))
     }
 
     fn nowhere(&self, why: impl std::fmt::Display) -> Error {
         let hint = "check the name; -4 and -6 restrict its addresses";
-        Error::network(format!("cannot find {}: {why}", self.host), hint)
+        Error::network(format!("cannot resolve {}: {why}", self.host), hint)
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
@@ -111,8 +113,10 @@ impl ServerAddress {
         socket.connect_timeout(&address.into(), patience).map_err(|error| {
             let hint = match error.kind() {
                 ErrorKind::ConnectionRefused => "start a server there: iperf3 -s, or fullpipe iperf3 -s",
-                ErrorKind::TimedOut => "a firewall may drop what goes to this port; -p chooses another",
-                _ => "check address and route",
+                ErrorKind::TimedOut => {
+                    "check whether a firewall drops packets to this port, or pass another port with -p"
+                }
+                _ => "check the address and the route",
             };
             let what = match error.kind() {
                 ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -128,7 +132,7 @@ impl ServerAddress {
     pub(crate) fn bind(&self, socket: &Socket) -> Result<(), Error> {
         let Some(own) = self.bind else { return Ok(()) };
         socket.bind(&SocketAddr::new(own, 0).into()).map_err(|error| {
-            Error::settings(format!("cannot bind to {own}: {error}"), "give -B an address of this host")
+            Error::settings(format!("cannot bind to {own}: {error}"), "pass -B an address of this host")
         })
     }
 }

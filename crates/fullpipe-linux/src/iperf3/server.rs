@@ -374,7 +374,7 @@ impl<'a> Server<'a> {
             self.lock().leave(cookie);
             self.audience.hear(ServerNotice::TurnedAway {
                 peer: peer.ip(),
-                why: format!("no thread for it: {error}"),
+                why: format!("cannot start a thread for the test: {error}"),
             });
             return false;
         }
@@ -433,9 +433,9 @@ fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     let hint = match error.kind() {
-        ErrorKind::AddrInUse => "-p chooses another port; ss -ltnup shows who has this one",
-        ErrorKind::AddrNotAvailable => "-B takes an address of this host",
-        ErrorKind::PermissionDenied => "ports below 1024 need rights: -p chooses another",
+        ErrorKind::AddrInUse => "pass another port with -p; ss -ltnup shows which process uses this one",
+        ErrorKind::AddrNotAvailable => "pass -B an address of this host",
+        ErrorKind::PermissionDenied => "ports below 1024 require privileges: pass another port with -p",
         _ => "check -B and -p",
     };
     Error::settings(format!("cannot listen on {address}: {error}"), hint)
@@ -472,7 +472,7 @@ fn room_for_streams(tests: usize) -> Result<usize, Error> {
     match descriptors.saturating_sub(aside).min(STREAMS_MOST) {
         0 => Err(Error::settings(
             format!("{descriptors} open files are too few for {tests} tests"),
-            "raise the limit (ulimit -n), or allow fewer with --max-tests",
+            "raise the limit with ulimit -n, or allow fewer tests with --max-tests",
         )),
         streams => Ok(streams),
     }

@@ -107,7 +107,7 @@ pub fn apply(
     let lock = lock(place)?;
     let before = generations(place)?;
     if before.iter().any(|generation| generation.phase == Phase::Trial) {
-        let hint = "fullpipe tune confirm keeps them, fullpipe tune rollback takes them back";
+        let hint = "keep them with fullpipe tune confirm, or revert them with fullpipe tune rollback";
         return Err(Error::settings("other changes are still on trial", hint));
     }
     let number = before.last().map_or(0, |last| last.number) + 1;
@@ -144,13 +144,13 @@ pub fn apply(
         return Err(match back {
             Ok(_) => Error {
                 kind: Kind::Reverted,
-                message: format!("{}; everything is as it was before", error.message),
+                message: format!("{}; all changes were reverted", error.message),
                 ..error
             },
             Err(second) => Error {
                 kind: Kind::System,
-                message: format!("{}; and taking it back failed: {}", error.message, second.message),
-                hint: "fullpipe tune rollback tries again".into(),
+                message: format!("{}; reverting the changes also failed: {}", error.message, second.message),
+                hint: "try again with fullpipe tune rollback".into(),
             },
         });
     }
@@ -183,7 +183,10 @@ pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Err
 fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let mut all = generations(place)?;
     let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
-        return Err(Error::settings("nothing is on trial", "fullpipe tune status shows what there is"));
+        return Err(Error::settings(
+            "no changes are on trial",
+            "fullpipe tune status shows the applied changes",
+        ));
     };
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
@@ -368,16 +371,16 @@ fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
         match change {
             Change::Setting { key, .. } => place.may_write(key).map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                    no_rights(format!("this process may not set {key}: {error}"))
+                    no_rights(format!("no permission to set {key}: {error}"))
                 }
                 io::ErrorKind::NotFound => Error::settings(
-                    format!("there is no {key} here"),
-                    "set it on the host: the namespace of a container has no value of its own",
+                    format!("{key} does not exist here"),
+                    "set it on the host: the namespace of a container does not have this setting",
                 ),
                 _ => Error::system(format_args!("set {key}"), error),
             })?,
             Change::Route { .. } if !may_administer() => {
-                return Err(no_rights("this process may not change routes (CAP_NET_ADMIN)".into()));
+                return Err(no_rights("no permission to change routes (CAP_NET_ADMIN)".into()));
             }
             Change::Route { .. } => {}
         }
@@ -386,7 +389,7 @@ fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
 }
 
 pub(super) fn no_rights(message: String) -> Error {
-    let hint = "run it as root, in a container on its host; or run the commands printed above yourself";
+    let hint = "run it as root (for a container, on its host), or run the commands printed above";
     Error { kind: Kind::Rights, message, hint: hint.into() }
 }
 
@@ -448,7 +451,7 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
         let now = place.read(&setting.key).doing(format_args!("read {}", setting.key))?;
         if plain(&now) != setting.value {
             let message = format!("{} is {} after it was set to {}", setting.key, plain(&now), setting.value);
-            return Err(Error::settings(message, "this kernel does not take the value"));
+            return Err(Error::settings(message, "this kernel does not accept the value"));
         }
     }
     if generation.routes.is_empty() {
@@ -458,7 +461,7 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
     for route in &generation.routes {
         lock.ensure_held().doing("change a route")?;
         route.apply(&netlink).map_err(|error| Error {
-            hint: "whether the kernel has the congestion control: fullpipe tune show".into(),
+            hint: "fullpipe tune show lists the congestion controls of this kernel".into(),
             ..error
         })?;
         watch(Step::Route);
@@ -466,7 +469,7 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
         if present.as_ref() != Some(&route.ours_text) {
             let now = present.unwrap_or_else(|| "none".into());
             let message = format!("the route is '{now}' after it was set to '{}'", route.ours_text);
-            return Err(Error::settings(message, "this kernel does not take the route"));
+            return Err(Error::settings(message, "this kernel does not accept the route"));
         }
     }
     Ok(())
@@ -480,8 +483,8 @@ fn own_file(place: &Target) -> Result<Option<String>, Error> {
     let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
     match found {
         Some(text) if !text.starts_with(HEADER) => Err(Error::settings(
-            format!("{} is there and was not written by fullpipe", place.owned().display()),
-            "move it away: it would be replaced",
+            format!("{} exists, but was not written by fullpipe", place.owned().display()),
+            "move it away, because fullpipe would replace it",
         )),
         found => Ok(found),
     }

@@ -82,7 +82,7 @@ impl Guard {
             let mut ready = [0];
             ours.read_exact(&mut ready)?;
             if ready != [READY] {
-                return Err(io::Error::other("it says something else than that it is ready"));
+                return Err(io::Error::other("the process did not report that it is ready"));
             }
             Ok(RunningGuard { to: ours })
         };
@@ -105,7 +105,7 @@ pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     let done = matches!(from.read(&mut byte), Ok(1)) && byte == [DONE];
     drop(from);
     take_back_in_time(place, number, done).inspect_err(|error| {
-        log::warn(place, &format!("tune: the changes that nobody confirmed are still in place: {error}"));
+        log::warn(place, &format!("tune: unconfirmed changes are still in effect: {error}"));
     })
 }
 

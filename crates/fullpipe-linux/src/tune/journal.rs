@@ -127,7 +127,7 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            no_rights(format!("this process may not read {}: {error}", place.state().display()))
+            no_rights(format!("no permission to read {}: {error}", place.state().display()))
         }
         _ => Error::system(format_args!("read {}", place.state().display()), error),
     };
@@ -148,8 +148,8 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
         // since.
         let Some(text) = text else { continue };
         let generation: Generation = serde_json::from_str(&text).map_err(|error| {
-            let hint = "it was written by another version, or by hand: put the values in it back with sysctl -w, and remove it";
-            Error::settings(format!("{} cannot be understood: {error}", entry.path().display()), hint)
+            let hint = "restore the former values in it with sysctl -w, and remove it";
+            Error::settings(format!("cannot parse {}: {error}", entry.path().display()), hint)
         })?;
         found.push(generation);
     }

@@ -52,8 +52,8 @@ pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
 /// Polling interval, because flock has no timeout.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Error of a process that has lost the lock.
-const LOST: &str = "another process has replaced the lock to take back an overdue trial";
+/// Error message of a process that has lost the lock.
+const LOST: &str = "another process replaced the lock to revert an overdue trial";
 
 /// A lock that this process holds.
 pub(super) struct Lock {
@@ -92,7 +92,7 @@ impl LockError {
             Self::Busy(busy) => busy.into_error(),
             Self::Io(error) => match error.kind() {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                    no_rights(format!("this process may not write {state}: {error}"))
+                    no_rights(format!("no permission to write {state}: {error}"))
                 }
                 _ => Error::system(format_args!("write {state}"), error),
             },
@@ -199,7 +199,7 @@ impl Lock {
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.ensure_held() {
             Ok(()) => error,
-            Err(lost) => Error::settings(lost.to_string(), "fullpipe tune status shows what there is"),
+            Err(lost) => Error::settings(lost.to_string(), "fullpipe tune status shows the applied changes"),
         }
     }
 
@@ -232,7 +232,7 @@ pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
         rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
-            io::Error::other(format!("{} is a symbolic link or not a folder", folder.display()))
+            io::Error::other(format!("{} is not a folder, or is a symbolic link", folder.display()))
         }
         error => error.into(),
     })?);
@@ -282,7 +282,7 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
                 break replacing;
             }
         } else if clock.now() >= until {
-            let text = format!("somebody holds {}", path.display());
+            let text = format!("another process holds {}", path.display());
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         } else {
             clock.sleep_until(clock.now() + POLL);

@@ -58,8 +58,8 @@ impl Target {
         if let Some(root) = root
             && !root.is_dir()
         {
-            let hint = "give a folder that stands for /, with proc/sys and etc in it";
-            return Err(Error::settings(format!("{} is no folder", root.display()), hint));
+            let hint = "pass a folder to be used as /, which contains proc/sys and etc";
+            return Err(Error::settings(format!("{} is not a folder", root.display()), hint));
         }
         let below = root.unwrap_or(Path::new("/"));
         let var = below.join(STATE);
@@ -163,7 +163,7 @@ impl Target {
         };
         write().doing(format_args!("set {key} to '{}'", value.trim())).map_err(|error| Error {
             hint: if key.starts_with("net.core.") {
-                "set it on the host: the namespace of a container has no value of its own".into()
+                "set it on the host: the namespace of a container does not have this setting".into()
             } else {
                 String::new()
             },
@@ -181,7 +181,7 @@ impl Target {
 fn enter(name: &str) -> Result<(), Error> {
     let path = if name.contains('/') { PathBuf::from(name) } else { Path::new("/run/netns").join(name) };
     let file = File::open(&path).map_err(|error| {
-        let hint = "give a name that ip netns list prints, or a path such as /proc/PID/ns/net";
+        let hint = "pass a name that ip netns list prints, or a path such as /proc/PID/ns/net";
         Error {
             kind: if error.kind() == io::ErrorKind::PermissionDenied { Kind::Rights } else { Kind::Settings },
             hint: hint.into(),
@@ -191,7 +191,7 @@ fn enter(name: &str) -> Result<(), Error> {
     let inode = file.metadata().doing("look at a network namespace")?.ino();
     if inode != this_namespace() {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
-            let hint = "it takes root";
+            let hint = "run it as root";
             let error = Error::system(format_args!("enter the network namespace {name}"), error);
             Error { hint: hint.into(), ..error }
         })?;

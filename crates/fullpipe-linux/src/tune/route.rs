@@ -68,9 +68,9 @@ impl PeerRoute {
             }
         }
         if message.header.kind != RouteType::Unicast {
-            let hint = "give the address of the other host";
+            let hint = "pass the address of the other host";
             return Err(Error::settings(
-                format!("{destination} is reached by no way that can be tuned"),
+                format!("the route to {destination} is of a type that cannot be tuned"),
                 hint,
             ));
         }
@@ -370,5 +370,7 @@ fn unhex(text: &str) -> Result<RouteMessage, Error> {
         |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(digits).collect();
     let parsed = bytes.and_then(|bytes| RouteMessage::parse(&bytes[..]).ok());
-    parsed.ok_or_else(|| std::io::Error::other("it is none")).doing("read the route that was kept")
+    parsed
+        .ok_or_else(|| std::io::Error::other("the stored text is not a route"))
+        .doing("read the route that was kept")
 }

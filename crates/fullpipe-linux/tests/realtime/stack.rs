@@ -99,7 +99,7 @@ fn a_device_without_a_name_is_refused() {
         let datapath = Datapath::Plain;
         let config = TunConfig { name, datapath, mtu: 1_400, queue: 1_000, address, prefix_len: 24 };
         let error = Tun::new(&config).expect_err("no name");
-        assert_eq!(error.hint, "give a name of 1 to 15 bytes");
+        assert_eq!(error.hint, "choose a name of 1 to 15 bytes");
     }
 }
 
@@ -385,7 +385,7 @@ fn a_run_has_one_stack() {
     assert!(
         error
             .message
-            .ends_with("flows of one run have different stacks, and here an end of the path has one")
+            .ends_with("the flows of a run use different stacks, but each end of the path has only one")
     );
 }
 

@@ -413,7 +413,7 @@ fn what_the_kernel_refuses_leaves_nothing_behind() {
             apply(&place, &[changes(false), vec![none]].concat(), None, &guard(&root, true), &mut |_| ());
         let error = refused.unwrap_err();
         assert_eq!(error.kind, fullpipe_linux::Kind::Reverted, "{error}");
-        assert!(error.message.contains("everything is as it was before"), "{error}");
+        assert!(error.message.contains("all changes were reverted"), "{error}");
         assert_eq!(snapshot(&root, true), before);
         assert!(status(&place).unwrap().states.is_empty());
         Ok::<(), Error>(())

@@ -69,7 +69,10 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
         dsts.push(ALL.into());
     }
     if dsts.len() > MOST_GROUPS {
-        return Err(Error::usage(format!("{} times --dst", dsts.len()), format!("at most {MOST_GROUPS}")));
+        return Err(Error::usage(
+            format!("--dst is given {} times", dsts.len()),
+            format!("pass at most {MOST_GROUPS}"),
+        ));
     }
     let host = SocketFacts { link: exporter.link, ..SocketFacts::default() };
     let mut watches = Vec::new();
@@ -82,7 +85,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let listener = TcpListener::bind(exporter.listen).map_err(|e| {
         Error::new(
             format!("cannot listen on {}: {e}", exporter.listen),
-            "choose another address with --listen ADDRESS:PORT",
+            "pass another address with --listen ADDRESS:PORT",
         )
     })?;
     let groups: Groups = Arc::new(Mutex::new(groups));

@@ -155,9 +155,8 @@ fn over_udp(
 ) -> Result<Diagnosis, DiagnoseError> {
     let document = &recorder.document;
     if is_this_host(document) && known.path.link.is_none() {
-        let message =
-            "both ends are this host, and between them is no path on which a ladder could be climbed";
-        return Err(DiagnoseError::Input(InputError::new(message, "add --link to simulate one anyway")));
+        let message = "both ends are on this host, so there is no path to simulate";
+        return Err(DiagnoseError::Input(InputError::new(message, "add --link to simulate a path anyway")));
     }
     let json = serde_json::to_value(document).unwrap_or_default();
     let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;

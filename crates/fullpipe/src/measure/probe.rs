@@ -132,7 +132,10 @@ fn run(
     let mut recorder = Recorder::new(false, ROWS, None, None);
     let finished = client::run(&client, &mut recorder, stop)?;
     if finished.interrupted {
-        return Err(Error::new("the measurement was interrupted", "let it finish; it takes 10 to 30 s"));
+        return Err(Error::new(
+            "the measurement was interrupted",
+            "run it again, and wait 10 to 30 s for it to end",
+        ));
     }
     recorder.document.end = finished.end;
     let latency = format!("latency: {}", recorder.latency(finished.idle_rtt));

@@ -31,18 +31,14 @@ impl From<Error> for Fault {
 
 impl From<ConnectionError> for Fault {
     fn from(broken: ConnectionError) -> Self {
-        const STRANGER: &str = "is this the port of an iperf3 server?";
-        const LOOK: &str = "see what the server printed";
+        const STRANGER: &str = "check that an iperf3 server listens on this port";
+        const LOOK: &str = "check the output of the server";
         let (message, hint) = match broken {
             ConnectionError::Stopped => return Self::Interrupted,
-            ConnectionError::Closed => {
-                ("the server has closed the control connection unexpectedly".into(), LOOK)
-            }
-            ConnectionError::Silent => (format!("the server has not answered for {PATIENCE}"), STRANGER),
+            ConnectionError::Closed => ("the server closed the control connection unexpectedly".into(), LOOK),
+            ConnectionError::Silent => (format!("the server did not answer within {PATIENCE}"), STRANGER),
             ConnectionError::Nonsense(error) => (error.to_string(), STRANGER),
-            ConnectionError::System(error) => {
-                (format!("the control connection has broken off: {error}"), LOOK)
-            }
+            ConnectionError::System(error) => (format!("the control connection failed: {error}"), LOOK),
         };
         Self::Failed(Error::network(message, hint))
     }
@@ -69,8 +65,8 @@ impl Dialog {
         match self.state()? {
             state if state == wanted => Ok(()),
             state => Err(Error::network(
-                format!("the server said {state:?} where {wanted:?} was due"),
-                "is this the port of an iperf3 server?",
+                format!("the server sent the state {state:?} instead of {wanted:?}"),
+                "check that an iperf3 server listens on this port",
             )
             .into()),
         }
@@ -86,10 +82,14 @@ impl Dialog {
             .into()),
             State::ServerError => {
                 let refusal = self.control.refusal()?;
-                Err(Error::network(format!("the server has refused: {refusal}"), "ask for less of it").into())
+                Err(Error::network(
+                    format!("the server refused the test: {refusal}"),
+                    "request less: check the limits of the server",
+                )
+                .into())
             }
             State::ServerTerminate => {
-                Err(Error::network("the server has terminated", "somebody ended it there").into())
+                Err(Error::network("the server terminated the test", "check the output of the server").into())
             }
             state => Ok(state),
         }

@@ -56,8 +56,8 @@ impl std::fmt::Display for Full {
         match self {
             Self::Tests(1) => f.write_str("a test is running"),
             Self::Tests(most) => write!(f, "{most} tests are running"),
-            Self::OfAddress(most) => write!(f, "{most} of its address are running"),
-            Self::Streams(most) => write!(f, "it asks for more streams than are left of {most}"),
+            Self::OfAddress(most) => write!(f, "{most} tests from this address are running"),
+            Self::Streams(most) => write!(f, "the test requests more streams than are left of {most}"),
         }
     }
 }

@@ -166,14 +166,14 @@ impl Session<'_, '_> {
         let limits = &self.server.settings.limits;
         let asked = params.time + params.omit;
         if let Some(most) = limits.duration.filter(|&most| asked > most) {
-            let why = format!("refused: {asked} asked for, and at most {most} allowed");
+            let why = format!("refused: {asked} requested, but at most {most} allowed");
             return Err(TestFailure::Refused(Refusal::MAX_DURATION, why));
         }
         let rate = params.rate.map(|rate| rate.mul_div(params.streams().into(), 1));
         if let (Some(rate), Some(most)) = (rate, limits.rate)
             && rate > most
         {
-            let why = format!("refused: {rate} asked for, and at most {most} allowed");
+            let why = format!("refused: {rate} requested, but at most {most} allowed");
             return Err(TestFailure::Refused(Refusal::TOTAL_RATE, why));
         }
         Ok(())
@@ -337,7 +337,7 @@ impl Session<'_, '_> {
                 part = Part::begin(now, Duration::ZERO, Duration::ZERO, settings.interval);
             }
             if deadline <= now {
-                let why = format!("ended: it has gone on for {GRACE} longer than its time");
+                let why = format!("ended: the test exceeded its duration by {GRACE}");
                 return Err(TestFailure::Refused(Refusal::DURATION, why));
             }
             let wake = next_sample.min(part.next_report).min(part.end).min(deadline);
@@ -460,7 +460,7 @@ impl Progress {
         self.since = (now, moved);
         self.spared = part.saturating_sub(moved_since);
         if rate > limit.mul_div(RATE_SLACK, 100) {
-            let why = format!("ended: {rate} over {span}, and at most {limit} allowed");
+            let why = format!("ended: {rate} over {span}, but at most {limit} allowed");
             return Err(TestFailure::Refused(Refusal::TOTAL_RATE, why));
         }
         Ok(())
