@@ -103,8 +103,8 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("the command is missing", "pass the command after --"));
     };
-    let mut signals =
-        SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).doing("take over signals")?;
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])
+        .doing("install the signal handlers")?;
     let handle = signals.handle();
     let (started, pid) = mpsc::channel();
     thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
 fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
     command.env("FULLPIPE_ADDR", own.to_string()).env("FULLPIPE_PEER", peer.to_string());
-    contain(&mut command, Caller::behind_privileges()).doing("make a PID namespace")?;
+    contain(&mut command, Caller::behind_privileges()).doing("create a PID namespace")?;
     Ok(command)
 }
 

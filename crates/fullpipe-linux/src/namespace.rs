@@ -30,7 +30,7 @@ impl Namespace {
         // Entering a namespace affects a single thread. A temporary thread is used here, so that
         // the other threads stay in their namespace.
         in_thread(|| {
-            sys::unshare_network().doing("make a network namespace")?;
+            sys::unshare_network().doing("create a network namespace")?;
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
             Ok(Self { fd: fd.into() })
         })

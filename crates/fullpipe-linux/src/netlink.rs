@@ -68,7 +68,7 @@ impl Netlink {
             Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             _ => Err(io::Error::other("no answer")),
         };
-        get().doing(format_args!("ask for the device {name}"))
+        get().doing(format_args!("query the device {name}"))
     }
 
     /// Brings a device up; for a TUN device also sets its MTU and transmit queue length.

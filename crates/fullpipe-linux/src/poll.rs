@@ -37,7 +37,7 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new() -> Result<Self, Error> {
-        let fd = epoll::create(CreateFlags::CLOEXEC).doing("make an epoll")?;
+        let fd = epoll::create(CreateFlags::CLOEXEC).doing("create an epoll")?;
         Ok(Self { fd, events: Vec::with_capacity(AT_ONCE) })
     }
 
@@ -68,7 +68,7 @@ impl Poll {
     }
 
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        epoll::delete(&self.fd, fd).doing("forget a file descriptor")
+        epoll::delete(&self.fd, fd).doing("stop watching a file descriptor")
     }
 
     fn add(&self, fd: BorrowedFd<'_>, number: u64, events: EventFlags) -> Result<(), Error> {
@@ -96,7 +96,7 @@ pub(crate) struct Alarm(OwnedFd);
 impl Alarm {
     pub(crate) fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        timerfd_create(TimerfdClockId::Monotonic, flags).doing("make a timer").map(Self)
+        timerfd_create(TimerfdClockId::Monotonic, flags).doing("create a timer").map(Self)
     }
 
     /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. Also clears a
@@ -122,7 +122,7 @@ pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> Result<Self, Error> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("create an eventfd")?;
         Ok(Self(fd))
     }
 
@@ -154,7 +154,7 @@ impl Stop {
     /// # Errors
     /// Fails if the process cannot open more files.
     pub fn new() -> Result<Self, Error> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("create an eventfd")?;
         Ok(Self(Arc::new(fd)))
     }
 

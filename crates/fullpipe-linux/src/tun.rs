@@ -101,7 +101,7 @@ impl Tun {
             File::options().read(true).write(true).open("/dev/net/tun").doing("open /dev/net/tun")?.into();
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
-        sys::tun_set_interface(fd.as_fd(), name, flags).doing("make a TUN device")?;
+        sys::tun_set_interface(fd.as_fd(), name, flags).doing("create a TUN device")?;
         // Always set, because a persistent device keeps the flags of the process that set them.
         let features = match datapath {
             Datapath::Plain => 0,
@@ -121,7 +121,7 @@ impl Tun {
     pub(crate) fn pair(datapath: Datapath) -> Result<[Self; 2], Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .doing("make a pair of sockets")?;
+            .doing("create a pair of sockets")?;
         Ok([near, far].map(|fd| {
             // Only the host's root user may exceed wmem_max. For other users the buffer is smaller,
             // which shows in packet losses.

@@ -113,7 +113,7 @@ pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
 }
 
 fn tcp() -> Result<Socket, Error> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).doing("make a socket")?;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).doing("create a socket")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
     Ok(socket)
 }

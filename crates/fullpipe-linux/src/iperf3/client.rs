@@ -182,7 +182,8 @@ impl<'a> Test<'a> {
 
     fn open_udp(&mut self) -> Result<Socket, Fault> {
         let domain = Domain::for_address(self.address);
-        let socket = Socket::new(domain, Type::DGRAM, Some(socket2::Protocol::UDP)).doing("make a socket")?;
+        let socket =
+            Socket::new(domain, Type::DGRAM, Some(socket2::Protocol::UDP)).doing("create a socket")?;
         options::buffers(&socket, &self.params)?;
         options::type_of_service(&socket, domain, &self.params)?;
         options::max_pacing_rate(&socket, &self.params)?;

@@ -105,7 +105,7 @@ impl ServerAddress {
         prepare: impl Fn(&Socket, Domain) -> Result<(), Error>,
     ) -> Result<Socket, Error> {
         let domain = Domain::for_address(address);
-        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).doing("make a socket")?;
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).doing("create a socket")?;
         prepare(&socket, domain)?;
         self.bind(&socket)?;
         let patience = self.connect_timeout.unwrap_or(CONNECT_PATIENCE);

@@ -419,7 +419,7 @@ fn has_ipv6() -> bool {
 
 fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
-        .doing("make a socket")?;
+        .doing("create a socket")?;
     if address.is_ipv6() {
         socket.set_only_v6(only_v6).doing("set IPV6_V6ONLY")?;
     }
@@ -442,7 +442,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
 }
 
 fn bound_port(socket: &Socket) -> Result<u16, Error> {
-    let address = socket.local_addr().doing("ask a socket for its port")?;
+    let address = socket.local_addr().doing("read the port of a socket")?;
     Ok(address.as_socket().map_or(0, |address| address.port()))
 }
 

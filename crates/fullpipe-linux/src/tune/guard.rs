@@ -86,7 +86,7 @@ impl Guard {
             }
             Ok(RunningGuard { to: ours })
         };
-        start().doing("start the process that would take the changes back")
+        start().doing("start the process that reverts unconfirmed changes")
     }
 }
 

@@ -110,7 +110,7 @@ impl Generation {
     pub(super) fn save(&self, place: &Target, lock: &Lock) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other);
         text.and_then(|text| files::write(lock, &path(place, self.number), &(text + "\n")))
-            .doing(format_args!("keep what was before in {}", place.state().display()))
+            .doing(format_args!("write the former values to {}", place.state().display()))
     }
 
     pub(super) fn forget(&self, place: &Target, lock: &Lock) -> Result<(), Error> {

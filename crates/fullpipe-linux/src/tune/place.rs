@@ -188,7 +188,7 @@ fn enter(name: &str) -> Result<(), Error> {
             ..Error::system(format_args!("open the network namespace {}", path.display()), error)
         }
     })?;
-    let inode = file.metadata().doing("look at a network namespace")?.ino();
+    let inode = file.metadata().doing("inspect a network namespace")?.ino();
     if inode != this_namespace() {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
             let hint = "run it as root";

@@ -372,5 +372,5 @@ fn unhex(text: &str) -> Result<RouteMessage, Error> {
     let parsed = bytes.and_then(|bytes| RouteMessage::parse(&bytes[..]).ok());
     parsed
         .ok_or_else(|| std::io::Error::other("the stored text is not a route"))
-        .doing("read the route that was kept")
+        .doing("read the stored route")
 }
