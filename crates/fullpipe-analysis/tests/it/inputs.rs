@@ -313,8 +313,8 @@ fn malformed_json_is_one_line_and_a_hint() {
     };
     let bytes = "\"bytes\": 12582912";
     let cases = [
-        (good[..good.len() / 2].to_owned(), "breaks off at line"),
-        (good[..good.len() - 3].to_owned(), "breaks off at line"),
+        (good[..good.len() / 2].to_owned(), "truncated at line"),
+        (good[..good.len() - 3].to_owned(), "truncated at line"),
         (format!("{good}{good}"), "several JSON documents"),
         (format!("{good}{}", &good[..300]), "several JSON documents"),
         (format!("[\n{good},\n{good}]"), "this JSON is not from iperf3"),
