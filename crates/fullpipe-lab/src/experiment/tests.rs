@@ -435,7 +435,7 @@ fn mistakes_are_named_in_one_line() {
         (
             expect("metric = 'utilisation'\nmin = 0.9\nwhere = { cc = 'reno' }"),
             "line 10, column 1: no point has cc=reno",
-            "points are 'cc=cubic'",
+            "the points are 'cc=cubic'",
         ),
         (
             expect("metric = 'utilisation'\nmin = 0.9\nwhere = { speed = 'high' }"),

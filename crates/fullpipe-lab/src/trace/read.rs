@@ -299,7 +299,7 @@ mod tests {
         let of = |text: &str| read(text).expect_err("refused").to_string();
         assert_eq!(of(&text.replacen("mss_bytes", "mss", 1)), "column mss_bytes is missing");
         let spoilt = text.replacen(",1448,", ",many,", 1);
-        assert!(of(&spoilt).starts_with("line 2: mss_bytes does not read"), "{}", of(&spoilt));
+        assert!(of(&spoilt).starts_with("line 2: mss_bytes has an invalid value"), "{}", of(&spoilt));
         let short = text.replacen(",1448,", ",", 1);
         assert!(of(&short).starts_with("line 2 has "), "{}", of(&short));
         let cut = &text[..text.len() - 30];
