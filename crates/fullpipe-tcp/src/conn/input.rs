@@ -143,7 +143,7 @@ impl Connection {
         self.receiver.note_mark(segment);
         let open = self.lifecycle.state == State::Established;
         let progress =
-            self.receiver.on_data(now, segment, start, end, self.sender.mss, open, &self.sender.rtt);
+            self.receiver.on_data(now, segment, start..end, self.sender.mss, open, &self.sender.rtt);
         if progress.readable {
             self.events.add(Event::Readable);
         }

@@ -7,6 +7,8 @@
 //! It knows nothing of the sending half. The caller passes in what it needs from there: the segment size and
 //! the RTT.
 
+use core::ops::Range;
+
 use fullpipe_units::{Duration, Instant};
 
 use super::Accepted;
@@ -221,18 +223,18 @@ impl Receiver {
         }
     }
 
-    /// Accepts the data and the FIN of a segment from `start` to `end`; `mss` is the payload of a full
+    /// Accepts the data and the FIN of a segment with the offsets `range`; `mss` is the payload of a full
     /// segment. `open` says whether this side has not sent its own FIN.
     pub(super) fn on_data(
         &mut self,
         now: Instant,
         segment: &Segment,
-        start: u64,
-        end: u64,
+        range: Range<u64>,
         mss: u64,
         open: bool,
         rtt: &RttEstimator,
     ) -> Progress {
+        let Range { start, end } = range;
         let len = u64::from(segment.len);
         if len.min(mss) > self.rcv_mss {
             self.rcv_mss = len.min(mss);

@@ -13,7 +13,7 @@
 //! moves packets, supplies the time, and
 //!
 //! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when the time of `poll_timeout` is
-//! reached, and `read` or `write` when an event reports that they can proceed,
+//!    reached, and `read` or `write` when an event reports that they can proceed,
 //! 2. then calls `poll_packet` until it returns `None`.
 //!
 //! ## Limits on state that unauthenticated peers can create

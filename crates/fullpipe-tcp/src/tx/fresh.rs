@@ -113,7 +113,7 @@ impl NewData {
         end >= queue.written() || end > self.pushed_until + largest_window / 2
     }
 
-    /// Sends the next `len` bytes, with PSH in the last segment if they `push`. Returns the transmission and its
+    /// Sends the next `len` bytes, with PSH in the last segment if `flags` has it. Returns the transmission and its
     /// number of segments.
     #[inline(always)]
     pub(crate) fn send(
@@ -123,7 +123,6 @@ impl NewData {
         rate: &mut DeliveryRate,
         len: u64,
         (ecn, flags): (Ecn, Flags),
-        push: bool,
         nodelay: bool,
     ) -> (Transmit, u64) {
         let inflight = board.inflight();
@@ -140,14 +139,13 @@ impl NewData {
             board.push_new(at - u64::from(piece), piece, false, departure.at, snapshot);
         }
         self.snd_nxt = end;
-        if push {
+        if flags.has(Flags::PSH) {
             board.set_push();
             self.pushed_until = end;
         }
         if len < segments * departure.mss && !nodelay {
             self.short_until = end;
         }
-        let flags = if push { flags.with(Flags::PSH) } else { flags };
         let header = departure.header(offset, Flags::ACK.with(flags), ecn);
         (Transmit::of_data(departure, header, len), segments)
     }

@@ -210,7 +210,7 @@ impl Session<'_, '_> {
         while sockets.len() < count {
             match taken.recv_timeout(LOOK) {
                 Ok(IncomingStream::Connection(socket) | IncomingStream::Datagrams(socket)) => {
-                    sockets.push(socket)
+                    sockets.push(socket);
                 }
                 Err(RecvTimeoutError::Timeout) => self.look(until)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(Refusal::STREAM_ACCEPT.into()),

@@ -23,11 +23,12 @@ impl Sender {
         self.restart_after_idle(now);
         let first_after_idle = self.recovery.board.is_empty();
         let (offset, departure) = (self.snd_nxt(), self.departure(now));
-        let ecn = self.ecn.of_new_data();
+        let (ecn, flags) = self.ecn.of_new_data();
         let push = self.fresh.pushes(&self.queue, len, self.peer.max);
+        let marks = (ecn, if push { flags.with(Flags::PSH) } else { flags });
         let board = &mut self.recovery.board;
         let (transmit, segments) =
-            self.fresh.send(departure, board, &mut self.rate, len, ecn, push, self.config.nodelay);
+            self.fresh.send(departure, board, &mut self.rate, len, marks, self.config.nodelay);
         let sent =
             Sent { offset, len, kind: SentKind::New, first_after_idle, idle: Duration::ZERO, departure: now };
         self.on_sent(now, sent, segments);
