@@ -12,8 +12,8 @@ use fullpipe_units::Instant;
 
 use crate::packet::{ParsedPacket, Segments, wire_headers};
 
-/// Capacity of the capture queue in packets: about 16 MB, and more than one second of traffic at 1
-/// Gbit/s.
+/// Capacity of the capture queue, in packets. A full queue takes about 16 MB of memory, because only headers
+/// are kept, and holds more than one second of full packets at 1 Gbit/s.
 pub(crate) const WAITING: usize = 100_000;
 
 /// A packet in the capture queue.

@@ -1,6 +1,6 @@
 //! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux; HyStart++ is in [`plus_plus`].
 //!
-//! Without an early exit, slow start ends by overflowing the queue with up to a whole window. Two signs show
+//! Without an early exit, slow start ends by overflowing the queue by up to a full window. Two signs show
 //! earlier that the window has reached the capacity of the path; HyStart looks for both once per round trip:
 //!
 //! ```text

@@ -51,7 +51,7 @@ pub(super) const EXTRA_ACKED_STARTUP_LEN: u64 = 1;
 /// Number of rounds without bandwidth growth after which the pipe counts as full (5.3.1.2).
 pub(super) const FULL_BW_ROUNDS: u32 = 3;
 
-/// Factor by which the delivery rate must rise to count as growth (5.3.1.2).
+/// Factor by which the delivery rate must rise to count as growth (draft-ietf-ccwg-bbr section 5.3.1.2).
 pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 
 /// `BBRStartupFullLossCnt` (5.3.1.3): number of discontiguous ranges lost in a round trip that ends Startup.

@@ -19,9 +19,9 @@ pub(super) enum AckPhase {
     Init,
     /// ACKs of segments that fill the pipe before a probe.
     Refilling,
-    /// ACKs, during a probe, of segments sent before the probe.
+    /// ACKs received during a probe for segments sent before it.
     ProbeStarting,
-    /// ACKs, during a probe, of segments sent by the probe.
+    /// ACKs received during a probe for segments sent by it.
     ProbeFeedback,
     /// ACKs, after the end of a probe, of segments sent by the probe.
     ProbeStopping,
