@@ -135,7 +135,7 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
     match facts.path.link {
         Some(link) if mean.as_bps() as f64 > MORE_THAN_THE_LINK * link.as_bps() as f64 => {
             Err(InputError::new(
-                format!("the log's {mean} exceeds the link rate of {link}"),
+                format!("the mean rate in the log, {mean}, exceeds the link rate of {link}"),
                 "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
             ))
         }

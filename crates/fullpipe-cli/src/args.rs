@@ -483,7 +483,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Rate of the link, for example 1gbit; required to tell a full link from a limit of one flow
+    /// Rate of the link, for example 1gbit; required to tell a full link from a per-flow limit
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 }

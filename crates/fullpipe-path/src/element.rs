@@ -6,7 +6,7 @@ use crate::ledger::Ledger;
 use crate::packet::{PacketInfo, Verdict};
 use crate::path::Busy;
 use crate::{
-    AckThinning, Aggregator, BurstLoss, Detour, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer,
+    AckDecimation, Aggregator, BurstLoss, Detour, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer,
     Shaper,
 };
 
@@ -20,7 +20,7 @@ pub enum Element<T> {
     /// Verdict: duplicates packets.
     Duplication(Duplication),
     /// Verdict: removes pure ACKs (ACK decimation).
-    AckThinning(AckThinning),
+    AckDecimation(AckDecimation),
     /// Verdict: drops packets that exceed a rate and a burst.
     Policer(Policer),
     /// Holder: delays packets that exceed a rate and a burst.
@@ -45,7 +45,7 @@ impl<T> Element<T> {
             Self::Loss(_)
                 | Self::BurstLoss(_)
                 | Self::Duplication(_)
-                | Self::AckThinning(_)
+                | Self::AckDecimation(_)
                 | Self::Policer(_)
         )
     }
@@ -123,7 +123,7 @@ impl<T> Element<T> {
         match self {
             Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
             Self::BurstLoss(loss) => loss.loses(packet).then_some(Verdict::Lost),
-            Self::AckThinning(thinning) => thinning.leaves_out(packet).then_some(Verdict::Thinned),
+            Self::AckDecimation(thinning) => thinning.leaves_out(packet).then_some(Verdict::Thinned),
             Self::Policer(policer) => policer.drops(now, packet).then_some(Verdict::Policed),
             _ => None,
         }

@@ -51,4 +51,4 @@ pub use packet::{Exit, Note, PacketInfo, PacketKind, Verdict};
 pub use path::{Busy, Path};
 pub use policer::{Policer, Scope};
 pub use shaper::{Shaper, ShaperConfig};
-pub use verdicts::{AckThinning, Duplication};
+pub use verdicts::{AckDecimation, Duplication};

@@ -85,7 +85,7 @@ impl FromStr for Probability {
         if number.exceeds(whole) {
             return Err(ParseUnitError::out_of_range("probability", text));
         }
-        // Keeps 100 % exact: it is ONE, although ONE / 100 is rounded down.
+        // Maps 100 % to exactly ONE: 100 * (ONE / 100) would be less, because the division rounds down.
         if number.equals(whole) {
             return Ok(Self::ONE);
         }

@@ -16,7 +16,7 @@ const SEEDS: u64 = 3;
 pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
     let (seeds, _) = model.seeds();
     let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
-    let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR,") };
+    let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR") };
     let (runs, range) = if seeds == 1 {
         ("one run".into(), "without loss another seed changes almost nothing")
     } else {

@@ -137,7 +137,7 @@ impl Remedy {
         matches!(self.usage, Usage::OnRequest)
     }
 
-    /// Returns whether the ladder would need the remedy on a path that takes too long to simulate.
+    /// Returns whether the plan includes this remedy by a rule, for a path that takes too long to simulate.
     pub fn is_needed_by_rule(&self, case: &Case<'_>) -> bool {
         matches!(self.usage, Usage::Ladder { by_rule } if by_rule(case))
     }

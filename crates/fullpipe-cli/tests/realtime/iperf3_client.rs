@@ -435,7 +435,7 @@ fn either_end_names_the_same_limit() {
         let reverse = undisturbed(|| measure(&server, "-R"), is_certain);
         assert!(is_certain(&reverse), "{server}, its own reader is seen: {:#}", reverse["end"]["fullpipe"]);
         let notes = reverse["end"]["fullpipe"]["diagnosis"]["notes"].to_string();
-        assert_eq!(notes.contains("both ends were seen"), both_ends, "{notes}");
+        assert_eq!(notes.contains("both ends were observed"), both_ends, "{notes}");
         assert_eq!(notes.contains("only the receiving end is this host"), !both_ends, "{notes}");
         let are_rwnd = |both: &Value| is_rwnd(both) && named(both, "diagnosis_reverse") == Some("rwnd");
         let both = undisturbed(|| measure(&server, "--bidir"), are_rwnd);

@@ -264,7 +264,7 @@ fn status_names_whoever_else_sets_it() {
     assert_eq!(managers.len(), 4, "{managers:?}");
     let text = done(tune(&root, &["status"], &[]));
     assert!(
-        text.contains("Overridden at the next boot: ") && text.contains("Beside fullpipe: bpftune"),
+        text.contains("Overridden at the next boot: ") && text.contains("Also managed by: bpftune"),
         "{text}"
     );
 }

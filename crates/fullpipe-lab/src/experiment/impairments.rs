@@ -139,7 +139,7 @@ impl Value for JitterSpec {
             Some("fixed") => Spread::Fixed,
             Some(other) => {
                 return Err(ExperimentError::new(
-                    format!("unknown jitter spread '{other}'"),
+                    format!("unknown jitter distribution '{other}'"),
                     "known: uniform, normal, fixed",
                 ));
             }
@@ -304,7 +304,7 @@ mod tests {
             ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter requires 'up_to'"),
             (
                 "rate = '1mbit'\njitter = { up_to = '1ms', spread = 'pareto' }",
-                "unknown jitter spread 'pareto'",
+                "unknown jitter distribution 'pareto'",
             ),
             ("rate = '1mbit'\ndetour = { by = '1ms' }", "a detour requires both 'by' and 'at'"),
             (

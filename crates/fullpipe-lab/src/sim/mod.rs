@@ -15,7 +15,7 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    AckThinning, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop, HopConfig, IidLoss,
+    AckDecimation, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop, HopConfig, IidLoss,
     Jitter, LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
     ShaperConfig, Verdict,
 };
@@ -269,7 +269,7 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
         elements.push(Element::Duplication(Duplication::new(spec.duplicate, seed, draws(1))));
     }
     if spec.ack_thinning > 1 {
-        elements.push(Element::AckThinning(AckThinning::new(spec.ack_thinning)));
+        elements.push(Element::AckDecimation(AckDecimation::new(spec.ack_thinning)));
     }
     if let Some(policer) = &spec.policer {
         elements.push(Element::Policer(Policer::new(policer.rate, policer.burst, policer.scope)));

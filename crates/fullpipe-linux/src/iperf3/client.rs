@@ -230,7 +230,8 @@ impl<'a> Test<'a> {
         let (sending, receiving) = (Stop::new()?, Stop::new()?);
         let mut meters = self.begin(&sending, &receiving)?;
         let fault = self.flow(&mut meters, watch).err();
-        // The senders stop first, because the other end would not count data written after the end.
+        // The senders stop first, because the receiver would not count data written after
+        // the end of the test.
         sending.stop();
         let interrupted = match fault {
             None => false,

@@ -2,7 +2,7 @@
 //! kept unless reordering is requested.
 
 use fullpipe_path::{
-    AckThinning, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig, Discipline,
+    AckDecimation, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig, Discipline,
     Duplication, Ecn, Element, FqCodelConfig, Hop, HopConfig, IidLoss, Jitter, JitterConfig, LossUnit,
     ManagedHop, ManagedHopConfig, Note, Opportunities, PacketInfo, PacketKind, Path, PieConfig, RedConfig,
     Scope, Service, Shaper, ShaperConfig, Spread, Verdict,
@@ -87,7 +87,7 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
             paths.push((format!("{name}, among others"), crowd));
         }
     }
-    let thinning = || Element::AckThinning(AckThinning::new(3));
+    let thinning = || Element::AckDecimation(AckDecimation::new(3));
     let aggregator = || Element::Aggregator(Aggregator::new(AggregatorConfig { within: ms(5), packets: 4 }));
     paths.push(("overtaking".into(), vec![hop(10_000_000, 30_000), jitter(false)]));
     paths.push(("thinning".into(), vec![thinning(), hop(10_000_000, 30_000)]));
@@ -338,7 +338,8 @@ fn a_step_marks_what_waits_behind_enough() {
 /// One of every three pure ACKs of each flow passes; packets that are not pure ACKs all pass.
 #[test]
 fn thinning_keeps_every_nth_ack() {
-    let mut path = Path::new(vec![Element::AckThinning(AckThinning::new(3)), hop(1_000_000_000, 1 << 30)]);
+    let mut path =
+        Path::new(vec![Element::AckDecimation(AckDecimation::new(3)), hop(1_000_000_000, 1 << 30)]);
     for i in 0..30 {
         let kind = if i % 10 == 0 { PacketKind::Control } else { PacketKind::Ack };
         let packet = PacketInfo { len: 52, flow: i as u32 % 2, kind, continues: false, ecn: Ecn::NotEct };

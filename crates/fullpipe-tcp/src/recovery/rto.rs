@@ -123,7 +123,7 @@ impl Rto {
         self.backoff
     }
 
-    /// Returns the number of expiries since the last advance of the cumulative ACK.
+    /// Returns the number of RTO expiries since the cumulative ACK last advanced.
     pub fn expiries(&self) -> u32 {
         self.expiries
     }
