@@ -295,13 +295,15 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
 }
 
 /// Removes the temporary files of dead processes, and makes the state's files private. Without the
-/// privileges, it leaves them unchanged.
+/// privileges, it leaves them unchanged. It leaves the lock alone: a lock that others could open must be
+/// replaced, and its mode is what tells the next process so.
 fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNDER_WAY) {
                 let _ = fs::remove_file(entry.path());
             } else if dir == place.state()
+                && entry.file_name() != LOCK
                 && entry
                     .metadata()
                     .is_ok_and(|found| found.is_file() && found.mode() & PERMISSIONS != PRIVATE)
