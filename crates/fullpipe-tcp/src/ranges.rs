@@ -57,11 +57,6 @@ impl RangeSet {
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }
 
-    /// Returns whether a single range contains all of `start..end`.
-    pub fn covers(&self, start: u64, end: u64) -> bool {
-        self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
-    }
-
     /// Adds `start..end` and calls `newly` with each part of it that was not in the set, ascending.
     pub fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
         if start >= end {

@@ -158,7 +158,7 @@ impl<'a> Model<'a> {
             model.effort = Effort { seeds: 1, together: 1, seeds_at_ends: 0, ..effort };
         }
         if model.most_packets() > effort.packets {
-            // Each of these runs has so many packets that fewer runs are enough.
+            // With this many packets in each run, fewer runs are enough.
             let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
             (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
             let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));

@@ -136,11 +136,7 @@ impl Connection {
             timestamps: self.receiver.timestamps(now),
             syn: Some(SynOptions {
                 mss: u16::try_from(self.own_mss()).unwrap_or(u16::MAX),
-                window_scale: if answer {
-                    self.receiver.window.scale_in_answer()
-                } else {
-                    Some(self.receiver.window.scale())
-                },
+                window_scale: self.receiver.window.offered_scale(),
                 sack_permitted: agreed.sack,
             }),
             sack: SackBlocks::default(),

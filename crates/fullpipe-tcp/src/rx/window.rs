@@ -97,8 +97,8 @@ impl ReceiveWindow {
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
     }
 
-    /// Returns the window scale sent in the SYN, which is fixed for the connection (RFC 7323 section 2.2,
-    /// WS-1).
+    /// Returns the window scale in force, which is fixed for the connection (RFC 7323 section 2.2, WS-1).
+    #[cfg(test)]
     pub(crate) fn scale(&self) -> u8 {
         self.scale
     }
@@ -109,9 +109,9 @@ impl ReceiveWindow {
         self.peer_scales = false;
     }
 
-    /// Returns the window scale for a SYN-ACK: `None` if the peer does not scale, because a SYN-ACK may only
-    /// have the option if the SYN had it (RFC 7323 section 2.2).
-    pub(crate) fn scale_in_answer(&self) -> Option<u8> {
+    /// Returns the window scale option of a SYN or SYN-ACK: `None` once the peer's SYN came without it, because
+    /// a SYN-ACK may only have the option if the SYN had it (RFC 7323 section 2.2).
+    pub(crate) fn offered_scale(&self) -> Option<u8> {
         self.peer_scales.then_some(self.scale)
     }
 

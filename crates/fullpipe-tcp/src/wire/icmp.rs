@@ -70,12 +70,12 @@ impl IcmpMessage {
             return Err(PacketError::IcmpChecksum);
         }
         let (head, quoted) = message.split_at(HEADER);
-        let error = if v6 { complaint_v6(head) } else { complaint_v4(head, quoted) };
+        let error = if v6 { error_v6(head) } else { error_v4(head, quoted) };
         Ok(error.and_then(|error| about(quoted, v6, error)))
     }
 }
 
-fn complaint_v4(head: &[u8], quoted: &[u8]) -> Option<IcmpError> {
+fn error_v4(head: &[u8], quoted: &[u8]) -> Option<IcmpError> {
     match (head[0], head[1]) {
         (3, 4) => Some(IcmpError::TooBig(match word(head, 6) {
             0 => plateau_below(u64::from(word(quoted.get(..IPV4_HEADER)?, 2))),
@@ -87,7 +87,7 @@ fn complaint_v4(head: &[u8], quoted: &[u8]) -> Option<IcmpError> {
     }
 }
 
-fn complaint_v6(head: &[u8]) -> Option<IcmpError> {
+fn error_v6(head: &[u8]) -> Option<IcmpError> {
     match (head[0], head[1]) {
         (2, _) => Some(IcmpError::TooBig(number(head, 4).into())),
         (1, 4) => Some(IcmpError::Refused),

@@ -104,8 +104,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// SACK blocks that do not fit in addition to timestamps are dropped, and the header stays valid. (A kernel
-/// never sends so many blocks.)
+/// Four SACK blocks do not fit beside timestamps: the last one is dropped, and the header stays valid. A kernel
+/// never sends four with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });
