@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     }
     if report.interrupted {
-        let all = experiment.points().len() * experiment.seeds().len();
+        let all = experiment.runs();
         eprintln!("interrupted: {} of {all} runs were made", report.runs.len());
         return Ok(ExitCode::from(INTERRUPTED));
     }
@@ -76,10 +76,12 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
         Some(seed) => experiment.with_seed(seed),
         None => experiment,
     };
-    Ok(match args.repeat {
+    let experiment = match args.repeat {
         Some(repeat) => seeded.with_repeat(repeat),
         None => seeded,
-    })
+    };
+    experiment.check_size().map_err(|e| Failure::from(e).about(args.file.display()))?;
+    Ok(experiment)
 }
 
 /// Returns the world that the options select.
@@ -100,7 +102,7 @@ fn attended(
     args: &RunArgs,
     make: impl FnOnce(&ProgressDisplay) -> Result<Report, fullpipe::Error>,
 ) -> Result<Report, Failure> {
-    let bar = progress_bar(experiment.points().len() * experiment.seeds().len());
+    let bar = progress_bar(experiment.runs());
     let observer = ProgressDisplay {
         bar: bar.clone(),
         interrupted: interruptible(&bar)?,
@@ -152,13 +154,13 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
 
 /// Creates a progress bar. It appears on a terminal only, because redrawn lines would clutter a
 /// log.
-pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
+pub(crate) fn progress_bar(runs: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left);
-    let bar = ProgressBar::new(runs as u64).with_style(style);
+    let bar = ProgressBar::new(runs).with_style(style);
     // Shows the bar at once, with the clock running during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar

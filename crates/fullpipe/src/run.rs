@@ -41,18 +41,28 @@ impl World {
         }
     }
 
+    const fn is_traced(&self) -> bool {
+        match self {
+            Self::Sim(SimOptions { traced, .. }) | Self::Emu(EmuOptions { traced, .. }) => *traced,
+        }
+    }
+
     /// Checks that this world can run `experiment`, acquires the necessary privileges, and creates
     /// the capture file. Call it before the process starts a thread: an unprivileged process uses
     /// the emulator through a user namespace, which only a single-threaded process can create.
     ///
     /// # Errors
-    /// This system or its privileges do not allow this world to run the experiment, or the capture
-    /// file cannot be written.
+    /// The experiment has too many runs, this system or its privileges do not allow this world to run
+    /// it, or the capture file cannot be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
         observer: &impl Observer,
     ) -> Result<PreparedRun<'a>, Error> {
+        experiment.check_size()?;
+        if self.is_traced() {
+            experiment.check_trace_size()?;
+        }
         let capture = match self {
             Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => capture,
         };

@@ -251,6 +251,31 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
         said("nothing", EXPERIMENT, &["--check"]),
         "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
     );
+    // 319 rates x 300 RTTs x 10 000 seeds: each is within its limit, their product is not.
+    let sweep = EXPERIMENT
+        .replace("'10mbit'", "{ from = '1mbit', to = '319mbit', steps = 319 }")
+        .replace("'10ms'", "{ from = '1ms', to = '300ms', steps = 300 }")
+        .replace("['reno', 'cubic']", "'reno'");
+    assert_eq!(
+        said("sweep", &sweep, &["--repeat", "10000"]),
+        "error: FILE: the experiment has 957000000 runs with 957000000 flows in all (95700 points x 10000 seeds)\n\
+         hint: allowed: up to 200000 flows over all runs; shorten a list, lower repeat or split the experiment\n"
+    );
+    let crowd = format!("{EXPERIMENT}count = 10000\n")
+        .replace("'10ms'", "['1ms', '2ms', '3ms', '4ms', '5ms', '6ms', '7ms', '8ms', '9ms', '10ms', '11ms']");
+    assert_eq!(
+        said("crowd", &crowd, &[]),
+        "error: FILE: the points have more than 200000 flows in all\n\
+         hint: lower count, shorten a list or split the experiment\n"
+    );
+    let rows = format!("{EXPERIMENT}[[sample]]\nevery = '10us'\n").replace("'2s'", "'100s'");
+    let out = folder("rows").join("results");
+    assert_eq!(
+        said("rows-file", &rows, &["--out", out.to_str().expect("UTF-8")]),
+        "error: the trace of all runs would have 20000000 rows\n\
+         hint: allowed: up to 10000000; sample less often ([[sample]] every), or make fewer runs\n"
+    );
+    assert!(!out.exists(), "refused before any work");
     let file = experiment("out", EXPERIMENT);
     let (code, stdout, stderr) = run(&file, &["--out", file.to_str().expect("UTF-8")]);
     assert_eq!((code, stdout.as_str()), (1, ""));
