@@ -330,8 +330,9 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
-The first Ctrl-C waits for the current runs and prints the results so far; the second exits at once.
-In FILE, duration and every field of path, host and flow may be a list or a range.
+Before the first run, a line on standard error states the number of runs and the estimated time.
+The first Ctrl-C waits for the current runs, the second abandons them; both keep the finished runs.
+A third one exits at once. In FILE, duration and every field of path, host and flow may be a list or a range.
 
 Exit codes:
   0  done

@@ -59,7 +59,13 @@ pub trait Watch<T>: Sync {
         true
     }
 
-    /// Called after each run that did not panic.
+    /// Called after each run that did not panic. If it returns `true`, the run was cut short: its result is
+    /// discarded, and no further run starts.
+    fn abandons(&self) -> bool {
+        false
+    }
+
+    /// Called after each run that did not panic and is kept.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
@@ -112,7 +118,8 @@ pub fn run_on<T: Send>(
         (points[point].label.clone(), seed)
     };
     let total = points.len().saturating_mul(seeds.len());
-    make(threads, total, name, run, || watch.goes_on(), |progress, run| watch.finished(progress, run))
+    let ends = Ends { goes_on: || watch.goes_on(), abandons: || watch.abandons() };
+    make(threads, total, name, run, ends, |progress, run| watch.finished(progress, run))
 }
 
 /// A run to execute.
@@ -135,8 +142,17 @@ pub fn run_jobs<T: Send>(
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
     let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
-    make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), || true, |at, _| progress(at))
+    make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
 }
+
+/// Conditions that end a campaign early.
+struct Ends<G, A> {
+    goes_on: G,
+    abandons: A,
+}
+
+/// A campaign that makes all of its runs.
+const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
 
 /// Executes the runs `0..total`. `name` returns the label and the seed of a run, for its error message.
 fn make<T: Send>(
@@ -144,14 +160,14 @@ fn make<T: Send>(
     total: usize,
     name: impl Fn(usize) -> (String, u64) + Sync,
     run: impl Fn(usize) -> T + Sync,
-    goes_on: impl Fn() -> bool + Sync,
+    ends: Ends<impl Fn() -> bool + Sync, impl Fn() -> bool + Sync>,
     finished: impl Fn(Progress, &T) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // Run times differ by a factor of 100, so each thread takes the next run as soon as it is free.
     let work = || {
         let mut made = Vec::new();
-        while goes_on() {
+        while (ends.goes_on)() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= total {
                 break;
@@ -161,6 +177,9 @@ fn make<T: Send>(
                 let (point, seed) = name(index);
                 RunPanicked { point, seed, message: message(panic.as_ref()) }
             });
+            if (ends.abandons)() {
+                break;
+            }
             let progress = Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total };
             if let Ok(result) = &result {
                 finished(progress, result);
