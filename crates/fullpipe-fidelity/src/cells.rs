@@ -59,10 +59,11 @@ pub struct Cell<'e> {
     pub kernel: Figures,
 }
 
-/// Returns whether runs of `point` with different seeds differ: only losses are considered random.
+/// Returns whether runs of `point` with different seeds differ: by random losses, copies, delays or drops of
+/// an AQM.
 pub fn varies(point: &Point) -> bool {
-    let path = &point.scenario.path;
-    !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
+    let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
+    path.forward.is_random(flows) || path.backward.is_random(flows)
 }
 
 impl Criterion {
@@ -286,6 +287,32 @@ mod tests {
         let kinds: Vec<_> = experiment.points().iter().map(Criterion::of).collect();
         let (lossless, spread) = (Criterion::Within(LOSSLESS), Criterion::InSpread);
         assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
+    }
+
+    /// Without loss, jitter, copies and random AQMs also need several seeds; CoDel and a queue do not.
+    #[test]
+    fn whatever_draws_at_random_varies() {
+        let varies = |path: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n{path}\n[[flow]]\ncc = 'reno'"
+            );
+            varies(&Experiment::from_toml(&text).expect("valid").points()[0])
+        };
+        for random in [
+            "loss = '1%'",
+            "jitter = '2ms'",
+            "duplicate = '1%'",
+            "queue = { aqm = 'red', min = '30KiB', max = '90KiB' }",
+            "queue = { aqm = 'pie' }",
+            "[path.backward]\njitter = '2ms'",
+        ] {
+            assert!(varies(random), "{random}");
+        }
+        for fixed in
+            ["", "queue = { aqm = 'codel' }", "queue = { aqm = 'fq_codel' }", "policer = { rate = '5mbit' }"]
+        {
+            assert!(!varies(fixed), "{fixed}");
+        }
     }
 
     #[test]
