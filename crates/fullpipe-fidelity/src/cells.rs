@@ -69,10 +69,11 @@ pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     (1..=count).map(shifted).collect()
 }
 
-/// Returns whether runs of `point` with different seeds differ: only losses are considered random.
+/// Returns whether runs of `point` with different seeds differ: by random losses, copies, delays or drops of
+/// an AQM.
 pub fn varies(point: &Point) -> bool {
-    let path = &point.scenario.path;
-    !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
+    let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
+    path.forward.is_random(flows) || path.backward.is_random(flows)
 }
 
 impl Criterion {
@@ -316,6 +317,32 @@ mod tests {
     #[test]
     fn blocks_of_seeds_are_disjoint() {
         assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);
+    }
+
+    /// Without loss, jitter, copies and random AQMs also need several seeds; CoDel and a queue do not.
+    #[test]
+    fn whatever_draws_at_random_varies() {
+        let varies = |path: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n{path}\n[[flow]]\ncc = 'reno'"
+            );
+            varies(&Experiment::from_toml(&text).expect("valid").points()[0])
+        };
+        for random in [
+            "loss = '1%'",
+            "jitter = '2ms'",
+            "duplicate = '1%'",
+            "queue = { aqm = 'red', min = '30KiB', max = '90KiB' }",
+            "queue = { aqm = 'pie' }",
+            "[path.backward]\njitter = '2ms'",
+        ] {
+            assert!(varies(random), "{random}");
+        }
+        for fixed in
+            ["", "queue = { aqm = 'codel' }", "queue = { aqm = 'fq_codel' }", "policer = { rate = '5mbit' }"]
+        {
+            assert!(!varies(fixed), "{fixed}");
+        }
     }
 
     #[test]

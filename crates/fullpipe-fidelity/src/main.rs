@@ -80,6 +80,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     if let Some(repeat) = args.repeat {
         experiment = experiment.with_repeat(repeat);
     }
+    experiment.check_size()?;
     let (title, (table, holds)) = if args.ladder {
         ("The ladder against the kernel", ladder::table(&experiment, args)?)
     } else if args.live {

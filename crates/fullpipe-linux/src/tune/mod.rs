@@ -13,7 +13,8 @@
 //! the applying process dies early. If the guard was also killed, or the host was rebooted, the
 //! next command finds the journal and reverts the changes ([`settle`]). Another process that holds
 //! the state's lock cannot prevent the end of an overdue trial (`lock.rs`). Values that something
-//! else has changed since are left as they are.
+//! else has changed since are left as they are. Of a damaged journal, everything readable is still
+//! reverted (`salvage.rs`).
 
 mod apply;
 mod files;
@@ -25,8 +26,10 @@ mod log;
 mod place;
 mod read;
 mod route;
+mod salvage;
 mod status;
 mod timer;
+
 
 pub use apply::{
     AppliedChanges, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle,
