@@ -124,4 +124,8 @@ pub struct Connection {
     /// Last window that the receiver advertised.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
+    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. They
+    /// are in no other count.
+    #[serde(default)]
+    pub copies: u64,
 }
