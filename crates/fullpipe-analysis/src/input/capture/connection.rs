@@ -26,6 +26,10 @@ const TICK: Duration = Duration::from_millis(10);
 /// A sender with unacknowledged data is not silent for so long: its retransmission timeout is at most a few
 /// seconds on any path on which data moved before (RFC 6298).
 const SILENT: Duration = Duration::from_secs(10);
+/// Maximum gap between the packets of one burst: a sender that has been released writes and sends without a
+/// pause.
+/// Source: three times the delay that counts as "at once"; a write of 128 KiB takes less.
+const BURST: Duration = Duration::from_micros(150);
 /// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
 /// this factor.
 const NEAR: u64 = 8;
@@ -67,6 +71,25 @@ struct End {
     least_loop: Option<Duration>,
 }
 
+/// Departure of a packet with new data.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    at: Instant,
+    /// Whether an ACK released the packet.
+    prompt: bool,
+}
+
+impl Departure {
+    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK at once, or
+    /// continues a burst that such a packet began.
+    fn after(ack: Option<Instant>, last: Option<Self>, now: Instant) -> Self {
+        let since = |earlier: Instant| now.saturating_since(earlier);
+        let burst = last.filter(|last| since(last.at) <= BURST && ack.is_none_or(|ack| ack <= last.at));
+        let at_once = ack.is_some_and(|ack| since(ack) <= PROMPT);
+        Self { at: now, prompt: at_once || burst.is_some_and(|last| last.prompt) }
+    }
+}
+
 impl End {
     /// Returns the most time that can have passed on this endpoint's timestamp clock up to timestamp `value`,
     /// which is unknown before its first timestamp. Most clocks tick every millisecond; the fastest rate so far
@@ -94,6 +117,8 @@ pub(super) struct ConnectionTracker {
     answers: [Answers; 2],
     /// Time at which the last of these ACKs passed.
     last_ack: [Option<Instant>; 2],
+    /// Last packet with new data in each direction.
+    last_new: [Option<Departure>; 2],
     timelines: [Timeline; 2],
     /// Largest window that was advertised to each endpoint.
     widest: [u64; 2],
@@ -120,6 +145,7 @@ impl ConnectionTracker {
             directions: Default::default(),
             answers: Default::default(),
             last_ack: Default::default(),
+            last_new: Default::default(),
             timelines: [Timeline::new(begin), Timeline::new(begin)],
             widest: [0; 2],
             timestamps: false,
@@ -275,8 +301,9 @@ impl ConnectionTracker {
                 span.full = span.full.saturating_add(full.into());
                 let ends = seen.flags.has(Flags::FIN) || seen.len.is_multiple_of(mss) || full;
                 span.short = span.short.saturating_add((!ends).into());
-                let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
-                span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
+                let departure = Departure::after(self.last_ack[from], self.last_new[from], seen.at);
+                span.prompt = span.prompt.saturating_add(departure.prompt.into());
+                self.last_new[from] = Some(departure);
                 // Without timestamps only the smallest near-side time is known, not the current one.
                 if let Some((told, true)) = told.filter(|_| echo.is_some()) {
                     timeline.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
