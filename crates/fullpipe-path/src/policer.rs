@@ -11,9 +11,9 @@ use crate::packet::PacketInfo;
 /// Whether a limit applies to all flows together or to each flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All flows share one bucket.
+    /// All flows share one token bucket.
     Aggregate,
-    /// Each flow has its own bucket.
+    /// Each flow has its own token bucket.
     PerFlow,
 }
 

@@ -11,14 +11,14 @@ const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Factor in units of 1/`ONE`.
+/// Gain factor in units of 1/`ONE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gain<const ONE: u64>(u64);
 
 impl<const ONE: u64> Gain<ONE> {
     pub(super) const UNIT: Self = Self(ONE);
 
-    /// Returns `num / den`, rounded down to whole units, plus `extra` units.
+    /// Returns a gain of `num / den`, rounded down to whole units, plus `extra` units.
     pub(super) const fn of(num: u64, den: u64, extra: u64) -> Self {
         Self(ONE * num / den + extra)
     }

@@ -39,7 +39,7 @@ impl CongestionControl for Reno {
         let grant = self.slow_start.on_ack(cx, sample, cx.min_rtt, &mut self.window);
         let rest = self.window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            // Growth of one segment per ACKed window is one segment per round trip.
+            // One segment of growth per ACKed window is one segment per round trip.
             self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }

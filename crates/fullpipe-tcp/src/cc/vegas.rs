@@ -31,17 +31,17 @@ use fullpipe_units::Duration;
 use super::window::Window;
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
 
-/// Lower bound of the queued segments; below it, the window grows by one segment (Linux `alpha`).
+/// Lower bound of the number of queued segments; below it, the window grows by one segment (Linux `alpha`).
 const ALPHA: u64 = 2;
 
-/// Upper bound of the queued segments; above it, the window shrinks by one segment (Linux `beta`).
+/// Upper bound of the number of queued segments; above it, the window shrinks by one segment (Linux `beta`).
 const BETA: u64 = 4;
 
 /// Number of queued segments above which slow start ends (Linux `gamma`).
 const GAMMA: u64 = 1;
 
-/// Minimum number of RTT samples per round: with three samples, at least one is probably not from a delayed
-/// ACK.
+/// Minimum number of RTT samples per round. Of three samples, at least one is probably unaffected by delayed
+/// ACKs.
 const MIN_SAMPLES: u64 = 3;
 
 /// Vegas state of one connection.
@@ -49,21 +49,22 @@ const MIN_SAMPLES: u64 = 3;
 pub struct Vegas {
     window: Window,
     watch: Watch,
-    /// Estimated number of queued segments at the last evaluation.
+    /// Number of queued segments estimated at the last evaluation.
     diff: u64,
 }
 
 /// RTT measurements of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// Minimum RTT since transmission last started with nothing in flight; used as the RTT of the empty path.
+    /// Minimum RTT since transmission last started with nothing in flight; it is used as the RTT of the empty
+    /// path.
     base: Option<Duration>,
     /// Minimum RTT of the current round.
     least: Option<Duration>,
     samples: u64,
-    /// Offset beyond which an acknowledgement ends the round.
+    /// The round ends with an acknowledgement beyond this offset.
     round_end: u64,
-    /// Whether RTTs are evaluated. They are ignored during loss recovery, when they do not reflect the
+    /// Whether RTT samples are evaluated. They are ignored during loss recovery, when they do not reflect the
     /// window.
     on: bool,
 }
@@ -88,7 +89,7 @@ impl Watch {
         self.samples = 0;
     }
 
-    /// Returns the RTT of the empty path and the minimum RTT of the round; `None` if the round has too few
+    /// Returns the RTT of the empty path and the minimum RTT of the round, or `None` if the round has too few
     /// samples.
     fn rtts(&self) -> Option<(Duration, Duration)> {
         Some((self.base?, self.least?)).filter(|_| self.samples >= MIN_SAMPLES)
@@ -116,12 +117,12 @@ impl Vegas {
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has measured the capacity of the path: the window is set to that capacity,
+                // The round has measured the capacity of the path, so the window is set to that capacity,
                 // without a queue. The additional segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {
-                // Segments left over at ssthresh are not used: congestion avoidance adjusts the window once
+                // Segments beyond ssthresh are not used, because congestion avoidance adjusts the window once
                 // per round trip.
                 let _ = self.window.on_ack(cx, sample);
             }
@@ -136,7 +137,7 @@ impl Vegas {
 impl CongestionControl for Vegas {
     fn on_send(&mut self, _cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
-            // The path may have changed in the meantime: measure it again.
+            // The path may have changed in the meantime, so it is measured again.
             self.watch = Watch::new(sent.offset);
         }
     }
@@ -145,7 +146,7 @@ impl CongestionControl for Vegas {
         self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
         match signal {
             Signal::EnterRecovery => self.watch.on = false,
-            // Nothing is left in flight, so recovery starts on an empty path: measure it again.
+            // Nothing is left in flight, so recovery starts on an empty path, and the path is measured again.
             Signal::Timeout { .. } if cx.inflight == 0 => self.watch = Watch::new(cx.snd_nxt),
             Signal::Timeout { .. } => self.watch.on = false,
             Signal::ExitRecovery

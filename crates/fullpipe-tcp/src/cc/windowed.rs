@@ -23,11 +23,11 @@ struct TimedValue<V> {
     value: V,
 }
 
-/// Largest value of the last `window` units of time (rounds, in most uses).
+/// Maximum filter over the last `window` units of time, which are rounds in most uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WindowedMax<V> {
     window: u64,
-    /// Best, second and third sample, oldest first.
+    /// The largest, second and third samples, oldest first.
     best: [TimedValue<V>; 3],
 }
 
@@ -36,17 +36,17 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         Self { window, best: [TimedValue::default(); 3] }
     }
 
-    /// Sets the length of the window, from the next sample on.
+    /// Sets the length of the filter window, starting with the next sample.
     pub(super) fn set_window(&mut self, window: u64) {
         self.window = window;
     }
 
-    /// Returns the maximum.
+    /// Returns the largest sample in the filter window.
     pub(super) fn get(&self) -> V {
         self.best[0].value
     }
 
-    /// Records a sample; `at` must not decrease from call to call.
+    /// Records a sample. `at` must not decrease from call to call.
     pub(super) fn update(&mut self, at: u64, value: V) {
         let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;

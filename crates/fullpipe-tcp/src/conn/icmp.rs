@@ -16,8 +16,8 @@ use super::{Connection, Event, State};
 use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
-    /// Handles an ICMP error about the segment of this connection that begins at `quoted`. Returns true if
-    /// the error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
+    /// Handles an ICMP error about a segment of this connection that begins at `quoted`. Returns whether the
+    /// error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
     /// section 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Returns the last ICMP error other than "too big", which is the likely reason if the connection fails.
+    /// Returns the last ICMP error other than "too big", which is the likely cause if the connection fails.
     /// [`Event::SoftError`] reports its arrival.
     pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error

@@ -28,7 +28,7 @@ pub fn reset_for(segment: &Segment) -> Option<Segment> {
     })
 }
 
-/// Builds a reset at `seq`, without options.
+/// Builds a reset with sequence number `seq`, without TCP options.
 pub(super) fn bare(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
     Segment {
         seq,
@@ -51,9 +51,9 @@ mod tests {
         Segment { len, flags, ..bare(SeqNum(seq), Some(SeqNum(ack))) }
     }
 
-    /// TCP-4: the reset for a segment without an ACK acknowledges the whole segment, SYN and FIN included.
-    /// The reset for an ACK carries the sequence number that the sender of the ACK expects next. Sequence
-    /// numbers wrap around.
+    /// TCP-4: the reset in response to a segment without an ACK acknowledges the whole segment, including SYN
+    /// and FIN. The reset in response to an ACK carries the sequence number that the sender of the ACK
+    /// expects next. Sequence numbers wrap around.
     #[test]
     fn tcp_4_a_closed_port() {
         for (arrives, answer) in [

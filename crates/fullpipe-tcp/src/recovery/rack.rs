@@ -18,21 +18,21 @@ use fullpipe_units::{Duration, Instant};
 
 use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
 
-/// Largest multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
+/// Maximum multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
 const MAX_REO_WND_MULT: u64 = 255;
-/// Number of recoveries without a D-SACK after which the window shrinks again.
+/// Number of recoveries without a D-SACK after which the reordering window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
-/// Number of segments delivered out of order that sets the reordering window to 0, if no reordering was ever
-/// seen.
+/// Number of segments delivered out of order from which the reordering window is 0, as long as no reordering
+/// has been seen.
 pub(super) const DUP_THRESH: u64 = 3;
 
-/// Variables of RACK, with the names of the RFC.
+/// Variables of RACK, with the names of RFC 8985.
 #[derive(Clone, Debug)]
 pub struct Rack {
     xmit_ts: Instant,
     end_seq: u64,
     rtt: Duration,
-    /// Highest offset delivered, to detect reordering.
+    /// Highest stream offset delivered, used to detect reordering.
     fack: u64,
     reordering_seen: bool,
     reo_wnd_mult: u64,
@@ -59,30 +59,32 @@ impl Default for Rack {
     }
 }
 
-/// Inputs of the reordering window.
+/// Inputs to the computation of the reordering window.
 #[derive(Clone, Copy, Debug)]
 pub struct ReoWndInputs {
-    /// Smallest RTT.
+    /// Minimum RTT of the connection.
     pub min_rtt: Duration,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the connection.
     pub srtt: Duration,
-    /// Whether fast recovery or the repair after a timeout is in progress.
+    /// Whether fast recovery or the recovery after a timeout is in progress.
     pub in_recovery: bool,
 }
 
 impl Rack {
-    /// Records the retransmission of record `number`.
+    /// Records that record `number` was retransmitted at `sent_at`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
         self.resent.push_back((number, sent_at));
     }
 
-    /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3).
+    /// Handles the delivery of one record or of several consecutive records (RFC 8985 section 6.2 steps 1 to
+    /// 3).
     #[inline]
     pub fn on_delivered(&mut self, now: Instant, run: Run<'_>, min_rtt: Option<Duration>) {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // Such an ACK answers the original; as one of the retransmission it would give too small an RTT.
+            // Such an ACK answers the original transmission. Attributed to the retransmission, it would give
+            // too small an RTT.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return;
             }
@@ -90,8 +92,8 @@ impl Rack {
             self.reordering_seen = true;
         }
         self.fack = self.fack.max(end);
-        // RACK.rtt is that of the segment delivered last, even if a later one was delivered before it
-        // (section 6.2 step 2): on a path that reorders, the RTT of the newest alone is too short.
+        // RACK.rtt is the RTT of the segment delivered last, even if a later segment was delivered before it
+        // (section 6.2 step 2). On a path that reorders, the RTT of the newest segment alone is too short.
         self.rtt = rtt;
         if (run.last.sent_at, end) > (self.xmit_ts, self.end_seq) {
             self.xmit_ts = run.last.sent_at;
@@ -99,8 +101,8 @@ impl Rack {
         }
     }
 
-    /// Widens the reordering window after a D-SACK: it was too short (RFC 8985 section 6.2 step 4). It is
-    /// widened at most once per round trip.
+    /// Widens the reordering window after a D-SACK, which shows that the window was too short (RFC 8985
+    /// section 6.2 step 4). The window is widened at most once per round trip.
     pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
         if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
             return;
@@ -110,12 +112,12 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that a late segment, not its retransmission, filled a hole.
+    /// Records that a hole was filled by a late segment and not by its retransmission.
     pub fn on_late_original(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Records the end of a recovery.
+    /// Records the end of a fast recovery.
     pub fn on_recovery_exit(&mut self) {
         if self.reo_wnd_persist > 0 {
             self.reo_wnd_persist -= 1;
@@ -133,8 +135,8 @@ impl Rack {
         (inputs.min_rtt * self.reo_wnd_mult / 4).min(inputs.srtt)
     }
 
-    /// Returns true if a record may be lost. Without loss everything is delivered in order, so no outstanding
-    /// record is older than the newest one delivered.
+    /// Returns whether a record may be lost. Without loss, everything is delivered in order, so no
+    /// outstanding record is older than the newest delivered record.
     #[inline(always)]
     pub(super) fn suspects(&mut self, board: &mut Scoreboard) -> bool {
         self.fresh_cursor = self.fresh_cursor.max(board.base());
@@ -142,7 +144,7 @@ impl Rack {
         !self.resent.is_empty() || fresh.is_some_and(|record| !record.is_fresh() || self.precedes(record))
     }
 
-    /// Returns true if the record was sent before the newest delivered one.
+    /// Returns whether the record was sent before the newest delivered record.
     fn precedes(&self, record: &SentRecord) -> bool {
         (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
     }

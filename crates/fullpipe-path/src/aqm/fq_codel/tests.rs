@@ -114,7 +114,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has its own controller: the flow with a standing queue has drops, the other flow has none.
+/// Each queue has its own CoDel controller: only the flow with a standing queue loses packets.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);
@@ -137,7 +137,7 @@ fn codel_acts_on_the_flow_that_stands() {
     assert_eq!(in_lanes, rig.queue.len());
 }
 
-/// Flows share queues when there are more flows than queues; the seed determines which ones.
+/// If there are more flows than queues, flows share queues. The seed determines which flows share.
 #[test]
 fn flows_are_hashed() {
     let mut rig = Rig::new(FqCodelConfig { flows: 1, ..CONFIG });

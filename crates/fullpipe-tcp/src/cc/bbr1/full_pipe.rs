@@ -16,7 +16,7 @@ const ROUNDS: u32 = 3;
 /// Detector of a full pipe: tracks bandwidth growth during Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// Bandwidth at the last growth.
+    /// Bandwidth estimate when growth was last detected.
     bw: Rate,
     rounds: u32,
     reached: bool,
@@ -41,7 +41,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts growth detection. A pipe already found full stays full.
+    /// Restarts the detection of bandwidth growth. A pipe already found full stays full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

@@ -34,14 +34,14 @@ pub(super) struct Probe {
     /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe and no reaction to them has
     /// occurred yet.
     pub(super) is_sample: bool,
-    /// `BBR.prev_probe_too_high`: whether the previous probe had too much loss.
+    /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,
     /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
-    /// before that had too much loss.
+    /// before it had caused too much loss.
     pub(super) prev_precautionary: bool,
-    /// `BBR.rounds_since_probe_up`; starts at zero or one, at random.
+    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,
-    /// `BBR.bw_probe_wait`, counted from `cycle_stamp`.
+    /// `BBR.bw_probe_wait`: time until the next probe, counted from `cycle_stamp`.
     pub(super) wait: Duration,
     pub(super) cycle_stamp: Instant,
     /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the ACKed amount per segment of
@@ -54,8 +54,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Enters DOWN, and implements `PickProbeWait()`. The wait is random so that flows that start together do
-    /// not probe together.
+    /// Enters DOWN, and implements `PickProbeWait()`. The wait is random, so that flows that start at the
+    /// same time do not probe at the same time.
     pub(super) fn start_down(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws);
         self.draws += 1;
@@ -78,9 +78,9 @@ impl Probe {
         self.raise_slope(cwnd, mss);
     }
 
-    /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the bound in segments. The bound
-    /// grows by one segment in the first round, and by twice as many in each following round; the growth is
-    /// spread evenly over the round.
+    /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the long-term bound in segments. The
+    /// bound grows by one segment in the first round, and by twice as much in each following round. The
+    /// growth is spread evenly over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;

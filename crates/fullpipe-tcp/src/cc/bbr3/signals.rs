@@ -12,9 +12,9 @@ use crate::cc::{AckSample, Context};
 pub(super) struct Sample {
     /// `RS.newly_acked` in bytes; zero for an ACK that only caused losses to be detected.
     pub(super) newly_acked: u64,
-    /// `RS.delivery_rate`; zero if there is no valid rate.
+    /// `RS.delivery_rate`; zero if the sample has no valid delivery rate.
     pub(super) delivery_rate: Rate,
-    /// `RS.delivered` in bytes.
+    /// `RS.delivered`: bytes delivered during the sampling interval.
     pub(super) delivered: u64,
     /// `RS.prior_delivered`; `None` if nothing was delivered.
     pub(super) prior_delivered: Option<u64>,
@@ -76,8 +76,8 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the bandwidth of
-    /// the path.
+    /// Records a bandwidth sample. An application-limited sample may be too low, but no sample exceeds the
+    /// bandwidth of the path.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
@@ -100,7 +100,7 @@ impl MaxBw {
 /// measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// `BBR.full_bw`: delivery rate at the last growth.
+    /// `BBR.full_bw`: delivery rate when growth was last detected.
     bw: Rate,
     count: u32,
     /// `BBR.full_bw_now`: whether the pipe was found full since the last reset.
@@ -110,7 +110,8 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// Implements `ResetFullBW()`: restarts the search from the rate `bw`. `reached` is kept.
+    /// Implements `ResetFullBW()`: restarts the full-pipe detection from the rate `bw`. `reached` keeps its
+    /// value.
     pub(super) fn reset(&mut self, bw: Rate) {
         *self = Self { bw, count: 0, now: false, reached: self.reached };
     }
@@ -151,7 +152,8 @@ impl Aggregation {
         Self { interval_start: now, delivered: 0, filter: WindowedMax::new(EXTRA_ACKED_STARTUP_LEN) }
     }
 
-    /// Starts a new interval after idle time: a gap in transmission is not a gap between two bursts of ACKs.
+    /// Starts a new aggregation interval after an idle period: a gap in transmission is not a gap between two
+    /// bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.interval_start = now;
     }
@@ -178,7 +180,7 @@ impl Aggregation {
         self.filter.update(round, extra);
     }
 
-    /// Returns `BBR.extra_acked` in bytes.
+    /// Returns `BBR.extra_acked`: the allowance for ACK aggregation, in bytes.
     pub(super) fn extra(&self) -> u64 {
         self.filter.get()
     }
