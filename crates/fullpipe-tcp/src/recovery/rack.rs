@@ -149,9 +149,9 @@ impl Rack {
         (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
     }
 
-    /// Marks the records lost by `now` (RFC 8985 section 6.2 step 5) and calls `lost` for each, in the order
-    /// of marking. Returns when to check again if more may prove lost. [`Self::suspects`] has already visited
-    /// the record at the cursor.
+    /// Marks the records lost at `now` (RFC 8985 section 6.2 step 5), and calls `lost` for each of them in
+    /// the order of marking. Returns the time of the next check if more records may prove lost.
+    /// [`Self::suspects`] has already visited the record at the cursor.
     pub(super) fn mark_older(
         &mut self,
         now: Instant,
@@ -196,8 +196,9 @@ impl Rack {
         look_again
     }
 
-    /// Marks the losses that a retransmission timeout implies: the oldest record, and every record sent more
-    /// than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks everything.
+    /// Marks the records that a retransmission timeout implies to be lost: the oldest record, and every
+    /// record sent more than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all
+    /// records.
     pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,
@@ -214,13 +215,13 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // A peer that acknowledges one octet per timeout would otherwise make the list grow with every
+        // Otherwise, a peer that acknowledges one octet per timeout could make the list grow with every
         // timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }
 
-    /// Returns the number of retransmissions in the list.
+    /// Returns the number of retransmissions in the list of RACK.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         self.resent.len()
@@ -235,8 +236,8 @@ impl Rack {
     }
 }
 
-/// Returns true if the transmission at `sent_at` is the record's last and still in the network. Otherwise the
-/// record is gone, or another entry stands for it.
+/// Returns whether the transmission at `sent_at` is the record's last and is still in the network. Otherwise
+/// the record has been delivered, or another list entry represents it.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }
@@ -273,7 +274,8 @@ mod tests {
         (marked, look_again)
     }
 
-    /// RK-1: if only the second of two segments arrives, RACK waits a quarter of the RTT for the first.
+    /// RK-1: if only the second of two segments arrives, RACK waits for the first segment for a quarter of
+    /// the RTT.
     #[test]
     fn one_later_delivery_waits_the_reordering_window() {
         let (mut board, mut rack) = (board(2), Rack::default());
@@ -282,7 +284,8 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
     }
 
-    /// RK-2: after three later deliveries without any reordering so far, the segment is lost at once.
+    /// RK-2: if three later segments were delivered and no reordering was seen, the segment is marked lost at
+    /// once.
     #[test]
     fn three_later_deliveries_mark_at_once() {
         let (mut board, mut rack) = (board(4), Rack::default());
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
     }
 
-    /// RK-3: once reordering was seen, three later deliveries no longer prove a loss.
+    /// RK-3: once reordering has been seen, three later deliveries no longer prove a loss.
     #[test]
     fn seen_reordering_restores_patience() {
         let (mut board, mut rack) = (board(8), Rack::default());
@@ -300,7 +303,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
     }
 
-    /// RK-4: each round with a D-SACK widens the window by a quarter of `min_rtt`, up to SRTT.
+    /// RK-4: each round with a D-SACK widens the reordering window by a quarter of `min_rtt`, up to SRTT.
     #[test]
     fn duplicates_widen_the_window() {
         let mut rack = Rack { reordering_seen: true, ..Rack::default() };
@@ -316,7 +319,8 @@ mod tests {
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
     }
 
-    /// RFC 8985 section 6.2 step 2: RACK.rtt is that of every delivered segment, not of the newest alone.
+    /// RFC 8985 section 6.2 step 2: RACK.rtt is updated by every delivered segment, not only by the newest
+    /// one.
     #[test]
     fn the_rtt_is_that_of_the_last_delivery() {
         let (mut board, mut rack) = (Scoreboard::default(), Rack::default());
@@ -327,11 +331,12 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // 10 ms + 135 ms + min_rtt / 4: with 110 ms the second would already be lost.
+        // The second segment is lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it would be
+        // lost already.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 
-    /// RK-5: the delivery of a later transmission reveals a lost retransmission.
+    /// RK-5: the delivery of a later transmission reveals that a retransmission was lost.
     #[test]
     fn a_lost_retransmission_is_found() {
         let (mut board, mut rack) = (board(4), Rack::default());
