@@ -1,7 +1,7 @@
 //! A token bucket with exact integer arithmetic.
 //!
-//! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one. No rounding error
-//! accumulates, and in any interval of length T at most `rate x T + burst` passes.
+//! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one token. No rounding
+//! error accumulates, and in any interval of length T at most `rate x T + burst` passes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Packets keep their order: a packet that enters just after the end of the detour leaves together with the
-//! last packet that took it.
+//! last packet that took the detour.
 
 use fullpipe_units::{Duration, Instant};
 

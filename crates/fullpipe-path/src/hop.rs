@@ -1,8 +1,8 @@
 //! One hop: a drop-tail queue, a link of constant rate, and a constant delay.
 //!
 //! One element combines the three. The link transmits in order at a known rate, so a packet's departure is
-//! known when it enters: `max(arrival, link free) + length / rate + delay`. No event is scheduled per packet;
-//! the hop's only event is the exit of its oldest packet.
+//! known when it enters: `max(arrival, link free) + length / rate + delay`. The hop's only event is the exit
+//! of its oldest packet, so no event is scheduled per packet.
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]
@@ -56,7 +56,7 @@ struct DepartingPacket<T> {
     payload: T,
 }
 
-/// The properties of a waiting packet that the queue needs.
+/// Properties of a waiting packet that the queue needs.
 ///
 /// They are stored separately because the boundary between waiting and served packets moves with each packet.
 /// If they were stored with the packets, they would rarely be in the cache.

@@ -38,8 +38,8 @@ impl<T> Path<T> {
     /// Creates a path of `elements`.
     ///
     /// # Panics
-    /// Panics if no element holds packets, because such a path takes no time and has no departures. Panics if
-    /// packets are duplicated behind the last holder, because nothing could hold the copy.
+    /// Panics if no element is a holder, because such a path takes no time and has no departures. Panics if
+    /// packets are duplicated behind the last holder, because no element could hold the copy.
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");

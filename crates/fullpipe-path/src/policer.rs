@@ -1,4 +1,4 @@
-//! A policer: drops packets that exceed a rate and a burst.
+//! A policer: drops packets that exceed a rate and a burst size.
 //!
 //! It has no queue and adds no delay: the sender sees packet loss above a constant rate, and no increase of
 //! the RTT.

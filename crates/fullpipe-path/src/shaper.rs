@@ -1,4 +1,4 @@
-//! A shaper: delays packets that exceed a rate and a burst, in a queue of limited size.
+//! A shaper: delays packets that exceed a rate and a burst size, in a queue of limited size.
 //!
 //! Once the burst is used up, packets leave at the shaper's rate. To a sender this looks like a slower link,
 //! for one flow or for all.

@@ -26,8 +26,8 @@ impl Duplication {
 
 /// ACK decimation: passes every n-th pure ACK of a flow, as devices on slow return channels do.
 ///
-/// All other packets pass. No ACK is held back: the last ACKs of a burst may be dropped, and the sender's
-/// tail loss probe then elicits another ACK.
+/// All other packets pass. No ACK is delayed, so the last ACKs of a burst may be dropped. The sender's tail
+/// loss probe then elicits another ACK.
 #[derive(Clone, Debug)]
 pub struct AckDecimation {
     keep_one_in: u32,

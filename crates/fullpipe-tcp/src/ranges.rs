@@ -1,8 +1,9 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
-//! The receiver uses it for data that arrived out of order, the sender for data that the peer reports as
-//! arrived. Most inserts extend the newest range, which is the fast path; other inserts cost a binary search
-//! and a short move. The number of ranges grows with the number of holes, not with the number of packets.
+//! The receiver uses the set for data that arrived out of order; the sender uses it for data that the peer
+//! has SACKed. Most inserts extend the newest range, which is the fast path; other inserts cost a binary
+//! search and a short move. The number of ranges grows with the number of holes, not with the number of
+//! packets.
 
 use std::collections::VecDeque;
 

@@ -8,8 +8,8 @@ use crate::parse::{self, ParseUnitError};
 
 /// Point in time, in nanoseconds since the start of the run.
 ///
-/// Unlike the clock of an operating system, it starts at zero and can be serialised. The driver of the engine
-/// defines time zero; the engine never reads a clock.
+/// Unlike an operating system's clock, the time starts at zero and can be serialised. The driver of the
+/// engine defines time zero; the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -72,8 +72,8 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// It is half the size of the standard library's type. It also avoids that type's split into seconds and
-/// nanoseconds, which would cost a division at every use in the packet loop.
+/// It is half the size of the standard library's type. It also has no split into seconds and nanoseconds,
+/// which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 

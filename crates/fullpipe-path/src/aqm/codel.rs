@@ -1,4 +1,4 @@
-//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates a queue that drains within an
+//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates a queue that drains within one
 //! interval.
 //!
 //! ```text

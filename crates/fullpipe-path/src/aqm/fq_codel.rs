@@ -1,5 +1,5 @@
-//! FQ-CoDel (RFC 8290): one queue per flow, each with its own CoDel; deficit round robin serves them by
-//! bytes.
+//! FQ-CoDel (RFC 8290): one queue per flow, each with its own CoDel controller. Deficit round robin serves
+//! the queues by bytes.
 //!
 //! ```text
 //!   arrival ─► hash of the flow ─► its queue; if that was in no list:

@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) with HyStart, in the fixed-point arithmetic of Linux.
 //!
-//! After a cut the window follows a cubic function of *time*, not of round trips, so that a long path grows
-//! back as fast as a short one:
+//! After a reduction, the window follows a cubic function of *time* rather than of round trips. On a long
+//! path it therefore recovers as fast as on a short one:
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + Wmax       K = cbrt((Wmax - cwnd) / C)
@@ -13,14 +13,14 @@
 //!            t = 0              K
 //! ```
 //!
-//! On short paths the cubic function grows more slowly than Reno. There the window follows an estimate of
-//! Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then
-//! set below the window, which releases capacity sooner (fast convergence).
+//! On short paths the cubic function grows more slowly than Reno. On such paths, the window follows an
+//! estimate of Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing:
+//! `Wmax` is then set below the window, which releases capacity sooner (fast convergence).
 //!
-//! As in Linux: time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead;
-//! growth is expressed as `count`, the number of ACKed segments per segment of growth; the reduction applies
-//! to the window, not to the bytes in flight, and is the same for loss and ECN; an undo restores the window
-//! but not the curve.
+//! As in Linux, time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead.
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. The reduction applies
+//! to the window rather than to the bytes in flight, and is the same for loss and ECN. An undo restores the
+//! window but not the curve.
 
 use fullpipe_units::{Duration, Instant};
 

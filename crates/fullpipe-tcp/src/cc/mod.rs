@@ -9,8 +9,8 @@
 //! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no record
 //! lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
-//! Amounts are in bytes. Kernel algorithms count segments: they keep whole segments inside and multiply by
-//! [`Context::mss`] at the interface, because rounding is part of their behaviour.
+//! Amounts are in bytes. Kernel algorithms count segments: internally they use whole segments, because
+//! rounding is part of their behaviour, and at the interface they multiply by [`Context::mss`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -430,9 +430,9 @@ pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
 /// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
 ///
-/// The amount is about 1 ms worth of data, so that a burst delays other flows no longer than that. A short
-/// path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on it do little harm and save
-/// work. The result is at least `min_segments` and at most 64 KiB.
+/// The amount is about 1 ms of data at `rate`, so that a burst delays other flows by no more than 1 ms. A
+/// short path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on a short path do
+/// little harm and save CPU time. The result is at least `min_segments` and at most 64 KiB.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
     let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));

@@ -1,12 +1,12 @@
-//! Driver for tests of controllers: one controller, a `Context`, and ACKs made either by hand or by a virtual
-//! path.
+//! Driver for tests of congestion controllers: one controller, a `Context`, and ACKs created either by the
+//! test or by a simulated path.
 //!
 //! ```text
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
-//! Segments are delivered in order with one ACK each; segments that a later ACK skips were lost. Lost
-//! segments are not retransmitted: the next segment takes their place, which makes no difference to a
+//! Segments are delivered in order, with one ACK each. Segments that a later ACK skips were lost. Lost
+//! segments are not retransmitted; the next segment takes their place, which makes no difference to a
 //! controller.
 
 use std::collections::VecDeque;
@@ -247,7 +247,7 @@ impl<C: CongestionControl> Run<C> {
         values.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no value {name}")).1
     }
 
-    /// Returns the path's bandwidth-delay product in segments, including the serialization delay.
+    /// Returns the path's bandwidth-delay product in segments, including the serialisation delay.
     pub(super) fn bdp_segments(&self) -> f64 {
         let rtt = self.rtt + self.rate.time_for(Bytes::new(MSS));
         (self.rate * rtt).get() as f64 / MSS as f64

@@ -15,16 +15,16 @@
 //!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments stay in the queue, independent of the path length: enough to use capacity that
-//! becomes free, too few to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the empty path
-//! and that all flows use Vegas. A flow that joins others never measures the empty path. It takes their queue
-//! for part of the path and gets more than its share. Against Reno, which fills the queue, Vegas reduces its
-//! window until little is left. Both effects follow from using delay as the signal.
+//! Two to four segments stay in the queue, whatever the length of the path. This is enough to use capacity
+//! that becomes free, and too little to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the
+//! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. It
+//! mistakes their queue for part of the path and gets more than its share. Against Reno, which fills the
+//! queue, Vegas reduces its window until little is left. Both effects follow from using delay as the signal.
 //!
-//! As in Linux: slow start doubles the window every round trip (in the paper, every second one); the minimum
-//! RTT of a round is used, which excludes delayed ACKs; in a round with fewer than three samples the window
-//! grows as in Reno; `diff` is relative to `base_rtt` instead of the RTT, which makes it larger than the true
-//! queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
+//! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). The
+//! minimum RTT of a round is used, which excludes delayed ACKs. In a round with fewer than three samples, the
+//! window grows as in Reno. `diff` is relative to `base_rtt` instead of the RTT, so it is larger than the
+//! true queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
 

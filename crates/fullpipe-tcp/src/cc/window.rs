@@ -1,8 +1,8 @@
 //! Congestion window of the loss-based controllers: the part shared by Reno, BIC, CUBIC and Vegas.
 //!
 //! Kernels count the window in whole segments, and the rounding is part of their behaviour: a reduction at 21
-//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. Therefore this module counts whole
-//! segments and converts them to bytes in [`Window::control`].
+//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module therefore counts whole
+//! segments, and converts them to bytes in [`Window::control`].
 //!
 //! ```text
 //!              acked                            every `count` acked
@@ -145,8 +145,8 @@ impl Window {
 
     /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a burst
-    /// for which the current ACKs made no room.
+    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a
+    /// burst, for which the current ACKs have made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
         if self.credit >= count {
@@ -270,8 +270,8 @@ impl Window {
 /// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`
 /// 1024ths of it.
 ///
-/// The plateau usually is the window at the reduction. A reduction below the last plateau means that another
-/// flow is growing; then the new plateau is lower than the window, which releases capacity sooner (fast
+/// The plateau is usually the window at the reduction. A reduction below the last plateau means that another
+/// flow is growing. The new plateau is then lower than the window, which releases capacity sooner (fast
 /// convergence).
 pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
     if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }

@@ -1,8 +1,8 @@
 //! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
 //! A full history would need memory for each sample, and a plain maximum never expires. Three samples are
-//! enough: the best, the best since then, and the best since the second. When the best expires, the second
-//! replaces it as the best of the remaining samples.
+//! enough: the best one, the best since the first, and the best since the second. When the first sample
+//! expires, the second replaces it, because it is the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -12,9 +12,9 @@
 //!     ───────┴──────────┴────────┴──────► time      all three within `window`
 //! ```
 //!
-//! To spread the three samples over the window, the second must come from after its first quarter and the
-//! third from after its first half. The result can only be too low, never too high: when the best expires, a
-//! better sample between the three may already have been discarded.
+//! To spread the three samples over the window, the second must be taken after the first quarter of the
+//! window, and the third after the first half. The result may be too low, but never too high: when the first
+//! sample expires, a better sample than the second may already have been discarded.
 
 /// Sampled value and the time of the sample.
 #[derive(Clone, Copy, Debug, Default)]

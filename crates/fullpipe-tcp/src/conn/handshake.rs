@@ -7,8 +7,8 @@
 //!   Established  ── ACK ──►     Established          Established                              Established
 //! ```
 //!
-//! A segment that acknowledges a SYN never sent gets a reset: the peer mistakes this host for an earlier
-//! connection.
+//! A segment that acknowledges a SYN that was never sent is answered with a reset, because the peer still
+//! considers an earlier connection to be open.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 

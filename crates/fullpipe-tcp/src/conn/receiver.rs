@@ -4,8 +4,8 @@
 //!   segment ─► timestamps (PAWS) ─► reassembly ─► window ─► ACK policy ─► `acknowledge`, in all segments
 //! ```
 //!
-//! It knows nothing of the sending half. The caller passes in what it needs from there: the segment size and
-//! the RTT.
+//! The receiving half does not access the sending half. The caller passes the values that it needs, the
+//! segment size and the RTT.
 
 use core::ops::Range;
 

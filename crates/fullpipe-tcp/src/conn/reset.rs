@@ -1,4 +1,4 @@
-//! Reset in answer to a segment without a connection (RFC 9293 section 3.10.7.1). Its sequence numbers are
+//! Reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1). Its sequence numbers are
 //! acceptable to the sender of that segment.
 //!
 //! ```text
@@ -11,9 +11,9 @@ use fullpipe_units::Ecn;
 
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum};
 
-/// Returns the reset that answers `segment`, or `None` if `segment` is itself a reset. Use it for a segment
-/// to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK without a connection at a listening
-/// port (section 3.10.7.2, TCP-3).
+/// Returns the reset to send in reply to `segment`, or `None` if `segment` is itself a reset. The function is
+/// intended for a segment to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK without a
+/// connection at a listening port (section 3.10.7.2, TCP-3).
 ///
 /// The reset depends only on `segment`: the host keeps no state and answers each segment with one small
 /// segment.

@@ -124,11 +124,11 @@ impl TailProbe {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// Handles an ACK. `news` says whether the ACK delivered data, `duplicate_reported` whether it carried a
-    /// D-SACK.
+    /// Handles an ACK. `news` says whether the ACK delivered data, and `duplicate_reported` whether it
+    /// carried a D-SACK.
     ///
     /// The first ACK of the probed segment does not show whether the original or the probe arrived. A later
-    /// D-SACK shows that nothing was lost; an ACK of further data without a D-SACK shows that the probe
+    /// D-SACK shows that nothing was lost. An ACK of further data without a D-SACK shows that the probe
     /// repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;

@@ -1,7 +1,7 @@
 //! Proportional rate reduction (RFC 9937): the window during fast recovery.
 //!
 //! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction: while
-//! more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
+//! more than `ssthresh` is in flight, PRR sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
 //! have reduced the flight below `ssthresh`, PRR sends about as much as is delivered, plus one segment if the
 //! ACK makes progress without a new loss, until `ssthresh` is reached again.
 

@@ -1,8 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if one sent sufficiently later has been delivered: later by more than the reordering
-//! window. The order of sending decides, not the order of offsets, so lost retransmissions are found like
-//! lost first transmissions. Two FIFOs in order of departure make the search incremental:
+//! A record is lost if another record has been delivered that was sent later by more than the reordering
+//! window. Only the order of transmission counts, not the order of offsets. Lost retransmissions are
+//! therefore detected in the same way as lost first transmissions. Two FIFOs in order of departure make the
+//! search incremental:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -10,7 +11,7 @@
 //!   each is consumed from its oldest entry while   sent_at + RACK.rtt + reo_wnd <= now
 //! ```
 //!
-//! RACK marks records lost and says when to check again; it never sends.
+//! RACK marks records lost and returns the time of the next check. It never sends anything.
 
 use std::collections::VecDeque;
 
@@ -93,7 +94,8 @@ impl Rack {
         }
         self.fack = self.fack.max(end);
         // RACK.rtt is the RTT of the segment delivered last, even if a later segment was delivered before it
-        // (section 6.2 step 2). On a path that reorders, the RTT of the newest segment alone is too short.
+        // (RFC 8985 section 6.2 step 2). On a path that reorders, the RTT of the newest segment alone is too
+        // short.
         self.rtt = rtt;
         if (run.last.sent_at, end) > (self.xmit_ts, self.end_seq) {
             self.xmit_ts = run.last.sent_at;

@@ -64,7 +64,7 @@ pub struct Run<'a> {
     pub octets: u64,
 }
 
-/// Estimated state of a record: where the sender believes it to be.
+/// Estimated state of a record: where the sender believes the segment to be.
 ///
 /// ```text
 ///   InFlight ──lost──► Lost ──retransmitted──► Resent ──lost──► Lost …
@@ -509,8 +509,8 @@ impl Scoreboard {
 
 /// Returns the index of the first record that starts at or after `offset`.
 ///
-/// Segments nearly all have the same length, so the distance gives the index. A binary search handles varying
-/// lengths.
+/// Nearly all segments have the same length, so the index follows from the distance in octets. For varying
+/// lengths, a binary search is used.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);

@@ -1,8 +1,8 @@
 //! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing was lost. Nothing was lost
-//! either if an ACK that makes progress echoes a timestamp older than the first retransmission, because then
-//! the original arrived. In both cases the window reduction is undone.
+//! If every retransmission of an episode is reported as a duplicate, nothing was lost. An ACK that makes
+//! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
+//! because the original arrived. In both cases, the window reduction is undone.
 
 /// Number of retransmissions in the current episode that have not been reported as duplicates.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,10 @@
 //! The advertised window and the receive buffer.
 //!
-//! The window is what the buffer's free memory allows by Linux's window rule. It never exceeds
+//! The free memory of the buffer determines the window, by Linux's window rule. The window never exceeds
 //! `rcv_ssthresh`, which grows with accepted data, and its right edge never moves left (RFC 9293 section
-//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT it is set to
-//! hold twice the data that the application read in that time, so that a sender whose window doubles each
-//! round trip is not limited.
+//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT, the buffer is
+//! set to hold twice the data that the application read in that time, so that a sender whose window doubles
+//! each round trip is not limited.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 

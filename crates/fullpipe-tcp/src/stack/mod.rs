@@ -223,7 +223,7 @@ impl Stack {
     }
 
     /// Listens on `local` and configures new connections with `config`. At most `backlog` connections are
-    /// half-open, and at most `backlog` more wait to be accepted.
+    /// half-open, and at most `backlog` established connections wait to be accepted.
     ///
     /// # Errors
     /// Fails if the address of `local` is not an address of the stack, or if `local` already has a listener.

@@ -11,10 +11,9 @@
 //!
 //! An skb takes up to 64 KiB. While the application keeps writing, a full skb at the front is sent one
 //! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
-//! the windows release, plus 64 KiB. A remainder that is shorter than a segment and waits for an ACK
-//! (Minshall) lets the next write start in the same way. A buffer of a few skbs therefore limits the sender
-//! much less than its size suggests, unless whole skbs leave at once (fast paths) or the pacer holds them
-//! (`docs/decisions/0011`).
+//! the windows release, plus 64 KiB. The same applies if a remainder shorter than a segment waits for an ACK
+//! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
+//! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
 //! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is begun only below the
 //! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`).

@@ -1,4 +1,4 @@
-//! Transmission: data that the connection hands over at once, and its division into packets.
+//! Transmission: data that the connection passes to the driver at once, and its division into packets.
 //!
 //! ```text
 //!   Transmit   one header, up to 64 KiB of payload in segments of `gso_size`

@@ -4,8 +4,8 @@
 //!   reporter's IP header │ type, code, checksum, MTU │ our IP header │ our ports, sequence number
 //! ```
 //!
-//! Anyone can forge such a message. The connection decides whether to accept it, by the quoted sequence
-//! number (RFC 5927).
+//! Anyone can forge such a message. The connection checks the quoted sequence number to decide whether to
+//! accept the message (RFC 5927).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -48,8 +48,8 @@ pub struct IcmpMessage {
 }
 
 impl IcmpMessage {
-    /// Parses a packet that begins with its IP header. Returns `None` for a message that is not an error,
-    /// does not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
+    /// Parses a packet that begins with its IP header. Returns `None` if the message is not an error, does
+    /// not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
     ///
     /// # Errors
     /// Fails if the packet is malformed, or with [`PacketError::Protocol`] if it is not ICMP.

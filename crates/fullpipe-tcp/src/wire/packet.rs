@@ -7,9 +7,9 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser repairs and guesses nothing: it rejects packets that are truncated, are fragments or have a
-//! wrong checksum, and returns the reason. It ignores octets beyond the packet's own length (Ethernet
-//! padding). It drops the urgent pointer, as the engine treats urgent data like other data.
+//! The parser does not repair or guess. It rejects packets that are truncated, are fragments or have a wrong
+//! checksum, and returns the reason. It ignores octets beyond the packet's own length (Ethernet padding). It
+//! drops the urgent pointer, because the engine treats urgent data like other data.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -131,9 +131,9 @@ impl Packet {
         Self::parse_of(bytes, bytes.len(), checksums)
     }
 
-    /// Parses a truncated packet, as in captures: `bytes` are the first octets of a packet of `len` octets.
-    /// All headers must be present; checksums are ignored. The length field is zero if a super-segment is too
-    /// long for it (Linux BIG TCP); then `len` is used instead.
+    /// Parses a truncated packet, as found in captures. `bytes` contains the first octets of a packet of
+    /// `len` octets. All headers must be present; checksums are ignored. If a super-segment is too long for
+    /// the length field (Linux BIG TCP), the field is zero, and `len` is used instead.
     ///
     /// # Errors
     /// Fails as [`Packet::parse`] does.

@@ -12,7 +12,7 @@ pub struct Flags(u8);
 impl Flags {
     /// FIN: the sender has finished sending.
     pub const FIN: Self = Self(0x01);
-    /// SYN: synchronize sequence numbers.
+    /// SYN: synchronise sequence numbers.
     pub const SYN: Self = Self(0x02);
     /// RST: reset the connection.
     pub const RST: Self = Self(0x04);
@@ -36,7 +36,7 @@ impl Flags {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
 
-    /// Returns whether ACK, RST or SYN is set. In a synchronized state, other segments are dropped (RFC 9293
+    /// Returns whether ACK, RST or SYN is set. In a synchronised state, other segments are dropped (RFC 9293
     /// section 3.10.7.4).
     pub(crate) const fn may_be_handled(self) -> bool {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0

@@ -2,7 +2,7 @@
 
 /// Sequence number on the wire.
 ///
-/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface a sequence number is
+/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface, a sequence number is
 /// converted to an offset by its distance from a known sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);

@@ -1,7 +1,7 @@
 //! Tests that `docs/CONFORMANCE.md` agrees with the tests and scripts that it names.
 //!
-//! A row is `| labels | what | tests | status |`. Each label counts as one check; a range (`A-29 to A-31`)
-//! counts as the labels in it.
+//! A row is `| labels | what | tests | status |`. Each label counts as one check, and a range (`A-29 to
+//! A-31`) counts as all labels in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Driver for connections in virtual time; it performs all duties of the owner of a [`Connection`]. The unit
-//! tests include this module by its path.
+//! Driver for connections in virtual time, which performs all duties of the owner of a [`Connection`]. The
+//! unit tests include this module by its path.
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐

@@ -1,9 +1,10 @@
-//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKs, acknowledge in
-//! pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal receiver: a byte map
-//! without a TCP implementation.
+//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKed data,
+//! acknowledge in pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal
+//! receiver: a byte map without a TCP implementation.
 //!
 //! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges missing data gets no more than both windows allow.
+//! sender's windows. A peer that acknowledges data before it arrives receives no more than both windows
+//! allow.
 //!
 //! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
 //! it.

@@ -1,5 +1,5 @@
 //! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives once
-//! and in order, no more is sent than both windows allow, and the connection never stalls.
+//! and in order, the sender stays within both windows, and the connection never stalls.
 //!
 //! Each seed selects a path (loss, duplication, reordering, jitter, copies that arrive weeks later, damage),
 //! buffers, and the timing of both applications, which may pause for weeks. With about every second seed,

@@ -1,8 +1,9 @@
 //! Tests of the module boundaries inside the crate: operations reserved to one folder do not compile in
 //! another.
 //!
-//! The tests add one module to `conn/` in a copy of the sources. The module tries such an operation, and the
-//! compiler must reject it. A module with allowed operations compiles, so every error is due to the boundary.
+//! The tests add one module to `conn/` in a copy of the sources. The module attempts such an operation, and
+//! the compiler must reject it. A module with allowed operations compiles, so every error is due to the
+//! boundary.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! While the pipe has room, Startup doubles the delivery rate every round trip. Three rounds that each grow
 //! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one for
-//! the congestion window to grow into it, and one for the higher rate to show.
+//! the congestion window to grow into it, and one for the higher rate to appear in the measurements.
 
 use fullpipe_units::Rate;
 

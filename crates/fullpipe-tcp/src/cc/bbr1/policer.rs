@@ -1,9 +1,9 @@
 //! Detection of token-bucket policers.
 //!
 //! A policer passes a burst at full speed and then drops everything beyond its rate. The `bw` maximum filter
-//! retains the rate of the burst, and each probe empties the bucket again, which causes heavy loss without
-//! higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify a
-//! policer. BBR then sends at that mean rate, without probing, for 48 rounds.
+//! retains the rate of the burst, and each probe empties the bucket again. The probes cause heavy loss
+//! without higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify
+//! a policer. BBR then sends at that mean rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst

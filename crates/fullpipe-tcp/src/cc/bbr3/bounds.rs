@@ -1,4 +1,5 @@
-//! Long-term and short-term bounds on rate and volume in flight, and their reduction by loss (5.5.10).
+//! Long-term and short-term bounds on the rate and on the volume in flight, and their reduction after loss
+//! (draft section 5.5.10).
 //!
 //! ```text
 //!                        set by                                      forgotten
@@ -25,13 +26,13 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Implements `ResetShortTermModel()`.
+    /// Implements `ResetShortTermModel()` of the BBR draft.
     pub(super) fn reset_short_term(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Restores each bound to at least its value `before` the losses, after they have proved spurious
-    /// (5.5.11.2).
+    /// Restores each bound to at least its value `before` the losses, after they have proved spurious (draft
+    /// section 5.5.11.2).
     pub(super) fn undo(&mut self, before: Self) {
         fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
             Some(a?.max(b?))
@@ -61,7 +62,7 @@ impl Bounds {
 }
 
 /// Maximum delivery rate and delivered volume of the latest round, and whether a loss occurred in that round
-/// (5.5.10.3). The first loss begins a new round.
+/// (draft section 5.5.10.3). The first loss begins a new round.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     /// `BBR.bw_latest`: maximum delivery rate of the latest round.
@@ -86,7 +87,7 @@ impl Latest {
         self.is_loss_in_round = true;
     }
 
-    /// Implements `UpdateLatestDeliverySignals()`.
+    /// Implements `UpdateLatestDeliverySignals()` of the BBR draft.
     pub(super) fn update(&mut self, cx: &Context, rs: &Sample) {
         self.bw = self.bw.max(rs.delivery_rate);
         self.inflight = self.inflight.max(rs.delivered);
@@ -96,14 +97,14 @@ impl Latest {
         }
     }
 
-    /// Implements `AdvanceLatestDeliverySignals()`.
+    /// Implements `AdvanceLatestDeliverySignals()` of the BBR draft.
     pub(super) fn advance(&mut self, rs: &Sample) {
         if self.round_start {
             (self.bw, self.inflight) = (rs.delivery_rate, rs.delivered);
         }
     }
 
-    /// Implements `ResetCongestionSignals()`.
+    /// Implements `ResetCongestionSignals()` of the BBR draft.
     pub(super) fn reset(&mut self) {
         self.is_loss_in_round = false;
         (self.bw, self.inflight) = (Rate::ZERO, 0);
@@ -129,7 +130,8 @@ pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     before + prefix
 }
 
-/// Detector for the exit from Startup on loss (5.3.1.3). The loss must be spread over a whole round trip.
+/// Detector for the exit from Startup on loss (draft section 5.3.1.3). The loss must be spread over a whole
+/// round trip.
 #[derive(Debug, Default)]
 pub(super) struct StartupLoss {
     ranges: u64,

@@ -1,8 +1,8 @@
-//! Minimum RTT of the path, and the schedule of ProbeRTT (5.3.4.3, 5.5.7).
+//! Minimum RTT of the path, and the schedule of ProbeRTT (draft sections 5.3.4.3 and 5.5.7).
 //!
 //! The minimum is taken over two windows. The shorter window schedules ProbeRTT. The longer window retains
-//! the result of the previous ProbeRTT, so that ProbeRTT halves the true BDP. BBR accepts a larger RTT only
-//! after a ProbeRTT has emptied the queue.
+//! the result of the previous ProbeRTT, so that ProbeRTT halves the volume in flight relative to the true
+//! BDP. BBR accepts a larger RTT only after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl MinRtt {
         self.is_due
     }
 
-    /// Implements `UpdateMinRTT()`.
+    /// Implements `UpdateMinRTT()` of the BBR draft.
     pub(super) fn update(&mut self, now: Instant, rtt: Option<Duration>) {
         self.is_due = now > self.recent_stamp + PROBE_RTT_INTERVAL;
         if let Some(rtt) = rtt

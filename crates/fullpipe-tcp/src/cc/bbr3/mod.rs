@@ -1,10 +1,11 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are the draft's.
+//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are those of the
+//! draft.
 //!
-//! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with
-//! an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also derives
-//! bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
-//! (`inflight_longterm`). Any loss outside a probe lowers the short-term bounds to the capacity that other
-//! flows currently leave (`bw_shortterm`, `inflight_shortterm`).
+//! Like BBRv1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with an
+//! empty queue (`min_rtt`), and alternates between measuring them. Unlike BBRv1, it also derives bounds from
+//! loss. More than 2 % loss in a round trip bounds the long-term volume in flight (`inflight_longterm`). Any
+//! loss outside a probe lowers the short-term bounds to the capacity that other flows currently leave
+//! (`bw_shortterm`, `inflight_shortterm`).
 //!
 //! ```text
 //!                 │                                             pacing   cwnd   bounds
@@ -70,7 +71,7 @@ enum State {
 }
 
 impl State {
-    /// Implements `IsInAProbeBWState()`.
+    /// Implements `IsInAProbeBWState()` of the BBR draft.
     fn is_probe_bw(self) -> bool {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
@@ -111,7 +112,7 @@ impl State {
     }
 }
 
-/// Loss episode that may later prove spurious (5.5.11.1).
+/// Loss episode that may later prove spurious (draft section 5.5.11.1).
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     /// Values of the bounds before the loss episode.
@@ -225,7 +226,7 @@ impl Bbr3 {
         self.bdp().min(self.cwnd)
     }
 
-    /// Implements `ProbeRTTCwnd()`.
+    /// Implements `ProbeRTTCwnd()` of the BBR draft.
     fn probe_rtt_cwnd(&self) -> u64 {
         self.bdp_multiple(self.bw, PROBE_RTT_CWND_GAIN).max(MIN_PIPE_SEGMENTS * self.mss)
     }
@@ -255,7 +256,7 @@ impl Bbr3 {
         }
     }
 
-    // ---- ProbeBW (5.3.3.9) ----
+    // ---- ProbeBW (draft section 5.3.3.9) ----
 
     fn start_down(&mut self, cx: &Context) {
         self.latest.reset();
@@ -278,7 +279,7 @@ impl Bbr3 {
         self.state = State::Up;
     }
 
-    /// Implements `UpdateProbeBWCyclePhase()`.
+    /// Implements `UpdateProbeBWCyclePhase()` of the BBR draft.
     fn update_probe_bw(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) {
         if !self.full_pipe.reached || self.adapt_long_term_model(cx, rs) {
             return;
@@ -347,7 +348,7 @@ impl Bbr3 {
             && cx.inflight <= self.inflight(self.max_bw.get(), Gain::UNIT)
     }
 
-    /// Implements `IsTimeToGoDown()`.
+    /// Implements `IsTimeToGoDown()` of the BBR draft.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
         // The volume in flight before this ACK is compared with a tolerance of one segment, because a window
@@ -379,7 +380,7 @@ impl Bbr3 {
         }
     }
 
-    // ---- ProbeRTT (5.3.4) ----
+    // ---- ProbeRTT (draft section 5.3.4) ----
 
     fn check_probe_rtt(&mut self, cx: &Context, rs: &Sample) {
         if self.state != State::ProbeRtt && self.min_rtt.is_due() && !self.idle_restart {
@@ -473,7 +474,7 @@ impl Bbr3 {
         self.cwnd = self.cwnd.max(self.prior_cwnd);
     }
 
-    // ---- the decision (5.6) ----
+    // ---- the decision (draft section 5.6) ----
 
     fn set_pacing_rate(&mut self, cx: &Context, gain: Gain) {
         if !self.has_seen_rtt && cx.srtt.is_some() {
@@ -505,7 +506,7 @@ impl Bbr3 {
         if self.state == State::ProbeRtt {
             self.cwnd = self.cwnd.min(self.probe_rtt_cwnd());
         }
-        // Implements `BoundCwndForModel()`.
+        // Implements `BoundCwndForModel()` of the BBR draft.
         let long_term = match self.state {
             State::Startup | State::Drain => None,
             State::Down | State::Refill | State::Up => self.bounds.inflight_longterm,
@@ -556,9 +557,9 @@ impl CongestionControl for Bbr3 {
                 self.episode = None;
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
-            // An ECN mark is a congestion signal (3.7), but the draft does not specify the response. Here a
-            // round with a mark counts as a round with loss. A probe with a mark counts as a probe with too
-            // much loss, because an ECN echo does not give the number of marks.
+            // An ECN mark is a congestion signal (draft section 3.7), but the draft does not specify the
+            // response. Here a round with a mark counts as a round with loss. A probe with a mark counts as a
+            // probe with too much loss, because an ECN echo does not give the number of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {
@@ -572,11 +573,12 @@ impl CongestionControl for Bbr3 {
         }
     }
 
-    /// Implements `UpdateOnACK()` of the BBR draft, with its steps in the draft's order (5.2.3).
+    /// Implements `UpdateOnACK()` of the BBR draft, with its steps in the draft's order (draft section
+    /// 5.2.3).
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let rs = &Sample::of(sample);
         self.latest.update(cx, rs);
-        // Implements `UpdateCongestionSignals()`.
+        // Implements `UpdateCongestionSignals()` of the BBR draft.
         self.rounds.update(cx, rs);
         self.probe.rounds_since_up += u64::from(self.rounds.start);
         self.max_bw.update(rs);

@@ -1,11 +1,12 @@
-//! Schedule of the ProbeBW bandwidth probes, and growth of the long-term bound (5.3.3.8, 5.3.3.9).
+//! Schedule of the ProbeBW bandwidth probes, and growth of the long-term bound (draft sections 5.3.3.8 and
+//! 5.3.3.9).
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 use crate::cc::Context;
 
-/// Probe phase in which the segments acknowledged now were sent (`BBR.ack_phase`); it lags one round trip
+/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). It lags one round trip
 /// behind the sending phase.
 ///
 /// ```text
@@ -91,7 +92,7 @@ impl Probe {
         segments
     }
 
-    /// Implements `RaiseInflightLongtermSlope()`.
+    /// Implements `RaiseInflightLongtermSlope()` of the BBR draft.
     fn raise_slope(&mut self, cwnd: u64, mss: u64) {
         self.acked_per_inc = (cwnd >> self.up_rounds).max(mss);
         self.up_rounds = (self.up_rounds + 1).min(MAX_UP_ROUNDS);

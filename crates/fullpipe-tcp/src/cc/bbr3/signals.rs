@@ -40,8 +40,8 @@ impl Sample {
     }
 }
 
-/// Packet-timed round trips (5.5.1). The draft starts a new round at some state changes, so this count
-/// differs from the connection's.
+/// Packet-timed round trips (draft section 5.5.1). The draft starts a new round at some state changes, so
+/// this count differs from the connection's.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pub(super) count: u64,
@@ -64,7 +64,7 @@ impl Rounds {
     }
 }
 
-/// `BBR.max_bw` (5.5.2 to 5.5.6): maximum over the current and the previous probing cycle.
+/// `BBR.max_bw` (draft sections 5.5.2 to 5.5.6): maximum over the current and the previous probing cycle.
 #[derive(Debug, Default)]
 pub(super) struct MaxBw {
     pub(super) present: Rate,
@@ -93,7 +93,7 @@ impl MaxBw {
     }
 }
 
-/// Detection of a full pipe: the delivery rate has stopped growing (5.3.1.2).
+/// Detection of a full pipe: the delivery rate has stopped growing (draft section 5.3.1.2).
 ///
 /// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less than
 /// a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for one more
@@ -136,7 +136,7 @@ impl FullPipe {
     }
 }
 
-/// ACK aggregation: how far ACKs run ahead of the bandwidth (5.5.9).
+/// ACK aggregation: how far ACKs run ahead of the bandwidth (draft section 5.5.9).
 ///
 /// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
 /// needs additional data in flight: as much as the next burst will acknowledge beyond the bandwidth estimate.

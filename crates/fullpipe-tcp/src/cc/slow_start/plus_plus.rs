@@ -12,8 +12,8 @@
 //!                                                              ssthresh = cwnd: congestion avoidance
 //! ```
 //!
-//! HyStart++ runs only in the first slow start of a connection (section 4.3), as a later one has a known
-//! ssthresh.
+//! HyStart++ runs only in the first slow start of a connection (RFC 9406 section 4.3), because a later slow
+//! start has a known ssthresh.
 
 use fullpipe_units::Duration;
 

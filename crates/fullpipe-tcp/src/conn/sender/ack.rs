@@ -229,11 +229,11 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// Updates the peer's window, and returns true if it differs from the last one. Only a segment newer than
-    /// the last one used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
+    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last one
+    /// used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
     ///
-    /// A segment that acknowledges more always changes it, even if it repeats old data: the window counts
-    /// from the ACK, so the old window would reach too far.
+    /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
+    /// The window starts at the acknowledgement number, so the old window would reach too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;

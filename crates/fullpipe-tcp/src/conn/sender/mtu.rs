@@ -7,7 +7,7 @@
 //!                                                without an ICMP message
 //! ```
 //!
-//! A connection never raises the path MTU again: it does not search upwards (RFC 4821).
+//! A connection never raises the path MTU again, because it has no upward search (RFC 4821).
 
 use fullpipe_units::Instant;
 

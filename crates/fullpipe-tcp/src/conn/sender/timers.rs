@@ -12,7 +12,7 @@
 //!   FinWait2     a detached connection waits for the peer's FIN
 //!   TimeWait     two segment lifetimes
 //! ```
-//! The connection sets the last three (`conn/liveness.rs`, `conn/close.rs`) while the sending half has
+//! The connection sets the last three timers (`conn/liveness.rs`, `conn/close.rs`) while the sending half has
 //! nothing outstanding.
 
 use fullpipe_units::Instant;

@@ -31,8 +31,8 @@ fn echo(script: &mut Script, at: u64, ack: u64) {
     script.inject(&Segment { flags: segment.flags.with(Flags::ECE), ..segment });
 }
 
-/// Section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE. Either both ends use ECN or
-/// neither does. ECN-4: the passive side accepts ECN without configuration.
+/// RFC 3168 section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE. Either both ends
+/// use ECN or neither does. ECN-4: the passive side accepts ECN without configuration.
 #[test]
 fn ecn_4_both_ends_or_none() {
     for asks in [false, true] {
@@ -61,8 +61,8 @@ fn ecn_4_both_ends_or_none() {
     }
 }
 
-/// Section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case the request caused
-/// the loss.
+/// RFC 3168 section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case the request
+/// caused the loss.
 #[test]
 fn a_repeated_syn_does_not_ask() {
     let mut script = Script::new(Connection::client(asking()));
@@ -73,8 +73,8 @@ fn a_repeated_syn_does_not_ask() {
     assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
 }
 
-/// Section 6.1.3 and ECN-1: after a CE mark, every ACK carries ECE until CWR arrives. The first such ACK
-/// leaves at once.
+/// RFC 3168 section 6.1.3 and ECN-1: after a CE mark, every ACK carries ECE until CWR arrives. The first such
+/// ACK leaves at once.
 #[test]
 fn ecn_1_the_receiver_echoes_until_it_is_heard() {
     let mut script = agreed();
@@ -113,9 +113,9 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// Section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction. Nothing is
-/// retransmitted, and the first new data carries CWR. An echo for the next window of data reduces the window
-/// again.
+/// RFC 3168 section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction.
+/// Nothing is retransmitted, and the first new data carries CWR. An echo for the next window of data reduces
+/// the window again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
@@ -190,8 +190,8 @@ fn a_loss_behind_a_mark_is_paid_for() {
     assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
 
-/// Section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also answers
-/// the mark. Section 6.1.5: a retransmission is not ECN-capable.
+/// RFC 3168 section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also
+/// answers the mark. RFC 3168 section 6.1.5: a retransmission is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();

@@ -1,4 +1,4 @@
-//! Connections driven by scripts and by each other, in virtual time.
+//! Tests of connections in virtual time, driven by a script or by another connection.
 //!
 //! Tests are named after the check in `docs/CONFORMANCE.md` that they cover, and read like a segment diagram:
 //!
@@ -135,7 +135,8 @@ impl Script {
     /// Returns an ordinary segment of the peer: `len` octets at offset `seq` of its stream, acknowledging
     /// `ack`.
     ///
-    /// Data echoes a segment sent one round trip ago, an ACK one that has just arrived.
+    /// A data segment echoes the timestamp of a segment sent one round trip ago. A pure ACK echoes the
+    /// timestamp of a segment that has just arrived.
     fn segment(&self, seq: u64, len: u32, ack: u64) -> Segment {
         let age = if len > 0 { RTT as u32 } else { 0 };
         Segment {

@@ -106,7 +106,7 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
-/// UN-5: a D-SACK is recognized below the cumulative ACK, and also above it if it lies within the next block.
+/// UN-5: a D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block.
 /// The spuriously retransmitted segment also crossed the path and counts as delivered. A duplicate created by
 /// the network does not count.
 #[test]

@@ -534,8 +534,8 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// ECN-5: an ECN mark is a congestion signal (3.7). It lowers the short-term bounds at the end of its round,
-/// and ends a probe.
+/// ECN-5: an ECN mark is a congestion signal (draft section 3.7). It lowers the short-term bounds at the end
+/// of its round, and ends a probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
     let mut bench = in_state(State::Cruise, mbps(10));
