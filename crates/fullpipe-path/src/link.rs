@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 /// Periodic transmission opportunities of a link, each for the same number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opportunities {
-    /// Times in ascending order, relative to the start of a period.
+    /// Times of the opportunities in ascending order, relative to the start of a period.
     times: Arc<[Duration]>,
     period: Duration,
     bytes: Bytes,

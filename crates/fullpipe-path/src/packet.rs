@@ -25,7 +25,7 @@ pub enum PacketKind {
     /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop it,
     /// because the next ACK repeats its content.
     Ack,
-    /// Packet with a SYN, FIN or RST flag, or a packet of another protocol than TCP.
+    /// Packet with a SYN, FIN or RST flag, or a packet of a protocol other than TCP.
     Control,
 }
 
@@ -66,7 +66,7 @@ pub enum Note<T> {
         packet: PacketInfo,
         /// Payload of the dropped packet.
         payload: T,
-        /// Reason of the drop.
+        /// Reason for the drop.
         verdict: Verdict,
     },
     /// A packet was duplicated.

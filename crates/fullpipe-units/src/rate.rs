@@ -68,8 +68,8 @@ impl Rate {
         self.0 == 0
     }
 
-    /// Returns the time for which a transfer of `amount` at this rate lasts, rounded down, or
-    /// [`Duration::MAX`] at a rate of zero.
+    /// Returns the time that a transfer of `amount` takes at this rate, rounded down, or [`Duration::MAX`] at
+    /// a rate of zero.
     pub const fn time_for(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;

@@ -89,7 +89,8 @@ impl CongestionControl for Cubic {
         let Self { window, slow_start, curve } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
-            // The curve is out of date: after slow start up to ssthresh, a new plateau begins there.
+            // The cubic curve is out of date: slow start now runs up to ssthresh, and a new plateau begins
+            // there.
             *curve = Curve::default();
             slow_start.restart(cx);
         }

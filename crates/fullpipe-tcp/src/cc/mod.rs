@@ -47,8 +47,8 @@ pub trait CongestionControl: fmt::Debug + Send {
         let _ = (cx, sent);
     }
 
-    /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller
-    /// here needs every call, which would cost as much as sending itself.
+    /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller in
+    /// this crate needs every call, and handling every call would cost as much as sending itself.
     fn follows_sends(&self) -> bool {
         false
     }
@@ -307,7 +307,7 @@ pub enum Signal {
     EcnEcho,
     /// The segment size changed.
     MssChanged,
-    /// Transmission resumes after `idle` with nothing in flight.
+    /// Transmission resumes after an idle period with nothing in flight.
     Idle {
         /// Duration of the idle period, in which nothing was in flight.
         idle: Duration,
@@ -526,7 +526,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Error for a name that is neither one of [`Algorithm::ALL`] nor `bbr`, the kernel's name of `bbr1`.
+/// Error for a name that is neither one of [`Algorithm::ALL`] nor `bbr`, the kernel's name for `bbr1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm(String);
 

@@ -423,7 +423,8 @@ impl<C: CongestionControl> Run<C> {
 
     fn acknowledge(&mut self) {
         let prior_inflight = self.cx.inflight;
-        // DR-12: the check runs here because the connection runs it at the start of every ACK.
+        // DR-12: the application-limited check runs here because the connection runs it at the start of every
+        // ACK.
         if self.ready_at() > self.cx.now && prior_inflight + MSS <= self.control().cwnd {
             self.mark_app_limited();
         }

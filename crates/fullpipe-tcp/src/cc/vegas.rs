@@ -19,7 +19,8 @@
 //! that becomes free, and too little to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the
 //! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. It
 //! mistakes their queue for part of the path and gets more than its share. Against Reno, which fills the
-//! queue, Vegas reduces its window until little is left. Both effects follow from using delay as the signal.
+//! queue, Vegas reduces its window until little is left. Both effects follow from the use of delay as the
+//! congestion signal.
 //!
 //! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). The
 //! minimum RTT of a round is used, which excludes delayed ACKs. In a round with fewer than three samples, the

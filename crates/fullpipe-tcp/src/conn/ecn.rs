@@ -49,7 +49,7 @@ pub(super) struct Echo {
 }
 
 impl Echo {
-    /// Returns the ECN bits of every segment that carries an ACK.
+    /// Returns the ECN bits to set in every segment that carries an ACK.
     #[inline(always)]
     pub(super) fn of_ack(self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }

@@ -16,7 +16,8 @@ pub enum Event {
     /// An ICMP error arrived ([`Connection::soft_error`](super::Connection::soft_error)); the connection
     /// continues.
     SoftError,
-    /// The connection was reset, or gave up after too many timeouts. The driver can drop its state.
+    /// The connection was reset, or gave up after too many timeouts. The driver can drop the connection's
+    /// state.
     Aborted,
     /// The connection ended normally: both sides have closed, or a detached connection stopped waiting for
     /// the peer. The driver can drop the connection's state.

@@ -147,8 +147,8 @@ impl Receiver {
         self.fin_at.is_some_and(|fin| self.rcv_nxt() > fin)
     }
 
-    /// Returns the segment's timestamps, or `None` if it carries none or timestamps were not negotiated (RFC
-    /// 7323 section 3.2).
+    /// Returns the segment's timestamps, or `None` if the segment carries none or timestamps were not
+    /// negotiated (RFC 7323 section 3.2).
     #[inline]
     pub(super) fn timestamps_of(&self, segment: &Segment) -> Option<Timestamps> {
         segment.timestamps.filter(|_| self.agreed.timestamps)
@@ -226,7 +226,7 @@ impl Receiver {
     }
 
     /// Accepts the data and the FIN of a segment with the offsets `range`. `mss` is the payload of a full
-    /// segment. `open` says that this side has not sent its own FIN.
+    /// segment. `open` is true if this side has not sent its own FIN.
     pub(super) fn on_data(
         &mut self,
         now: Instant,

@@ -59,7 +59,7 @@ impl RttHistogram {
         self.permille(10 * percent)
     }
 
-    /// Returns a quantile of the RTT like [`RttHistogram::percentile`], but takes it in thousandths.
+    /// Returns a quantile of the RTT like [`RttHistogram::percentile`], but with the quantile in thousandths.
     pub fn permille(&self, permille: u64) -> Option<Duration> {
         let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;

@@ -23,8 +23,8 @@ use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
 const MAX_REO_WND_MULT: u64 = 255;
 /// Number of recoveries without a D-SACK after which the reordering window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
-/// Number of segments delivered out of order from which the reordering window is 0, as long as no reordering
-/// has been seen.
+/// If this number of segments has been delivered out of order and no reordering has been seen, the reordering
+/// window is 0.
 pub(super) const DUP_THRESH: u64 = 3;
 
 /// Variables of RACK, with the names of RFC 8985.
@@ -333,8 +333,8 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // The second segment is lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it would be
-        // lost already.
+        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it
+        // would be marked lost already.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 

@@ -51,8 +51,8 @@ impl Rto {
         self.backoff += 1;
     }
 
-    /// Records an advance of the cumulative ACK. By Karn's rule, the back-off continues until a valid RTT
-    /// sample is taken, but the peer is alive.
+    /// Records an advance of the cumulative ACK, which shows that the peer is alive. By Karn's rule, the
+    /// back-off continues until a valid RTT sample is taken.
     pub fn on_progress(&mut self) {
         self.expiries = 0;
     }

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (300, 500));
     }
 
-    /// ACK-5: a segment that was received before is reported as exactly its range, once.
+    /// ACK-5: a segment that was received before is reported once, with exactly its range.
     #[test]
     fn duplicates_are_reported_once() {
         let mut rx = Reassembly::new(100);

@@ -6,7 +6,7 @@ use super::{FourTuple, Stack};
 use crate::wire::{Checksums, IcmpMessage};
 
 impl Stack {
-    /// Handles a packet of another protocol than TCP. An ICMP error message is passed to the connection whose
+    /// Handles a packet of a protocol other than TCP. An ICMP error message is passed to the connection whose
     /// segment it quotes (RFC 9293 MUST-54).
     #[cold]
     pub(super) fn handle_icmp(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {

@@ -104,8 +104,8 @@ impl NewData {
         }
     }
 
-    /// Returns whether the next `len` bytes must carry PSH. They must if they are the last bytes written (RFC
-    /// 9293 section 3.9.1.2, MUST-61). They also must if half of the largest window has been sent since the
+    /// Returns whether the next `len` bytes must carry PSH. PSH is required if they are the last bytes
+    /// written (RFC 9293 section 3.9.1.2, MUST-61), or if half of the largest window has been sent since the
     /// last PSH (Linux: `forced_push`).
     #[inline(always)]
     pub(crate) fn pushes(&self, queue: &SendQueue, len: u64, largest_window: u64) -> bool {

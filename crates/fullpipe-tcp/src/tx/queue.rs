@@ -15,7 +15,7 @@
 //! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
 //! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
-//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is begun only below the
+//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is started only below the
 //! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`).
 
 use fullpipe_units::Bytes;
@@ -243,7 +243,7 @@ mod tests {
         assert!(!queue.is_blocked());
     }
 
-    /// The buffer limit is exceeded by at most one skb, whether nothing leaves or whole skbs leave.
+    /// The buffer limit is exceeded by at most one skb, whether no skb leaves or whole skbs leave.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {

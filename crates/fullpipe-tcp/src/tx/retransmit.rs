@@ -51,7 +51,7 @@ impl Retransmission {
     }
 }
 
-/// Retransmits record `number`. Returns `None` if it is already acknowledged.
+/// Retransmits record `number`. Returns `None` if the record is already acknowledged.
 pub(crate) fn retransmit(
     departure: Departure,
     recovery: &mut LossRecovery,

@@ -5,7 +5,7 @@ use fullpipe_units::{Ecn, Instant};
 
 use super::SeqNum;
 
-/// Control bits of a TCP header that the engine uses.
+/// TCP header control bits that the engine uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u8);
 
@@ -21,7 +21,7 @@ impl Flags {
     /// ACK: the acknowledgement field is valid.
     pub const ACK: Self = Self(0x10);
 
-    /// ECN-Echo: data with a congestion mark has arrived (RFC 3168 section 6.1).
+    /// ECE (ECN-Echo): data with a congestion mark has arrived (RFC 3168 section 6.1).
     pub const ECE: Self = Self(0x40);
     /// CWR: the congestion window was reduced in response to ECN-Echo (RFC 3168 section 6.1).
     pub const CWR: Self = Self(0x80);

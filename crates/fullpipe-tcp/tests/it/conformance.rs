@@ -190,7 +190,7 @@ fn table_and_tests_agree() {
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
-    // Any table row that is open and has no test.
+    // Select any open table row that has no test.
     let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
     let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [

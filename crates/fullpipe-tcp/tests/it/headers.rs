@@ -105,8 +105,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// Four SACK blocks do not fit beside timestamps, so the last block is dropped, and the header stays valid. A
-/// kernel never sends four blocks with timestamps.
+/// Four SACK blocks do not fit into the header together with timestamps. The last block is therefore dropped,
+/// and the header stays valid. A kernel never sends four blocks with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

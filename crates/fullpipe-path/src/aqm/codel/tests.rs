@@ -1,4 +1,4 @@
-//! CoDel compared with RFC 8289 section 5.
+//! Tests of CoDel against RFC 8289 section 5.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};

@@ -1,4 +1,4 @@
-//! FQ-CoDel compared with RFC 8290 section 4.
+//! Tests of FQ-CoDel against RFC 8290 section 4.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};

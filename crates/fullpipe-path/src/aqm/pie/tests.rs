@@ -1,4 +1,4 @@
-//! PIE compared with RFC 8033 in floating point.
+//! Tests of PIE against RFC 8033, computed in floating point.
 
 use super::*;
 use crate::packet::PacketKind;

@@ -1,4 +1,4 @@
-//! RED compared with the formulas of Floyd and Jacobson in floating point.
+//! Tests of RED against the formulas of Floyd and Jacobson, computed in floating point.
 
 use super::*;
 use crate::packet::PacketKind;

@@ -237,7 +237,7 @@ impl Bbr1 {
     /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // With few segments in flight, 1.25 times their number rounds back to the same number.
+        // With few segments in flight, 1.25 times this number is rounded back to the same number.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -249,7 +249,7 @@ impl Bbr1 {
         if self.pacing_rate < ONE_SEGMENT_RATE { 1 } else { 2 }
     }
 
-    /// Returns the size of a super-segment in segments: about 1 ms at the current pacing rate.
+    /// Returns the size of a super-segment in segments: about 1 ms of data at the current pacing rate.
     fn tso_goal(&self) -> u64 {
         let bytes = (self.pacing_rate.as_bytes_per_sec() >> 10).min(MAX_QUANTUM);
         (bytes / self.mss).max(self.min_tso_segments()).min(MAX_TSO_SEGMENTS)
@@ -264,7 +264,7 @@ impl Bbr1 {
         (inflight.div_ceil(self.mss) + released).saturating_sub(delivered)
     }
 
-    // ---- the model ----
+    // ---- path model ----
 
     fn update_bandwidth(&mut self, cx: &Context, sample: &AckSample) {
         self.round_start = false;
@@ -310,7 +310,7 @@ impl Bbr1 {
         }
     }
 
-    // ---- the machine ----
+    // ---- state machine ----
 
     fn enter(&mut self, mode: Mode) {
         use Mode::{Drain, ProbeBw, ProbeRtt, Startup};
@@ -414,7 +414,7 @@ impl Bbr1 {
         }
     }
 
-    // ---- the decision ----
+    // ---- control parameters ----
 
     fn update_pacing(&mut self, cx: &Context, bw: Rate, gain: Gain) {
         if !self.has_seen_rtt && cx.srtt.is_some() {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The long-term bound is the volume in flight that the path can hold. The short-term bounds follow the
-//! capacity that competing traffic currently leaves. `None` stands for the draft's infinity.
+//! capacity that competing traffic currently leaves. `None` represents the draft's value Infinity.
 
 use fullpipe_units::Rate;
 

@@ -64,8 +64,8 @@ pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 /// ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Number of rounds after which Drain ends even if a queue remains (draft section 5.3.2): the bandwidth was
-/// overestimated.
+/// Number of rounds after which Drain ends even if a queue remains, because the bandwidth was overestimated
+/// (draft section 5.3.2).
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
 /// `T_bbr` (draft section 5.3.3.8): shortest time between two bandwidth probes, and the maximum of its random
@@ -103,6 +103,6 @@ pub(super) const MIN_QUANTUM_SEGMENTS: u64 = 2;
 /// sender's network card and the receiver's GRO.
 pub(super) const OFFLOAD_QUANTA: u64 = 3;
 
-/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, 1.25 times their
-/// number rounds back to the same number.
+/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, 1.25 times this
+/// number is rounded back to the same number.
 pub(super) const UP_EXTRA_SEGMENTS: u64 = 2;

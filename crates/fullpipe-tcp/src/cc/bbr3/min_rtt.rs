@@ -1,8 +1,8 @@
 //! Minimum RTT of the path, and the schedule of ProbeRTT (draft sections 5.3.4.3 and 5.5.7).
 //!
 //! The minimum is taken over two windows. The shorter window schedules ProbeRTT. The longer window retains
-//! the result of the previous ProbeRTT, so that ProbeRTT halves the volume in flight relative to the true
-//! BDP. BBR accepts a larger RTT only after a ProbeRTT has emptied the queue.
+//! the result of the previous ProbeRTT, so that the window in ProbeRTT is half of the true BDP. BBR accepts a
+//! larger RTT only after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -30,7 +30,8 @@ impl MinRtt {
         self.min_rtt
     }
 
-    /// Returns whether ProbeRTT is due, because [`PROBE_RTT_INTERVAL`] has passed without a lower RTT.
+    /// Returns whether ProbeRTT is due, that is, whether [`PROBE_RTT_INTERVAL`] has passed without a lower
+    /// RTT.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }

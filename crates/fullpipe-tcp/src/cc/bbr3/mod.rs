@@ -474,7 +474,7 @@ impl Bbr3 {
         self.cwnd = self.cwnd.max(self.prior_cwnd);
     }
 
-    // ---- the decision (draft section 5.6) ----
+    // ---- control parameters (draft section 5.6) ----
 
     fn set_pacing_rate(&mut self, cx: &Context, gain: Gain) {
         if !self.has_seen_rtt && cx.srtt.is_some() {
@@ -573,8 +573,7 @@ impl CongestionControl for Bbr3 {
         }
     }
 
-    /// Implements `UpdateOnACK()` of the BBR draft, with its steps in the draft's order (draft section
-    /// 5.2.3).
+    /// Implements `UpdateOnACK()` of the BBR draft (section 5.2.3), with the steps in the draft's order.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let rs = &Sample::of(sample);
         self.latest.update(cx, rs);

@@ -20,9 +20,9 @@ pub(super) enum AckPhase {
     Init,
     /// ACKs of segments that fill the pipe before a probe.
     Refilling,
-    /// ACKs received during a probe for segments sent before it.
+    /// ACKs received during a probe for segments sent before the probe.
     ProbeStarting,
-    /// ACKs received during a probe for segments sent by it.
+    /// ACKs received during a probe for segments sent by the probe.
     ProbeFeedback,
     /// ACKs, after the end of a probe, of segments sent by the probe.
     ProbeStopping,

@@ -10,13 +10,14 @@ use crate::cc::{AckSample, Context};
 /// Rate sample of one ACK (the draft's `RS`); all zero if the ACK delivered nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// `RS.newly_acked` in bytes; zero for an ACK that only caused losses to be detected.
+    /// `RS.newly_acked`: bytes newly acknowledged; zero for an ACK that only revealed losses.
     pub(super) newly_acked: u64,
     /// `RS.delivery_rate`; zero if the sample has no valid delivery rate.
     pub(super) delivery_rate: Rate,
     /// `RS.delivered`: bytes delivered during the sampling interval.
     pub(super) delivered: u64,
-    /// `RS.prior_delivered`; `None` if nothing was delivered.
+    /// `RS.prior_delivered`: total bytes delivered when the newest delivered segment was sent; `None` if
+    /// nothing was delivered.
     pub(super) prior_delivered: Option<u64>,
     pub(super) tx_in_flight: u64,
     pub(super) lost: u64,

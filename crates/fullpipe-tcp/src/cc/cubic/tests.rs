@@ -145,7 +145,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// CUB-12: an ECN mark reduces the window like a loss; Linux keeps at least two segments in both cases.
+/// CUB-12: an ECN mark reduces the window as a loss does. Linux keeps at least two segments in both cases.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);

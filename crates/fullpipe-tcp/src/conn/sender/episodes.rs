@@ -19,8 +19,8 @@ const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
     /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
-    /// Returns whether the whole episode is spurious. While retransmissions for other holes are in flight, it
-    /// may not be.
+    /// Returns whether the whole episode is spurious. It is not considered spurious while retransmissions for
+    /// other holes are in flight.
     pub(super) fn on_late_original(&mut self) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
@@ -87,10 +87,10 @@ impl Sender {
         false
     }
 
-    /// Ends a recovery whose losses are repaired. Returns whether there are later losses. They are a new
-    /// congestion event and begin the next recovery at once, retransmitted or not. Linux does the same: on a
-    /// path with a loss in every round trip, senders are always in recovery, and loss-based senders reduce
-    /// the window every round trip.
+    /// Ends a recovery whose losses are repaired. Returns whether there are later losses. Later losses are a
+    /// new congestion event and begin the next recovery at once, whether or not they have been retransmitted.
+    /// Linux does the same: on a path with a loss in every round trip, senders are always in recovery, and
+    /// loss-based senders reduce the window every round trip.
     fn end_recovery(&mut self, now: Instant) -> bool {
         self.recovery.phase = Phase::Open;
         self.recovery.rack.on_recovery_exit();

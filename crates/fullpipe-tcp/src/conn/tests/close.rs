@@ -1,4 +1,4 @@
-//! Tests of closing a connection.
+//! Tests of connection close.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -58,7 +58,7 @@ fn a_fin_ahead_of_data_waits() {
     assert_eq!(order.last(), Some(&Event::PeerClosed));
 }
 
-/// A connection without any data closes.
+/// A connection on which no data was sent closes normally.
 #[test]
 fn an_empty_stream_closes() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));

@@ -191,7 +191,7 @@ fn a_loss_behind_a_mark_is_paid_for() {
 }
 
 /// RFC 3168 section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also
-/// answers the mark. RFC 3168 section 6.1.5: a retransmission is not ECN-capable.
+/// responds to the mark. RFC 3168 section 6.1.5: a retransmission is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();

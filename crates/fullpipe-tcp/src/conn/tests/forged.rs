@@ -124,8 +124,8 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
         window: !before(ack, wire.snd_una),
         // The FIN, the eighth check, also counts as an octet.
         data: segment.seq_len() > 0,
-        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends its
-        // wait for an ACK.
+        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends a
+        // state that waits for an ACK.
         state: true,
     }
 }
@@ -489,8 +489,8 @@ fn a_forged_segment_changes_only_what_its_class_may() {
             }
         }
     }
-    // Number of segments that change nothing, cause a challenge ACK, add data or reset: without these counts,
-    // a connection that drops everything would pass too.
+    // Counts of segments that change nothing, cause a challenge ACK, add data or reset the connection.
+    // Without these counts, a connection that drops everything would pass too.
     assert!(seen[0] > 10_000 && seen[1] > 1_000 && seen[2] > 100 && seen[3] > 100, "{seen:?}");
 }
 

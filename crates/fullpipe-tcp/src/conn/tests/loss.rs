@@ -67,7 +67,7 @@ fn rk_5_a_lost_retransmission() {
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
-    // New data was sent after the retransmission. The new data is SACKed; the retransmission is lost.
+    // New data was sent after the retransmission. The new data is SACKed, and the retransmission is lost.
     let limited = 2;
     script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
     assert_eq!(resent(&script), [102, 205]);

@@ -19,7 +19,7 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
     });
     pair.predicts = predicts;
     pair.client.open();
-    // Bulk data, a request with its response, and more data after a pause.
+    // The transfer consists of bulk data, a request with its response, and more data after a pause.
     pair.write(Side::Client, 400 * MSS + 17);
     pair.run(900);
     pair.write(Side::Server, 3_000);

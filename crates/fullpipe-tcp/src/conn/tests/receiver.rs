@@ -109,9 +109,9 @@ fn sack_compression() {
     script.sent(&[&format!("30 ms ack {}", 21 * MSS)]);
 }
 
-/// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). It does not wait if
-/// no data came before the FIN, because no delay could be measured. It does not wait either if this side's
-/// FIN has already been sent, because no segment would carry it.
+/// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
+/// if no data came before the FIN, because no delay could be measured. Nor does it wait if this side's FIN
+/// has already been sent, because no segment would carry the ACK.
 #[test]
 fn the_ack_of_a_fin_waits_for_a_close() {
     let fin = |script: &Script, at: u64| {

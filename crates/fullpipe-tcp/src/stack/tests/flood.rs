@@ -29,7 +29,7 @@ fn tuple(port: u16) -> FourTuple {
     FourTuple { local: server(), remote: syn(port, 0, true).0 }
 }
 
-/// Returns the next segment that the stack sends, parsed.
+/// Returns the next segment that the stack sends, in parsed form.
 fn answer(end: &mut super::Stack, now: Instant) -> Option<Segment> {
     let bytes = packet(end, now)?;
     Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment)

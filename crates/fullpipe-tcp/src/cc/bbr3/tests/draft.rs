@@ -1,5 +1,6 @@
 //! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of
-//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. A case that cannot arise on some of the paths says so.
+//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. If a case cannot occur on some of the paths, its comment says
+//! so.
 
 use super::*;
 use crate::cc::testing::Policer;
@@ -22,7 +23,8 @@ impl Run<Bbr3> {
         (self.bdp_segments() * MSS as f64) as u64
     }
 
-    /// Advances the run until `done` returns true, and returns the elapsed time. Panics after 40 s.
+    /// Advances the run until `done` returns true, and returns the elapsed time. Panics after 40 s of virtual
+    /// time.
     fn until_it(&mut self, mut done: impl FnMut(&Self) -> bool) -> Duration {
         let begin = self.cx.now;
         // Each step is shorter than any RTT in these tests; `done` is evaluated on every ACK.

@@ -18,7 +18,7 @@ fn bench() -> Bench<Bbr3> {
     Bench::new(10, Bbr3::new)
 }
 
-/// Returns a run whose handshake RTT includes the serialization of a SYN in both directions.
+/// Returns a run whose handshake RTT includes the serialisation of a SYN in both directions.
 fn run(rate: Rate, rtt: Duration, buffer: u64) -> Run<Bbr3> {
     let handshake = rtt + rate.time_for(Bytes::new(2 * 60));
     Run::of(|cx, hints| Bbr3::new(&Context { srtt: Some(handshake), ..cx.clone() }, hints), rate, rtt, buffer)
