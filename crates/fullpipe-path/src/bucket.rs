@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 const SCALE: u128 = 1_000_000_000;
 
-/// A token bucket with its rate, burst size and current fill. It starts full.
+/// A token bucket with its rate, burst size and current fill. The bucket starts full.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenBucket {
     rate: Rate,

@@ -25,8 +25,8 @@ pub struct Path<T> {
     /// Index of the first holder. Packets are moved from element to element between the first and the last
     /// holder.
     first_holder: usize,
-    /// Whether the path consists of one hop, preceded only by elements that accept or drop packets. Such a
-    /// path uses faster code.
+    /// Whether the path consists of one hop, preceded only by elements that accept or drop packets. A path of
+    /// this kind uses faster code.
     plain: bool,
     ledger: Ledger<T>,
     /// Time of the next event on the path, cached because the event loop reads it before each event. Only

@@ -1,7 +1,7 @@
 //! A policer: drops packets that exceed a rate and a burst size.
 //!
-//! It has no queue and adds no delay: the sender sees packet loss above a constant rate, and no increase of
-//! the RTT.
+//! A policer has no queue and adds no delay: the sender sees packet loss above a constant rate, and no
+//! increase of the RTT.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 

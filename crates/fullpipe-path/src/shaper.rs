@@ -38,8 +38,8 @@ struct Lane<T> {
     until: Instant,
     /// Total time during which packets waited in the shaper, up to `until`.
     waited: Duration,
-    /// Number of bytes in the queue. All of them are waiting, because a shaper releases each packet as a
-    /// whole and never has one in service.
+    /// Number of bytes in the queue. All bytes in the queue are waiting, because a shaper releases each
+    /// packet as a whole and never has one in service.
     backlog: u64,
 }
 

@@ -7,8 +7,8 @@
 /// Returns 64 uniform random bits for decision number `ordinal` of `stream` under `seed`.
 ///
 /// The mixer is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
-/// number generators", OOPSLA 2014) with the constants of David Stafford's variant 13. It is applied once per
-/// part of the key, so that draws of neighbouring keys are unrelated.
+/// number generators", OOPSLA 2014) with the constants of David Stafford's variant 13. The mixer is applied
+/// once per part of the key, so that draws of neighbouring keys are unrelated.
 pub const fn draw(seed: u64, stream: u64, ordinal: u64) -> u64 {
     Draws::new(seed, stream).at(ordinal)
 }

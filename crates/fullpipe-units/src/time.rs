@@ -72,8 +72,8 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// It is half the size of the standard library's type. It also has no split into seconds and nanoseconds,
-/// which would cost a division at every use in the packet loop.
+/// A span is half the size of the standard library's type. A span also has no split into seconds and
+/// nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 

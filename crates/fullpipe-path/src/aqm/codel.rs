@@ -125,7 +125,7 @@ impl Codel {
         (Some(head), now >= since)
     }
 
-    /// Marks the packet and returns it if ECN is enabled and the packet is ECN-capable. Otherwise drops the
+    /// Marks the packet and returns it if ECN is enabled and the packet is ECN-capable. Otherwise, drops the
     /// packet and returns `None`.
     fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {

@@ -6,8 +6,8 @@
 //!    delivered, lost)      per file)              quantum)
 //! ```
 //!
-//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no record
-//! lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
+//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. A controller marks
+//! no record lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
 //! Amounts are in bytes. Kernel algorithms count segments: internally they use whole segments, because
 //! rounding is part of their behaviour, and at the interface they multiply by [`Context::mss`].
@@ -40,9 +40,9 @@ pub use window::INITIAL_SEGMENTS;
 
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Handles a transmission that leaves at `sent.departure`. It is called for the first transmission after
-    /// nothing was in flight. If the controller [follows](CongestionControl::follows_sends) transmissions, it
-    /// is called for every transmission.
+    /// Handles a transmission that leaves at `sent.departure`. The connection calls it for the first
+    /// transmission after nothing was in flight, or for every transmission if the controller
+    /// [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
     }
@@ -53,7 +53,7 @@ pub trait CongestionControl: fmt::Debug + Send {
         false
     }
 
-    /// Handles a sent record that has been marked lost. It is called once per record.
+    /// Handles a sent record that has been marked lost. The connection calls it once per lost record.
     fn on_lost(&mut self, cx: &Context, lost: &Lost) {
         let _ = (cx, lost);
     }
@@ -63,8 +63,9 @@ pub trait CongestionControl: fmt::Debug + Send {
         let _ = (cx, signal);
     }
 
-    /// Handles an ACK that delivered data or caused a record to be marked lost. It is called once per ACK:
-    /// after `on_lost` for the records that the ACK marked lost, and after the signals that the ACK caused.
+    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls it once
+    /// per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals that the ACK
+    /// caused.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample);
 
     /// Returns the controller's current decision: window, pacing and recovery algorithm.
@@ -113,7 +114,7 @@ pub struct Context {
     /// The peer's receive window in bytes.
     pub rwnd: u64,
     /// Whether the connection is in fast recovery, or in the round trip in which PRR reduces the window for
-    /// an ECN mark. Slow start after a timeout does not count.
+    /// an ECN mark. Slow start after a timeout does not count as fast recovery.
     pub in_recovery: bool,
     /// Whether the connection is recovering from a retransmission timeout.
     pub in_loss: bool,
@@ -336,8 +337,8 @@ pub struct AckSample {
     pub tx_in_flight: u64,
     /// Bytes marked lost since the newest delivered record was sent.
     pub lost_since_sent: u64,
-    /// Total number of bytes delivered when the newest delivered record was sent. It identifies the round of
-    /// the sample.
+    /// Total number of bytes delivered when the newest delivered record was sent. This number identifies the
+    /// round of the sample.
     pub prior_delivered: u64,
     /// Bytes delivered since the newest delivered record was sent: the numerator of the delivery rate.
     pub delivered: u64,

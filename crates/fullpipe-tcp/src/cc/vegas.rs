@@ -15,12 +15,12 @@
 //!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments stay in the queue, whatever the length of the path. This is enough to use capacity
-//! that becomes free, and too little to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the
-//! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. It
-//! mistakes their queue for part of the path and gets more than its share. Against Reno, which fills the
-//! queue, Vegas reduces its window until little is left. Both effects follow from the use of delay as the
-//! congestion signal.
+//! Two to four segments stay in the queue, whatever the length of the path. Such a queue is long enough to
+//! use capacity that becomes free, and too short to overflow. Vegas assumes that `base_rtt` is the RTT of the
+//! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. Such a
+//! flow mistakes the others' queue for part of the path and gets more than its share. Against Reno, which
+//! fills the queue, Vegas reduces its window until little is left. Both effects follow from the use of delay
+//! as the congestion signal.
 //!
 //! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). The
 //! minimum RTT of a round is used, which excludes delayed ACKs. In a round with fewer than three samples, the
@@ -65,8 +65,8 @@ struct Watch {
     samples: u64,
     /// The round ends with an acknowledgement beyond this offset.
     round_end: u64,
-    /// Whether RTT samples are evaluated. They are ignored during loss recovery, when they do not reflect the
-    /// window.
+    /// Whether RTT samples are evaluated. During loss recovery, RTT samples do not reflect the window and are
+    /// ignored.
     on: bool,
 }
 

@@ -9,7 +9,7 @@
 //!   slow start ─────► cwnd += acked   avoidance ─────────────────► cwnd += 1
 //!        │  stops exactly at ssthresh     ▲
 //!        └────────── the rest ────────────┘
-//!   loss     ssthresh = cut(cwnd), cwnd = ssthresh    (PRR walks there during recovery)
+//!   loss     ssthresh = cut(cwnd), cwnd = ssthresh    (PRR gets there gradually)
 //!   timeout  ssthresh = cut(cwnd), cwnd = 1
 //! ```
 //!
@@ -26,12 +26,12 @@ pub const INITIAL_SEGMENTS: u64 = 10;
 /// trigger the duplicate ACKs that are needed to repair its loss.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing rate in percent of `cwnd / srtt` while the window may still double. It is twice the current rate,
+/// Pacing rate in percent of `cwnd / srtt` while the window may still double. This is twice the current rate,
 /// so that pacing does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
-/// Pacing rate in percent of `cwnd / srtt` outside slow start. It leaves a margin for growth and for filling
-/// gaps.
+/// Pacing rate in percent of `cwnd / srtt` outside slow start. This rate leaves a margin for growth and for
+/// filling gaps.
 const PACING_AVOIDANCE: u64 = 120;
 
 /// Time for which BIC and CUBIC reuse the computed growth if the window has not changed.

@@ -10,8 +10,8 @@ use crate::wire::{Segment, SeqNum};
 /// Stream position of the payload of an accepted segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Stream offset of the segment's first octet. It is below `range` if the segment repeats octets already
-    /// received in order.
+    /// Stream offset of the segment's first octet. The offset is below `range` if the segment repeats octets
+    /// already received in order.
     pub start: u64,
     /// Range of stream offsets accepted from the segment. Part of the range may already have been received
     /// above a hole.

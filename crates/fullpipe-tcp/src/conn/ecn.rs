@@ -44,7 +44,7 @@ pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
 pub(super) struct Echo {
     /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// Whether CE-marked data has arrived to which the sender has not yet responded with CWR.
+    /// Whether CE-marked data has arrived and the sender has not yet responded with CWR.
     echoing: bool,
 }
 

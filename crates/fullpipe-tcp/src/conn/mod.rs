@@ -20,8 +20,8 @@
 //! | `receiver.rs` | data received, ACKs, and the advertised window |
 //! | `close.rs` (`Lifecycle`) | the state of RFC 9293, resets, and TIME-WAIT |
 //!
-//! A connection handles stream offsets, never payload bytes. It reads no clock: the caller passes the time.
-//! The driver calls
+//! A connection handles stream offsets, never payload bytes. The caller passes the time, because a connection
+//! reads no clock. The driver calls
 //!
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
 //! 2. `handle_timeout` when the time of `poll_timeout` is reached,

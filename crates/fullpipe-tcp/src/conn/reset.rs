@@ -1,5 +1,5 @@
-//! Reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1). Its sequence numbers are
-//! acceptable to the sender of that segment.
+//! Reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1). The sequence numbers of the
+//! reset are acceptable to the sender of that segment.
 //!
 //! ```text
 //!   RST               no answer: a reset is never answered, or two hosts would exchange resets forever

@@ -1,6 +1,6 @@
 //! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
-//! lifetimes. It acknowledges a retransmitted FIN and keeps delayed segments out of a new connection between
-//! the same sockets.
+//! lifetimes. In TIME-WAIT, it acknowledges a retransmitted FIN and keeps delayed segments out of a new
+//! connection between the same sockets.
 //!
 //! ```text
 //!   FIN again, old data      acknowledged, and the time restarts
@@ -17,8 +17,8 @@ use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 /// Duration of TIME-WAIT: two segment lifetimes, as `TCP_TIMEWAIT_LEN` in Linux. RFC 9293 calls its value of
 /// 240 s an engineering choice; on today's paths, no packet survives for a minute.
 const LENGTH: Duration = Duration::from_secs(60);
-/// Distance between the sequence numbers of the old and the new connection. It is larger than any unscaled
-/// window.
+/// Distance between the sequence numbers of the old and the new connection. The distance is larger than any
+/// unscaled window.
 const ISS_STEP: u64 = 65_537;
 
 /// State that is kept for a connection in TIME-WAIT. A host may keep this state and discard the rest of the

@@ -16,7 +16,8 @@ struct Marked {
     app_limited: bool,
 }
 
-/// Buffer for the records that one event marks lost. It is reused, and allocates memory only when it grows.
+/// Buffer for the records that one event marks lost. The buffer is reused, and allocates memory only when it
+/// grows.
 #[derive(Debug, Default)]
 pub(crate) struct LossBuffer(Vec<Marked>);
 

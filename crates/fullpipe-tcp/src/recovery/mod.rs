@@ -113,8 +113,8 @@ impl LossRecovery {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Marks losses with RACK. It must be called only after [`suspects`](Self::suspects) has returned true.
-    /// Returns the losses and the time of the next check.
+    /// Marks losses with RACK. The caller must have received true from [`suspects`](Self::suspects). Returns
+    /// the losses and the time of the next check.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,

@@ -1,9 +1,9 @@
 //! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
-//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. It counts
-//! like a SACK of one segment: segments held by the peer have left the network, and PRR sets the window as it
-//! does with SACK. The window inflation of RFC 6582 (three segments, and one more for each duplicate) gives
-//! the same result.
+//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. The duplicate
+//! ACK counts like a SACK of one segment: segments held by the peer have left the network, and PRR sets the
+//! window as it does with SACK. The window inflation of RFC 6582 (three segments, and one more for each
+//! duplicate) gives the same result.
 //!
 //! ```text
 //!   open ──`dup_thresh` duplicates──► oldest is lost ──ACK advances, below `recover`──► new oldest is lost

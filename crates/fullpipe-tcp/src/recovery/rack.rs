@@ -11,7 +11,7 @@
 //!   each is consumed from its oldest entry while   sent_at + RACK.rtt + reo_wnd <= now
 //! ```
 //!
-//! RACK marks records lost and returns the time of the next check. It never sends anything.
+//! RACK marks records lost and returns the time of the next check. RACK itself never sends anything.
 
 use std::collections::VecDeque;
 
@@ -84,8 +84,8 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // Such an ACK answers the original transmission. Attributed to the retransmission, it would give
-            // too small an RTT.
+            // An ACK with such a short RTT answers the original transmission. Attributed to the
+            // retransmission, it would give too small an RTT.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return;
             }
@@ -238,7 +238,7 @@ impl Rack {
     }
 }
 
-/// Returns whether the transmission at `sent_at` is the record's last and is still in the network. Otherwise
+/// Returns whether the transmission at `sent_at` is the record's last and is still in the network. If not,
 /// the record has been delivered, or another list entry represents it.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)

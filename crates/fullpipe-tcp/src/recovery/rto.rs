@@ -130,7 +130,7 @@ impl Rto {
         self.expiries
     }
 
-    /// Accepts the timeout as genuine. It can no longer be undone.
+    /// Accepts the timeout as genuine. The window reduction can no longer be undone.
     pub fn confirm(&mut self) {
         self.suspect_since = None;
         self.asked_at = None;

@@ -66,7 +66,7 @@ impl Undo {
         spurious
     }
 
-    /// Ends the recovery episode. Its window reduction can no longer be undone.
+    /// Ends the recovery episode. The window reduction of this episode can no longer be undone.
     pub fn end(&mut self) {
         self.marker = None;
     }

@@ -107,8 +107,8 @@ impl Reassembly {
             arrival.out_of_order = true;
             return arrival;
         }
-        // The octets between the new parts are already held. They are duplicates, even inside a segment that
-        // fills a hole (RFC 2883 section 4.2).
+        // The octets between the new parts are already held. These octets are duplicates, even inside a
+        // segment that fills a hole (RFC 2883 section 4.2).
         let mut position = start;
         self.held.insert(start, end, |from, to| {
             note_duplicate(&mut duplicate, position, from);
@@ -164,8 +164,8 @@ impl Reassembly {
     }
 }
 
-/// Adds `start..end` to the `duplicate` to report. This is a single range: the first one, extended by ranges
-/// that adjoin it (Linux: `tcp_dsack_extend`).
+/// Adds `start..end` to the `duplicate` to report. The duplicate is a single range: the first one, extended
+/// by ranges that adjoin it (Linux: `tcp_dsack_extend`).
 fn note_duplicate(duplicate: &mut Option<(u64, u64)>, start: u64, end: u64) {
     if start >= end {
         return;

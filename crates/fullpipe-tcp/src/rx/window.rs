@@ -14,8 +14,8 @@ use crate::buffers::{Buffer, WindowRule};
 const INITIAL_BUFFER: u64 = 131_072;
 /// Receive window of a new connection, in bytes: 45 segments of 1448 bytes.
 const INITIAL_WINDOW: u64 = 65_160;
-/// Maximum receive buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). It
-/// also determines the window scale.
+/// Maximum receive buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). This
+/// maximum also determines the window scale.
 const RMEM_MAX: u64 = 4_194_304;
 /// Maximum window scale shift (RFC 7323 section 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;

@@ -15,7 +15,8 @@ use super::FourTuple;
 use super::siphash::Key;
 use crate::wire::SeqNum;
 
-/// Purpose of a hash. It is an input to the hash, so that hashes for different purposes are unrelated.
+/// Purpose of a hash. The purpose is an input to the hash, so that hashes for different purposes are
+/// unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Isn = 0,

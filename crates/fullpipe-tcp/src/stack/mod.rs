@@ -54,8 +54,8 @@ use stream::Ring;
 
 /// Maximum number of queued replies without a connection (resets, SYN cookies). Further replies are dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Capacity of a send ring beyond the send buffer, in bytes. It is needed because the kernel fills an skb
-/// that has been started, even if the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel fills
+/// an skb that has been started, even if the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
 /// Local and remote socket address of a connection.
@@ -77,8 +77,8 @@ pub struct ConnId {
 /// Configuration of a TCP stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Secret key for initial sequence numbers and SYN cookies. It must be random if unauthenticated peers
-    /// can reach the stack.
+    /// Secret key for initial sequence numbers and SYN cookies. The key must be random if unauthenticated
+    /// peers can reach the stack.
     pub key: Key,
     /// Clock for initial sequence numbers.
     pub isn_clock: IsnClock,
@@ -168,7 +168,8 @@ struct Entry {
     owner: Owner,
     sending: Ring,
     receiving: Ring,
-    /// Time at which the entry expires in the timers. It is never later than the connection's own timeout.
+    /// Time at which the entry expires in the timers. This time is never later than the connection's own
+    /// timeout.
     armed: Instant,
     /// Whether the connection is in the queue of connections that may have data to send.
     ready: bool,
@@ -176,7 +177,7 @@ struct Entry {
     told: u16,
     /// Events held back until the connection is accepted, at most one of each kind.
     kept: Vec<Event>,
-    /// Whether the connection has ended. Its entry is removed after the last reset has been sent and the
+    /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
 }
@@ -403,8 +404,8 @@ impl Stack {
             && completes(segment)
             && listeners.get(&local).is_none_or(Listener::is_full)
         {
-            // SYN-6: the peer considers the connection established. Its segments are not answered until the
-            // accept queue has room. The retransmitted SYN-ACK makes the peer try again.
+            // SYN-6: the peer considers the connection established. The peer's segments are not answered
+            // until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             return;
         }
@@ -425,7 +426,8 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Creates a half-open connection for a SYN. Its initial sequence number is at least `least`.
+    /// Creates a half-open connection for a SYN. The initial sequence number of the connection is at least
+    /// `least`.
     fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
@@ -594,8 +596,8 @@ impl Stack {
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
         let due = entry.connection.poll_timeout();
-        // A timer that was moved to a later time still expires at the earlier time and is then checked. This
-        // is cheaper than moving the timer for each packet.
+        // A timer that was moved to a later time still expires at the earlier time and is then checked. The
+        // check is cheaper than moving the timer for each packet.
         if due < entry.armed {
             self.timers.remove(&(entry.armed, slot));
             entry.armed = due;

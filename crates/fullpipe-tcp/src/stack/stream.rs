@@ -41,7 +41,8 @@ impl Ring {
         self.limit - (self.end - self.base)
     }
 
-    /// Returns the memory of the ring in bytes. It is at most twice the limit, or 4 KiB if that is larger.
+    /// Returns the memory of the ring in bytes. The memory is at most twice the limit, or 4 KiB if that is
+    /// larger.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }

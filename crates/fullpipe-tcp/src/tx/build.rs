@@ -22,10 +22,10 @@ pub(crate) struct Room {
 }
 
 /// Returns the length of the next transmission of new data: whole segments, or one short segment. A short
-/// segment must contain all unsent data, or follow whole segments in a window that has room for it. It is
-/// sent only if no other short segment is outstanding; the last segment of the stream is never delayed. This
-/// is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round trip, whether
-/// the application or the window makes it short.
+/// segment must contain all unsent data, or follow whole segments in a window that has room for it. A short
+/// segment is sent only if no other short segment is outstanding; the last segment of the stream is never
+/// delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round
+/// trip, whether the application or the window makes it short.
 ///
 /// Data that could fill a segment is not sent into a window smaller than a segment (RFC 9293 section
 /// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window unused.

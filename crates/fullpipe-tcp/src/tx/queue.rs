@@ -41,7 +41,7 @@ pub(crate) struct SendQueue {
     packet: [u64; 2],
     /// Whether the application has closed its side of the connection.
     closed: bool,
-    /// Whether a write has found no room. It is cleared when the writer is woken.
+    /// Whether a write has found no room. The flag is cleared when the writer is woken.
     blocked: bool,
 }
 

@@ -97,8 +97,8 @@ impl Headers {
         headers
     }
 
-    /// Returns the IPv6 and TCP headers of `segment`. The IPv6 header has no checksum. Its flow label is
-    /// zero, and its traffic class contains only the ECN field.
+    /// Returns the IPv6 and TCP headers of `segment`. The IPv6 header has no checksum. The flow label is
+    /// zero, and the traffic class contains only the ECN field.
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
         // The traffic class straddles the first two octets of the IPv6 header; its two lowest bits are the

@@ -7,9 +7,10 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser does not repair or guess. It rejects packets that are truncated, are fragments or have a wrong
-//! checksum, and returns the reason. It ignores octets beyond the packet's own length (Ethernet padding). It
-//! drops the urgent pointer, because the engine treats urgent data like other data.
+//! The parser does not repair or guess. The parser rejects packets that are truncated, are fragments or have
+//! a wrong checksum, and returns the reason. The parser ignores octets beyond the packet's own length
+//! (Ethernet padding). The parser drops the urgent pointer, because the engine treats urgent data like other
+//! data.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -42,8 +42,8 @@ fn the_corpus_passes() {
     }
 }
 
-/// Returns random octets for the `operations` fuzz target. They favour operations that move packets, so that
-/// connections are established.
+/// Returns random octets for the `operations` fuzz target. The octets favour operations that move packets, so
+/// that connections are established.
 fn random(seed: u64) -> Vec<u8> {
     let any = |ordinal| draw(seed, 0x66757a7a, ordinal);
     let len = 8 + any(0) % 600;

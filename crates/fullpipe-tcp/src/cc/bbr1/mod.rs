@@ -55,7 +55,7 @@ const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 const CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
 /// Pacing gains of ProbeBW: one phase above the bandwidth to probe for more, one phase below it to drain the
-/// queue built by the probe, and six cruising phases. Their mean is 1.
+/// queue built by the probe, and six cruising phases. The mean of the gains is 1.
 const CYCLE: [Gain; 8] = [
     Gain::of(5, 4, 0),
     Gain::of(3, 4, 0),

@@ -33,8 +33,8 @@ pub(super) const UP_CWND_GAIN: Gain = Gain::of(9, 4, 0);
 /// `BBR.ProbeRTTCwndGain` (draft section 2.13.2): window gain in ProbeRTT, half the BDP.
 pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::of(1, 2, 0);
 
-/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, in percent. With more loss, too much
-/// was in flight.
+/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. With more loss, too much was in
+/// flight.
 pub(super) const LOSS_THRESH_PERCENT: u64 = 2;
 
 /// `BBR.Beta` (draft section 2.7): smallest factor by which a round trip with loss multiplies the short-term
@@ -45,8 +45,8 @@ pub(super) const BETA: Gain = Gain::of(7, 10, 0);
 /// flows.
 pub(super) const HEADROOM: Gain = Gain::of(15, 100, 0);
 
-/// `BBR.MinPipeCwnd` (draft section 2.7): minimum window in segments. It keeps the ACK clock running despite
-/// delayed ACKs.
+/// `BBR.MinPipeCwnd` (draft section 2.7): minimum window in segments. This window keeps the ACK clock running
+/// despite delayed ACKs.
 pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
 
 /// `BBR.ExtraAckedFilterLen` (draft section 2.10): length of the `extra_acked` filter in round trips, and its
@@ -83,8 +83,8 @@ pub(super) const MAX_UP_ROUNDS: u32 = 30;
 /// `BBR.MinRTTFilterLen` (draft section 2.13.1): length of the minimum filter for `min_rtt`.
 pub(super) const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 
-/// `BBR.ProbeRTTInterval` (draft section 2.13.2): interval between ProbeRTT phases. It is the same in all
-/// implementations, so that flows drain the queue together.
+/// `BBR.ProbeRTTInterval` (draft section 2.13.2): interval between ProbeRTT phases. The interval is the same
+/// in all implementations, so that flows drain the queue together.
 pub(super) const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// `BBR.ProbeRTTDuration` (draft section 2.13.2): minimum time in ProbeRTT, long enough for the ProbeRTT

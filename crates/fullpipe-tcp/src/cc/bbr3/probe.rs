@@ -6,8 +6,8 @@ use fullpipe_units::{Duration, Instant};
 use super::constants::*;
 use crate::cc::Context;
 
-/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). It lags one round trip
-/// behind the sending phase.
+/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). The ACK phase lags one
+/// round trip behind the sending phase.
 ///
 /// ```text
 ///   sending   DOWN, CRUISE │ REFILL │ UP                     │ DOWN

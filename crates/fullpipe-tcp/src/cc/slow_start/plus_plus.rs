@@ -1,7 +1,8 @@
 //! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
 //!
-//! Like HyStart, it interprets a growing RTT as a sign of a queue. It compares the RTT with that of the
-//! previous round instead of the overall minimum, and confirms the sign before it leaves slow start:
+//! Like HyStart, HyStart++ interprets a growing RTT as a sign of a queue. HyStart++ compares the RTT with
+//! that of the previous round instead of the overall minimum, and confirms the sign before it leaves slow
+//! start:
 //!
 //! ```text
 //!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)

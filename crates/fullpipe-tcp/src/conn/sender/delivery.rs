@@ -25,9 +25,9 @@ pub(super) struct Delivery {
     /// Departure times of the first and last newly SACKed records that were never retransmitted.
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
-    /// Number of segments that the peer received twice because of a spurious retransmission. They also
-    /// crossed the path and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although they
-    /// contain no new data.
+    /// Number of segments that the peer received twice because of a spurious retransmission. These segments
+    /// also crossed the path and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although
+    /// they contain no new data.
     pub(super) repeated: u64,
 }
 

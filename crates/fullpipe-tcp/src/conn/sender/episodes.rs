@@ -19,8 +19,8 @@ const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
     /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
-    /// Returns whether the whole episode is spurious. It is not considered spurious while retransmissions for
-    /// other holes are in flight.
+    /// Returns whether the whole episode is spurious. An episode is not considered spurious while
+    /// retransmissions for other holes are in flight.
     pub(super) fn on_late_original(&mut self) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
@@ -186,8 +186,8 @@ impl Sender {
         self.refresh_control(now);
         if !was_recovering && self.reduces_by_prr() {
             // No ACK sets the window of this recovery, so the timer sets it, as if an ACK had delivered one
-            // segment (Linux: `tcp_rack_reo_timeout`). Otherwise the whole old window would be retransmitted
-            // at once.
+            // segment (Linux: `tcp_rack_reo_timeout`). Without this limit, the whole old window would be
+            // retransmitted at once.
             let (inflight, ssthresh) = (self.recovery.board.inflight(), self.decision.control.ssthresh);
             self.recovery.prr.on_ack(self.mss, inflight, ssthresh, self.mss, false);
         }

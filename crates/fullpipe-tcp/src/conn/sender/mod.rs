@@ -7,7 +7,7 @@
 //!   `control.rs` ◄── `episodes.rs` ◄── recovery/ ◄── `ack.rs` ◄── an ACK
 //! ```
 //!
-//! The sending half does not depend on the receiving half or on the states of RFC 9293. Its caller passes
+//! The sending half does not depend on the receiving half or on the states of RFC 9293. The caller passes
 //! only acceptable segments, and acts on the returned values.
 
 mod ack;

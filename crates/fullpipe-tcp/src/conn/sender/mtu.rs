@@ -23,8 +23,8 @@ const LEAST_IPV4: u64 = 552;
 const LEAST_IPV6: u64 = 1280;
 /// Smallest MSS in bytes, including TCP options: the smallest IPv4 MTU of 68 minus 20.
 const LEAST_MSS: u64 = 68 - 20;
-/// Segment payload to try first after a suspected path MTU black hole, in bytes (`tcp_base_mss`). It is
-/// halved after that, down to `tcp_mtu_probe_floor`.
+/// Segment payload to try first after a suspected path MTU black hole, in bytes (`tcp_base_mss`). After that,
+/// the payload is halved, down to `tcp_mtu_probe_floor`.
 const BLACK_HOLE_MSS: u64 = 1024;
 const BLACK_HOLE_FLOOR: u64 = 48;
 /// Number of consecutive timeouts that suggest a path MTU black hole (`tcp_retries1`).
@@ -58,7 +58,7 @@ impl Sender {
         }
     }
 
-    /// Limits segments to `mss`, and retransmits larger outstanding segments in pieces. Those segments were
+    /// Limits segments to `mss`, and retransmits larger outstanding segments in pieces. Larger segments were
     /// not lost to congestion, so the windows keep their size in segments, as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
         self.path_mss = mss;

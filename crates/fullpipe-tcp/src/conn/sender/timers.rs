@@ -36,8 +36,8 @@ pub(in crate::conn) enum RetransmitTimer {
 }
 
 impl RetransmitTimer {
-    /// Returns whether the timer runs while nothing is outstanding. Such a timer is replaced when new data is
-    /// sent.
+    /// Returns whether the timer runs while nothing is outstanding. A timer of this kind is replaced when new
+    /// data is sent.
     pub(super) fn is_of_silence(self) -> bool {
         matches!(self, Self::KeepAlive | Self::FinWait2 | Self::TimeWait)
     }
@@ -101,8 +101,8 @@ impl Sender {
         };
     }
 
-    /// Arms the tail loss probe if its conditions are met (RFC 8985 section 7.2). Otherwise arms the
-    /// retransmission timeout.
+    /// Arms the tail loss probe if its conditions are met (RFC 8985 section 7.2). If they are not met, arms
+    /// the retransmission timeout.
     pub(super) fn arm_probe_or_timeout(&mut self, now: Instant) {
         let recovery = &self.recovery;
         let may_probe = recovery.phase == Phase::Open

@@ -106,8 +106,8 @@ impl Sender {
         }
     }
 
-    /// Builds a probe without payload. Its sequence number has already been acknowledged, so the peer must
-    /// answer (ZWP-1, KA-3).
+    /// Builds a probe without payload. The probe's sequence number has already been acknowledged, so the peer
+    /// must answer (ZWP-1, KA-3).
     fn question(&self, now: Instant) -> Transmit {
         let header = self.departure(now).header(0, Flags::ACK, Ecn::NotEct);
         Transmit::without_data(Segment { seq: self.iss.plus(self.snd_una), ..header }, now)

@@ -102,7 +102,8 @@ fn prr_7_a_lost_retransmission_reduces_again() {
         let (mut script, start, una) = lost_twice(tunables);
         let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
         assert_eq!(state(&script), (episodes, ssthresh));
-        // Segment 23 was sent once and is also missing. Its loss belongs to the same round trip.
+        // Segment 23 was sent once and is also missing. The loss of segment 23 belongs to the same round
+        // trip.
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
@@ -167,8 +168,8 @@ fn fr_1_limited_transmit() {
 }
 
 /// A loss among data sent during recovery is a new congestion event. The ACK that ends the first recovery
-/// begins the second one, as in Linux. This happens although the retransmission has already been sent and no
-/// record is newly marked lost.
+/// begins the second one, as in Linux. The second recovery begins although the retransmission has already
+/// been sent and no record is newly marked lost.
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);

@@ -306,8 +306,8 @@ fn b3_11_growth_of_the_bound() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
 }
 
-/// B3-12: the next probe begins after as many rounds as the BDP has segments, but at most 63. It begins at
-/// the latest two to three seconds after the start of DOWN.
+/// B3-12: the next probe begins after as many rounds as the BDP has segments, but at most 63. At the latest,
+/// it begins two to three seconds after the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
@@ -534,8 +534,8 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// ECN-5: an ECN mark is a congestion signal (draft section 3.7). It lowers the short-term bounds at the end
-/// of its round, and ends a probe.
+/// ECN-5: an ECN mark is a congestion signal (draft section 3.7). The mark lowers the short-term bounds at
+/// the end of its round, and ends a probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
     let mut bench = in_state(State::Cruise, mbps(10));
