@@ -239,7 +239,7 @@ impl Rack {
 }
 
 /// Returns whether the transmission at `sent_at` is the record's last and is still in the network. If not,
-/// the record has been delivered, or another list entry represents it.
+/// the list entry is obsolete.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }

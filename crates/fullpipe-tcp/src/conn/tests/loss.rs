@@ -51,14 +51,15 @@ fn rk_3_reordering_once_seen() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// The first of twenty segments is lost. SACKs arrive one millisecond apart.
+/// RK-5: the delivery of later segments reveals a lost retransmission after one round trip, without a
+/// timeout.
 #[test]
 fn rk_5_a_lost_retransmission() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(100 * MSS);
     script.clear();
-    // New data was sent after the retransmission. The new data is SACKed, and the retransmission is lost.
+    // The first of twenty segments is lost. SACKs arrive one millisecond apart.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
