@@ -1,8 +1,8 @@
 //! One hop: a drop-tail queue, a link of constant rate, and a constant delay.
 //!
-//! One element combines the three. The link transmits in order at a known rate, so a packet's departure is
-//! known when it enters: `max(arrival, link free) + length / rate + delay`. The hop's only event is the exit
-//! of its oldest packet, so no event is scheduled per packet.
+//! One element combines queue, link and delay. The link transmits in order at a known rate, so a packet's
+//! departure is known when it enters: `max(arrival, link free) + length / rate + delay`. The hop's only event
+//! is the exit of its oldest packet, so no event is scheduled per packet.
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]

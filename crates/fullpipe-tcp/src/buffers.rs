@@ -82,8 +82,8 @@ pub enum WindowRule {
 }
 
 impl WindowRule {
-    /// Returns the rule of `kernel`. `adv_win_scale` is the host's `tcp_adv_win_scale`; `None` means the
-    /// kernel default of 1 (since 2012).
+    /// Returns the window rule of the kernel release `kernel`. `adv_win_scale` is the host's
+    /// `tcp_adv_win_scale`; `None` means the kernel default of 1 (since 2012).
     pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
         if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
             Self::ScalingRatio(MEASURED_RATIO)

@@ -46,7 +46,7 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         self.best[0].value
     }
 
-    /// Records a sample. `at` must not decrease from call to call.
+    /// Adds a sample to the maximum filter. `at` must not decrease from call to call.
     pub(super) fn update(&mut self, at: u64, value: V) {
         let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;

@@ -84,7 +84,7 @@ pub struct Snapshot {
     pub delivery_rate: Option<Rate>,
     /// Whether the most recent delivery-rate sample is application-limited.
     pub app_limited: bool,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the connection (RFC 6298).
     pub srtt: Option<Duration>,
     /// Minimum RTT of the last five minutes.
     pub min_rtt: Option<Duration>,

@@ -38,7 +38,7 @@ pub struct Options {
     pub window_scale: Option<u8>,
     /// Whether the sender accepts selective acknowledgements.
     pub sack_permitted: bool,
-    /// Timestamps option.
+    /// Timestamps option of the segment (RFC 7323).
     pub timestamps: Option<Timestamps>,
     /// SACK blocks, as ranges of sequence numbers.
     pub sack: SackBlocks,

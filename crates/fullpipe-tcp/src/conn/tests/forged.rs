@@ -118,7 +118,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let at_left_edge = !before(wire.last_ack_sent, seq);
     Effects {
         answer: true,
-        // RFC 7323, rule R3.
+        // RFC 7323, rule R3: conditions under which the timestamp is stored.
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),

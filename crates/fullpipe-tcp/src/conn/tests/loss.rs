@@ -95,7 +95,7 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// PRR-7. With profile `rfc`, a lost retransmission begins a new episode, and all losses within one round
+/// PRR-7: with profile `rfc`, a lost retransmission begins a new episode, and all losses within one round
 /// trip belong to it. With profile `linux`, fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {

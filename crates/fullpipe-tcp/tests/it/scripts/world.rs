@@ -126,7 +126,8 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations are allowed while sent segments have not all been compared. Other statements are not.
+        // Observations are allowed while sent segments have not all been compared. Other statements are not
+        // allowed then.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }

@@ -188,7 +188,7 @@ fn case_06_up_ends_on_loss_of_a_slow_application() {
 }
 
 /// Case 7: without loss, neither Startup nor UP ends while the flow is application-limited. Only ProbeRTT
-/// interrupts them.
+/// interrupts Startup or UP.
 #[test]
 fn case_07_a_slow_application_ends_nothing() {
     on_paths(0.0, |rate, rtt| {
