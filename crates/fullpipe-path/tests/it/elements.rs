@@ -319,8 +319,8 @@ fn a_trace_carries_its_mean_rate() {
     assert_eq!(path.busy(end, 0).link, span);
 }
 
-/// Step marking applies only to ECN-capable packets and only above the threshold. Marks appear on exit, and
-/// nothing else changes.
+/// Step marking applies only to ECN-capable packets and only above the threshold. Marks appear when packets
+/// leave the path, and nothing else changes.
 #[test]
 fn a_step_marks_what_waits_behind_enough() {
     let mut path = Path::new(vec![managed(ten_mbit(), Discipline::Step(Bytes::new(3_000)))]);
