@@ -54,12 +54,13 @@ impl<T> Aggregator<T> {
         }
     }
 
-    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves the element, or [`Instant::FAR_FUTURE`] if the
+    /// element is empty.
     pub fn next_exit(&self) -> Instant {
         self.held.next_exit()
     }
 
-    /// Returns the oldest packet if it has left by `now`.
+    /// Returns the oldest packet in the element if its exit time is `now` or earlier.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         self.held.pop(now)
     }

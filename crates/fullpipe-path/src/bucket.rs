@@ -1,13 +1,13 @@
 //! A token bucket with exact integer arithmetic.
 //!
-//! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one. No rounding error
-//! accumulates, and in any interval of length T at most `rate x T + burst` passes.
+//! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one token. No rounding
+//! error accumulates, and in any interval of length T at most `rate x T + burst` passes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 const SCALE: u128 = 1_000_000_000;
 
-/// A token bucket with its rate, burst size and current fill. It starts full.
+/// A token bucket with its rate, burst size and current fill. The bucket starts full.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenBucket {
     rate: Rate,
@@ -41,7 +41,8 @@ impl TokenBucket {
     }
 
     /// Takes tokens for `len` bytes as soon as they are available, at `now` or later, and returns that time.
-    /// A packet larger than the bucket waits until enough tokens have accumulated, beyond the bucket's size.
+    /// A packet larger than the bucket waits until enough tokens have accumulated, even beyond the bucket
+    /// size.
     pub(crate) fn take_when_ready(&mut self, now: Instant, len: Bytes) -> Instant {
         self.fill(now);
         let needed = scaled(len);
@@ -52,7 +53,7 @@ impl TokenBucket {
         }
         let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
         let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        // The surplus of the last nanosecond stays in the bucket.
+        // Surplus tokens of the last nanosecond stay in the bucket.
         self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
         self.at = ready;
         ready
@@ -67,7 +68,7 @@ fn scaled(amount: Bytes) -> u128 {
 mod tests {
     use super::*;
 
-    /// in any interval of length T, at most rate x T + burst passes.
+    /// in any interval of length T, at most rate x T + burst bytes pass.
     #[test]
     fn never_more_than_rate_and_burst() {
         let (rate, burst, len) = (Rate::from_bps(8_000_003), Bytes::new(20_000), Bytes::new(1_500));

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Packets keep their order: a packet that enters just after the end of the detour leaves together with the
-//! last packet that took it.
+//! last packet that took the detour.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::waiting::ExitQueue;
 /// The parameters of a [`Detour`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetourConfig {
-    /// Additional delay.
+    /// Additional delay of each packet that enters during the detour.
     pub by: Duration,
     /// Start of the detour, relative to the start of the run.
     pub from: Duration,
@@ -25,7 +25,7 @@ pub struct DetourConfig {
     pub until: Duration,
 }
 
-/// An element that adds a delay for a limited time.
+/// An element that adds a delay for a limited time, as a route change does.
 #[derive(Clone, Debug)]
 pub struct Detour<T> {
     by: Duration,
@@ -46,7 +46,8 @@ impl<T> Detour<T> {
         self.held.push((now + longer).max(self.held.last_exit()), packet, payload);
     }
 
-    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves the element, or [`Instant::FAR_FUTURE`] if the
+    /// element is empty.
     pub fn next_exit(&self) -> Instant {
         self.held.next_exit()
     }

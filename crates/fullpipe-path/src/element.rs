@@ -13,27 +13,27 @@ use crate::{
 /// One element of a path.
 #[derive(Clone, Debug)]
 pub enum Element<T> {
-    /// Verdict: independent loss.
+    /// Verdict element: drops packets at random, independently of each other.
     Loss(IidLoss),
-    /// Verdict: loss in bursts.
+    /// Verdict element: drops packets in random bursts.
     BurstLoss(BurstLoss),
-    /// Verdict: duplicates packets.
+    /// Verdict element: duplicates packets at random.
     Duplication(Duplication),
-    /// Verdict: removes pure ACKs (ACK decimation).
+    /// Verdict element: drops pure ACKs (ACK decimation).
     AckDecimation(AckDecimation),
-    /// Verdict: drops packets that exceed a rate and a burst.
+    /// Verdict element: drops packets that exceed a rate and a burst size.
     Policer(Policer),
-    /// Holder: delays packets that exceed a rate and a burst.
+    /// Holder: delays packets that exceed a rate and a burst size.
     Shaper(Shaper<(PacketInfo, T)>),
-    /// Holder: drop-tail queue, constant rate and propagation delay.
+    /// Holder: a drop-tail queue, a link of constant rate and a propagation delay.
     Hop(Hop<T>),
-    /// Holder: queue with an AQM, rate or trace, and propagation delay.
+    /// Holder: a queue with an AQM, a link with a constant rate or a trace, and a propagation delay.
     ManagedHop(Box<ManagedHop<T>>),
-    /// Holder: releases packets in batches.
+    /// Holder: releases packets in batches (ACK aggregation).
     Aggregator(Aggregator<T>),
-    /// Holder: adds a delay for a limited time.
+    /// Holder: adds a delay for a limited time (route change).
     Detour(Detour<T>),
-    /// Holder: adds a random delay.
+    /// Holder: adds a random delay (jitter).
     Jitter(Box<Jitter<T>>),
 }
 
@@ -55,8 +55,8 @@ impl<T> Element<T> {
         !self.is_holder() && !matches!(self, Self::Duplication(_))
     }
 
-    /// Returns the time of the next event; [`Instant::FAR_FUTURE`] for empty holders and for verdict
-    /// elements.
+    /// Returns the time of the element's next event, or [`Instant::FAR_FUTURE`] for empty holders and for
+    /// verdict elements.
     pub(crate) fn next_event(&self) -> Instant {
         match self {
             Self::Hop(hop) => hop.next_exit(),
@@ -69,7 +69,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns the next packet that has left by `now`.
+    /// Returns the next packet whose exit time is `now` or earlier.
     pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
         match self {
             Self::Hop(hop) => hop.pop(now),
@@ -118,7 +118,8 @@ impl<T> Element<T> {
         }
     }
 
-    /// Returns the decision of a verdict element; `None` if the packet passes, as at every holder.
+    /// Returns the decision of a verdict element on the packet, or `None` if the packet passes. A holder
+    /// always returns `None`.
     pub(crate) fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
         match self {
             Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
@@ -161,7 +162,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Updates `busy` with this element's busy time up to `now`.
+    /// Updates `busy` with the time for which this element was busy up to `now`.
     pub(crate) fn add_busy(&mut self, now: Instant, flow: u32, busy: &mut Busy, ledger: &mut Ledger<T>) {
         match self {
             Self::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),

@@ -1,8 +1,8 @@
 //! One hop: a drop-tail queue, a link of constant rate, and a constant delay.
 //!
-//! One element combines the three. The link transmits in order at a known rate, so a packet's departure is
-//! known when it enters: `max(arrival, link free) + length / rate + delay`. No event is scheduled per packet;
-//! the hop's only event is the exit of its oldest packet.
+//! One element combines queue, link and delay. The link transmits in order at a known rate, so a packet's
+//! departure is known when it enters: `max(arrival, link free) + length / rate + delay`. The hop's only event
+//! is the exit of its oldest packet, so no event is scheduled per packet.
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]
@@ -18,7 +18,8 @@ use crate::packet::PacketInfo;
 /// The parameters of a [`Hop`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopConfig {
-    /// Link rate in bits per second, counting packets by their length; [`Rate::MAX`] transmits in zero time.
+    /// Link rate in bits per second, applied to the packet length. With [`Rate::MAX`], transmission takes no
+    /// time.
     pub rate: Rate,
     /// One-way propagation delay behind the link.
     pub delay: Duration,
@@ -33,21 +34,21 @@ pub struct Hop<T> {
     held: VecDeque<DepartingPacket<T>>,
     /// Time at which the link has transmitted all accepted packets.
     free_at: Instant,
-    /// Fraction of a nanosecond by which `free_at` is early, in units of 1/rate ns. It keeps a busy link
-    /// exactly at its rate; without it, each service time would be rounded down.
+    /// Fraction of a nanosecond by which `free_at` is too early, in units of 1/rate ns. Without this carry,
+    /// each service time would be rounded down, and a busy link would exceed its rate.
     carry: u64,
     /// Total service time of all accepted packets.
     service: Duration,
     service_of: ServiceOf,
-    /// Packets whose service had not begun at the last query, and their total bytes.
+    /// Packets whose transmission had not begun when the queue was last queried, and their total length in
+    /// bytes.
     waiting: VecDeque<ServiceSlot>,
     waiting_bytes: u64,
-    /// Time at which the first waiting packet begins service, which is when the packet before it has been
-    /// served.
+    /// Time at which the first waiting packet begins transmission, immediately after the packet before it.
     next_start: Instant,
 }
 
-/// A packet and its exit time.
+/// A packet in the hop and the time at which it leaves.
 #[derive(Clone, Debug)]
 struct DepartingPacket<T> {
     exit: Instant,
@@ -55,13 +56,13 @@ struct DepartingPacket<T> {
     payload: T,
 }
 
-/// The properties of a waiting packet that the queue needs.
+/// Properties of a waiting packet that the queue needs.
 ///
 /// They are stored separately because the boundary between waiting and served packets moves with each packet.
 /// If they were stored with the packets, they would rarely be in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ServiceSlot {
-    /// Time at which the packet has been served and the next packet begins service.
+    /// Time at which the transmission of this packet ends and the next packet begins transmission.
     served: Instant,
     len: u32,
 }
@@ -72,7 +73,7 @@ struct ServiceSlot {
 struct ServiceOf {
     len: u32,
     nanos: u64,
-    /// Remainder of the division, in units of 1/rate ns.
+    /// Remainder of the division that gives the service time, in units of 1/rate ns.
     remainder: u64,
 }
 
@@ -155,13 +156,14 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Returns the time at which the oldest packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the oldest packet leaves the hop, or [`Instant::FAR_FUTURE`] if the hop is
+    /// empty.
     #[inline]
     pub fn next_exit(&self) -> Instant {
         self.held.front().map_or(Instant::FAR_FUTURE, |held| held.exit)
     }
 
-    /// Returns the oldest packet if it has left by `now`, with its exact exit time.
+    /// Returns the oldest packet and its exact exit time if it has left the hop by `now`.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         if self.next_exit() > now {
             return None;
@@ -171,7 +173,7 @@ impl<T> Hop<T> {
         Some((exit, packet, payload))
     }
 
-    /// Passes the oldest packet to `take`, without a copy, if it has left by `now`.
+    /// If the oldest packet has left the hop by `now`, passes it to `take` without a copy.
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         let oldest = self.held.front_mut().filter(|held| held.exit <= now)?;
@@ -181,7 +183,7 @@ impl<T> Hop<T> {
         Some(taken)
     }
 
-    /// Moves a packet that has left from waiting to served, unless an earlier query has done so.
+    /// Removes a departed packet from the waiting packets, unless an earlier query has done so.
     #[inline]
     fn on_exit(&mut self) {
         if self.waiting.len() > self.held.len() {
@@ -189,7 +191,7 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Moves the first waiting packet into service.
+    /// Moves the first waiting packet into service, so that it no longer counts as waiting.
     #[inline]
     fn begin_next(&mut self) {
         if let Some(ServiceSlot { served, len }) = self.waiting.pop_front() {
@@ -204,7 +206,7 @@ impl<T> Hop<T> {
         Bytes::new(self.waiting_bytes)
     }
 
-    /// Returns the total time for which the link has been transmitting up to `now`.
+    /// Returns the total time up to `now` for which the link has been transmitting.
     pub fn busy(&self, now: Instant) -> Duration {
         self.service - self.free_at.saturating_since(now)
     }
@@ -219,10 +221,11 @@ impl<T> Hop<T> {
         self.held.is_empty()
     }
 
-    /// Moves the boundary between "in service" and "waiting" to `now`.
+    /// Moves all packets whose transmission began by `now` from waiting into service.
     #[inline]
     fn start_service(&mut self, now: Instant) {
-        // If no packet waits, the next start is in the far future, and `now` may be, too.
+        // If no packet is waiting, `next_start` is in the far future, and `now` may be in the far future,
+        // too.
         while self.next_start <= now && !self.waiting.is_empty() {
             self.begin_next();
         }

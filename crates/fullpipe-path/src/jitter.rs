@@ -16,36 +16,38 @@ use crate::packet::PacketInfo;
 /// Distribution of the extra delay between zero and the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// The maximum for every packet.
+    /// Every packet gets the maximum extra delay.
     Fixed,
-    /// Uniform distribution.
+    /// The extra delay is uniformly distributed between zero and the maximum.
     Uniform,
-    /// Normal distribution, centred between zero and the maximum and truncated at three standard deviations.
+    /// The extra delay is normally distributed, centred between zero and the maximum and truncated at three
+    /// standard deviations.
     Normal,
 }
 
 /// The parameters of a [`Jitter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JitterConfig {
-    /// Maximum extra delay.
+    /// Maximum extra delay of a packet.
     pub most: Duration,
     /// Distribution of the extra delay.
     pub spread: Spread,
-    /// Probability that a packet is delayed.
+    /// Probability that a packet gets an extra delay.
     pub share: Probability,
-    /// Whether packets keep their order.
+    /// Whether packets leave in the order in which they arrived.
     pub in_order: bool,
 }
 
-/// An element that delays packets randomly.
+/// An element that delays packets by random times.
 #[derive(Clone, Debug)]
 pub struct Jitter<T> {
     config: JitterConfig,
     chance: Streams<()>,
-    /// Separate random streams for the choice of delayed packets.
+    /// Random streams that select the packets to delay, separate from the streams of the delays.
     choice: Streams<()>,
     held: DelayLine<T>,
-    /// Number of packets that have entered, and for each flow the number of the newest packet that has left.
+    /// Number of packets that have entered, and for each flow the entry number of the newest packet that has
+    /// left.
     entered: u64,
     newest: Vec<u64>,
 }
@@ -53,7 +55,7 @@ pub struct Jitter<T> {
 #[derive(Clone, Debug)]
 enum DelayLine<T> {
     InOrder(VecDeque<DelayedPacket<T>>),
-    /// Packets ordered by exit time, then by arrival.
+    /// Packets ordered by exit time, and by arrival if the exit times are equal.
     Overtaking(BinaryHeap<Reverse<DelayedPacket<T>>>),
 }
 
@@ -111,7 +113,8 @@ impl<T> Jitter<T> {
         }
     }
 
-    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves the element, or [`Instant::FAR_FUTURE`] if the
+    /// element is empty.
     pub fn next_exit(&self) -> Instant {
         let next = match &self.held {
             DelayLine::InOrder(held) => held.front(),
@@ -120,8 +123,8 @@ impl<T> Jitter<T> {
         next.map_or(Instant::FAR_FUTURE, |delayed| delayed.exit)
     }
 
-    /// Returns the next packet if it has left by `now`, its exit time, and whether it was reordered: a later
-    /// packet of its flow left earlier.
+    /// Returns the next packet that has left by `now`, its exit time, and whether it was reordered. A packet
+    /// is reordered if a later packet of its flow left earlier.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T, bool)> {
         if self.next_exit() > now {
             return None;
@@ -180,7 +183,8 @@ impl<T> Ord for DelayedPacket<T> {
     }
 }
 
-/// Stream offset that separates the choice of packets from their delays; element numbers are smaller.
+/// Offset between the random streams that select packets and those of the delays; element numbers are smaller
+/// than this offset.
 const CHOICE: u64 = 1 << 20;
 
 /// Lower half of the quantile function of the normal distribution, truncated at three standard deviations:
@@ -192,8 +196,8 @@ const BELL: [u64; 33] = [
     30_621, 31_054, 31_485, 31_914, 32_341, 32_768,
 ];
 
-/// Converts a uniformly distributed fraction of 2^32 into a normally distributed one by interpolating
-/// linearly between the quantiles.
+/// Converts a uniformly distributed fraction of 2^32 into a normally distributed one, by linear interpolation
+/// between the quantiles.
 fn normal(uniform: u64) -> u64 {
     const WHOLE: u64 = 1 << 32;
     if uniform >= WHOLE / 2 {

@@ -1,4 +1,4 @@
-//! Packet counters of a path, and notes of its events for callers that store the packets' bytes.
+//! Packet counters of a path, and notes of packet events for callers that store the packets' bytes.
 
 use std::collections::VecDeque;
 
@@ -10,27 +10,27 @@ use crate::packet::{Note, PacketInfo, PacketKind, Verdict};
 /// still on the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that entered the path.
+    /// Number of packets that entered the path.
     pub offered: u64,
-    /// Data packets that left the path.
+    /// Number of data packets that left the path.
     pub delivered_data: u64,
-    /// Other packets that left the path.
+    /// Number of packets other than data packets that left the path.
     pub delivered_control: u64,
-    /// Packets that a loss element dropped.
+    /// Number of packets that a loss element dropped.
     pub random_drops: u64,
-    /// Packets that a policer dropped.
+    /// Number of packets that a policer dropped.
     pub policed: u64,
-    /// Packets dropped because a queue was full, on arrival or from inside the queue.
+    /// Number of packets dropped because a queue was full, either on arrival or from inside the queue.
     pub queue_drops: u64,
-    /// Packets that the AQM dropped although the queue had room.
+    /// Number of packets that the AQM dropped although the queue had room.
     pub aqm_drops: u64,
-    /// Packets that the AQM marked (ECN `CE`) instead of dropping them.
+    /// Number of packets that the AQM marked (ECN `CE`) instead of dropping them.
     pub marked: u64,
-    /// Copies of packets made by duplication elements.
+    /// Number of packet copies made by duplication elements.
     pub duplicated: u64,
-    /// Packets that left a jitter element after a later packet of their flow (RFC 4737 section 3).
+    /// Number of packets that left a jitter element after a later packet of their flow (RFC 4737 section 3).
     pub reordered: u64,
-    /// Pure ACKs that ACK decimation removed.
+    /// Number of pure ACKs that ACK decimation dropped.
     pub acks_thinned: u64,
 }
 
@@ -59,7 +59,7 @@ impl Counters {
     }
 }
 
-/// The counters of a path, and notes of its events if the caller requested them.
+/// The packet counters of a path, and notes of its packet events if the caller requested them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger<T> {
     pub(crate) counters: Counters,
@@ -73,7 +73,7 @@ impl<T> Default for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Starts recording notes.
+    /// Starts to record notes of packet events.
     pub(crate) fn keep_notes(&mut self) {
         self.notes.get_or_insert_default();
     }
@@ -86,13 +86,13 @@ impl<T> Ledger<T> {
         self.notes.as_mut()?.pop_front()
     }
 
-    /// Counts and records the drop of a packet that had been accepted.
+    /// Counts and records the drop of a packet that a queue had already accepted.
     pub(crate) fn dropped_inside(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         self.counters.count(verdict);
         self.note_drop(packet, payload, verdict);
     }
 
-    /// Records a drop that has already been counted.
+    /// Records a packet drop that has already been counted.
     pub(crate) fn note_drop(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         if let Some(notes) = &mut self.notes {
             notes.push_back(Note::Dropped { packet, payload, verdict });

@@ -1,6 +1,6 @@
 //! A network path without I/O: each packet enters with a time, and the path returns verdicts and departures.
 //!
-//! There are two kinds of elements. *Verdicts* (loss, policer, duplication, ACK decimation) decide
+//! There are two kinds of elements. *Verdict elements* (loss, policer, duplication, ACK decimation) decide
 //! immediately. *Holders* (hop, shaper, aggregator, detour, jitter) keep packets and release them later. A
 //! hop combines queue, link and delay.
 //!

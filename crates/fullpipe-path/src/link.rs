@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 /// Periodic transmission opportunities of a link, each for the same number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opportunities {
-    /// Times in ascending order, relative to the start of a period.
+    /// Times of the opportunities in ascending order, relative to the start of a period.
     times: Arc<[Duration]>,
     period: Duration,
     bytes: Bytes,
@@ -22,20 +22,21 @@ pub struct Opportunities {
 impl Opportunities {
     /// Creates opportunities of `bytes` at `times`, repeated every `period`.
     ///
-    /// Returns `None` if there are no times, if they are not in ascending order or exceed the period, or if
-    /// the period or `bytes` is zero: a link would then transmit nothing, or everything at once.
+    /// Returns `None` if there are no times, or if the times are not in ascending order or exceed the period.
+    /// Also returns `None` if the period or `bytes` is zero, because the link would then transmit nothing, or
+    /// everything at once.
     pub fn new(times: Vec<Duration>, period: Duration, bytes: Bytes) -> Option<Self> {
         let last = *times.last()?;
         let good = times.is_sorted() && last <= period && !period.is_zero() && !bytes.is_zero();
         good.then(|| Self { times: times.into(), period, bytes })
     }
 
-    /// Returns the mean rate of the opportunities.
+    /// Returns the mean link rate that the transmission opportunities provide.
     pub fn mean_rate(&self) -> Rate {
         Rate::of(Bytes::new(self.bytes.get().saturating_mul(self.times.len() as u64)), self.period)
     }
 
-    /// Returns the time of opportunity `number`, counted over all periods.
+    /// Returns the time of opportunity `number`; opportunities are numbered across all periods.
     fn at(&self, number: u64) -> Instant {
         let count = self.times.len() as u64;
         let within = self.times[(number % count) as usize];
@@ -43,14 +44,14 @@ impl Opportunities {
         Instant::from_nanos(before.saturating_add(within.as_nanos()))
     }
 
-    /// Returns the number of the first opportunity at `time` or later, but at least `from`.
+    /// Returns the number of the first opportunity at `time` or later. The result is at least `from`.
     fn first_from(&self, from: u64, time: Instant) -> u64 {
         if self.at(from) >= time {
             return from;
         }
         let (count, period) = (self.times.len() as u64, self.period.as_nanos());
-        // An opportunity at the end of a period has the same time as the start of the next period, and
-        // precedes it.
+        // An opportunity at the end of a period has the same time as the start of the next period, and comes
+        // before that period's opportunities.
         let (cycle, within) = match (time.as_nanos() / period, time.as_nanos() % period) {
             (cycle @ 1.., 0) => (cycle - 1, period),
             other => other,
@@ -103,7 +104,7 @@ impl Link {
         }
     }
 
-    /// Returns the mean time for which a packet of `len` bytes occupies the link.
+    /// Returns the mean transmission time of a packet of `len` bytes.
     pub(crate) fn mean_service(&self, len: u32) -> Duration {
         let rate = match self {
             Self::Constant(link) => link.rate,
@@ -119,7 +120,7 @@ const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
 pub(crate) struct Constant {
     rate: Rate,
     free_at: Instant,
-    /// Fraction of a nanosecond by which `free_at` is early, in units of 1/rate ns, as in
+    /// Fraction of a nanosecond by which `free_at` is too early, in units of 1/rate ns, as in
     /// [`Hop`](crate::Hop).
     carry: u64,
 }
@@ -143,7 +144,7 @@ impl Constant {
 #[derive(Clone, Debug)]
 pub(crate) struct TraceDriven {
     opportunities: Opportunities,
-    /// Number of the current opportunity, and its remaining bytes.
+    /// Number of the current transmission opportunity, and the bytes that remain in it.
     next: u64,
     left: u64,
     free_at: Instant,
@@ -229,7 +230,7 @@ mod tests {
     }
 
     /// A packet may start in one opportunity and end in the next. A packet that is already waiting gets the
-    /// rest of an opportunity; without one, the rest is lost.
+    /// remaining bytes of an opportunity; if no packet is waiting, those bytes are lost.
     #[test]
     fn a_trace_counts_bytes() {
         let trace =

@@ -1,4 +1,4 @@
-//! Random loss, independent or in bursts.
+//! Random packet loss: independent or in bursts.
 
 use fullpipe_units::Probability;
 
@@ -17,15 +17,16 @@ pub struct IidLoss {
 /// Unit to which one decision of [`IidLoss`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossUnit {
-    /// Each packet on the wire.
+    /// Each packet on the wire is lost or passed independently.
     Packet,
-    /// All packets cut from one super-packet, like `netem` on the sending host, which sees a super-packet
-    /// before it is segmented.
+    /// All packets of one super-packet are lost or passed together. `netem` on the sending host acts in this
+    /// way, because it handles a super-packet before segmentation.
     SuperPacket,
 }
 
 impl IidLoss {
-    /// Creates a loss element with `probability`; `element` selects its random stream.
+    /// Creates an independent loss element with loss probability `probability`; `element` selects its random
+    /// stream.
     pub fn new(probability: Probability, unit: LossUnit, seed: u64, element: u64) -> Self {
         Self { probability, unit, streams: Streams::new(seed, element) }
     }
@@ -62,12 +63,13 @@ pub struct BurstLoss {
 }
 
 impl BurstLoss {
-    /// Creates a loss element with a mean loss of `rate`, in bursts of `burst` packets on average (at least
-    /// one).
+    /// Creates a burst loss element with a mean loss probability of `rate` and a mean burst length of `burst`
+    /// packets (at least one).
     pub fn new(rate: Probability, burst: f64, seed: u64, element: u64) -> Self {
         let end = 1.0 / burst.max(1.0);
         let mean = rate.as_f64();
-        // p = r L / (1 - L); with a mean loss of one there is no good state.
+        // Probability of entering the loss state: p = r L / (1 - L). With a mean loss of 1 there is no good
+        // state.
         let begin = if mean < 1.0 { end * mean / (1.0 - mean) } else { 1.0 };
         let end = if mean < 1.0 { Probability::from_f64(end) } else { Probability::ZERO };
         Self { begin: Probability::from_f64(begin), end, streams: Streams::new(seed, element) }

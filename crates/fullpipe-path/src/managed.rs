@@ -22,10 +22,10 @@ use crate::packet::{PacketInfo, Verdict};
 /// Service of a link: a constant rate or a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Constant rate in bits per second, counting packets by their length; [`Rate::MAX`] transmits in zero
-    /// time.
+    /// Constant rate in bits per second, applied to the packet length. With [`Rate::MAX`], transmission takes
+    /// no time.
     Rate(Rate),
-    /// Delivery opportunities of a trace.
+    /// Transmission opportunities of a trace.
     Trace(Opportunities),
 }
 
@@ -38,7 +38,7 @@ pub struct ManagedHopConfig {
     pub delay: Duration,
     /// Capacity of the queue in bytes, excluding the packet in service.
     pub queue: Bytes,
-    /// Queue discipline.
+    /// Queue discipline of the hop.
     pub discipline: Discipline,
 }
 
@@ -48,9 +48,9 @@ pub struct ManagedHop<T> {
     queue: Queue<T>,
     link: Link,
     delay: Duration,
-    /// Time at which a packet last entered the empty queue.
+    /// Time at which a packet last arrived at the empty queue.
     backlogged_since: Instant,
-    /// Packets transmitted or in transmission, with their exit times.
+    /// Packets that have begun transmission, with their exit times.
     sent: VecDeque<(Instant, PacketInfo, T)>,
     /// Total busy time of the link, up to the time at which the link becomes free.
     busy: Duration,
@@ -104,7 +104,7 @@ impl<T> ManagedHop<T> {
         if self.queue.len() == 0 { Instant::FAR_FUTURE } else { self.link.start(self.backlogged_since) }
     }
 
-    /// Returns the oldest packet if it has left by `now`, with its exact exit time.
+    /// Returns the oldest packet and its exact exit time if it has left the hop by `now`.
     pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
         self.run_until(now, ledger);
         if self.sent.front()?.0 > now {
@@ -119,7 +119,7 @@ impl<T> ManagedHop<T> {
         Bytes::new(self.queue.bytes())
     }
 
-    /// Returns the total time for which the link has been busy up to `now`.
+    /// Returns the total time up to `now` for which the link has been busy.
     pub(crate) fn busy(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Duration {
         self.run_until(now, ledger);
         let waiting = if self.queue.len() == 0 {

@@ -5,44 +5,44 @@ use fullpipe_units::{Ecn, Instant};
 /// The packet properties that elements read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
-    /// Length in bytes, IP header included.
+    /// Packet length in bytes, including the IP header.
     pub len: u32,
-    /// Number of the packet's flow, from zero.
+    /// Number of the flow to which the packet belongs, from zero.
     pub flow: u32,
-    /// Kind of the packet's content.
+    /// Packet kind: data, pure ACK or control.
     pub kind: PacketKind,
     /// Whether the packet was cut from the same super-packet as the previous packet of its flow.
     pub continues: bool,
-    /// ECN field: whether the packet may be marked, or is marked.
+    /// ECN field of the IP header, which shows whether the packet is ECN-capable or marked.
     pub ecn: Ecn,
 }
 
-/// Kind of a packet's content.
+/// Packet kind, determined by the packet's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// Packet with payload.
     Data,
-    /// Pure ACK: a packet without payload, SYN, FIN or RST. ACK decimation may drop it, because the next ACK
-    /// repeats its content.
+    /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop it,
+    /// because the next ACK repeats its content.
     Ack,
-    /// SYN, FIN or RST, and every packet that is not TCP.
+    /// Packet with a SYN, FIN or RST flag, or a packet of a protocol other than TCP.
     Control,
 }
 
 /// Result of offering a packet to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Accepted, and on its way.
+    /// The packet was accepted and is in transit.
     Accepted,
-    /// Dropped by a loss element.
+    /// The packet was dropped by a loss element.
     Lost,
-    /// Dropped by a policer.
+    /// The packet was dropped by a policer.
     Policed,
-    /// Dropped because a queue was full.
+    /// The packet was dropped because a queue was full.
     QueueFull,
-    /// Dropped by an AQM although the queue had room.
+    /// The packet was dropped by an AQM although the queue had room.
     Managed,
-    /// Dropped by ACK decimation.
+    /// The packet was dropped by ACK decimation.
     Thinned,
 }
 
@@ -62,18 +62,18 @@ pub struct Exit<T> {
 pub enum Note<T> {
     /// A packet was dropped after it had been accepted.
     Dropped {
-        /// Properties of the packet.
+        /// Properties of the dropped packet.
         packet: PacketInfo,
-        /// Payload of the packet.
+        /// Payload of the dropped packet.
         payload: T,
-        /// Reason of the drop.
+        /// Reason for the drop.
         verdict: Verdict,
     },
     /// A packet was duplicated.
     Duplicated {
-        /// Properties of the packet.
+        /// Properties of the duplicated packet.
         packet: PacketInfo,
-        /// Payload of both packets.
+        /// Payload of both the original and the copy.
         payload: T,
     },
 }

@@ -1,4 +1,4 @@
-//! A chain of elements in one direction.
+//! One direction of a path: a chain of elements.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -6,12 +6,12 @@ use crate::element::Element;
 use crate::ledger::{Counters, Ledger};
 use crate::packet::{Exit, Note, PacketInfo, Verdict};
 
-/// Busy times of a path's holders, over the whole run.
+/// Busy times of a path's links and shapers, over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Transmission time of the busiest link.
+    /// Total transmission time of the busiest link.
     pub link: Duration,
-    /// Waiting time of the busiest shaper.
+    /// Total time during which packets waited at the busiest shaper.
     pub shaper: Duration,
 }
 
@@ -19,14 +19,14 @@ pub struct Busy {
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     elements: Vec<Element<T>>,
-    /// Index of the last holder, whose exits leave the path. Verdicts behind it are evaluated when a packet
-    /// exits.
+    /// Index of the last holder: packets that leave it leave the path. Verdict elements behind it are
+    /// evaluated when a packet leaves.
     last_holder: usize,
     /// Index of the first holder. Packets are moved from element to element between the first and the last
     /// holder.
     first_holder: usize,
-    /// Whether the path is one hop behind elements that only accept or drop packets, which allows the fast
-    /// path.
+    /// Whether the path consists of one hop, preceded only by elements that accept or drop packets. A path of
+    /// this kind uses faster code.
     plain: bool,
     ledger: Ledger<T>,
     /// Time of the next event on the path, cached because the event loop reads it before each event. Only
@@ -38,8 +38,8 @@ impl<T> Path<T> {
     /// Creates a path of `elements`.
     ///
     /// # Panics
-    /// Panics if no element holds packets, because such a path takes no time and has no departures. Panics if
-    /// packets are duplicated behind the last holder, because nothing could hold the copy.
+    /// Panics if no element is a holder, because such a path takes no time and has no departures. Panics if
+    /// packets are duplicated behind the last holder, because no element could hold the copy.
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
@@ -77,7 +77,7 @@ impl<T> Path<T> {
         self.elements.iter().map(Element::len).sum()
     }
 
-    /// Returns the packet counts by outcome so far.
+    /// Returns the number of packets for each outcome so far.
     pub fn counters(&self) -> Counters {
         self.ledger.counters
     }
@@ -90,14 +90,14 @@ impl<T> Path<T> {
 }
 
 impl<T: Clone> Path<T> {
-    /// Offers a packet at `now`.
+    /// Offers a packet to the path at `now`.
     pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         self.push_with(now, packet, || payload)
     }
 
-    /// Offers a packet at `now`; `payload` constructs its payload. On a path of verdicts and one hop, the
-    /// payload is constructed in place once the packet is accepted, because a copy would account for most of
-    /// the cost of the queue.
+    /// Offers a packet to the path at `now`; `payload` constructs the packet's payload. If the path consists
+    /// of verdict elements and one hop, the payload is constructed in place once the packet is accepted: a
+    /// copy would account for most of the cost of the queue.
     #[inline]
     pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> Verdict {
         self.ledger.counters.offered += 1;
@@ -143,9 +143,9 @@ impl<T: Clone> Path<T> {
         }
     }
 
-    /// Passes the next packet that has left the path by `now` to `take`. On a path of verdicts and one hop,
-    /// the packet is not copied. ECN marks are only in the [`PacketInfo`], because the path does not read the
-    /// payload.
+    /// Passes the next packet that has left the path by `now` to `take`. If the path consists of verdict
+    /// elements and one hop, the packet is not copied. ECN marks are only in the [`PacketInfo`], because the
+    /// path does not read the payload.
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         if self.next_event > now {
@@ -234,8 +234,8 @@ impl<T: Clone> Path<T> {
                 .filter(|&(at, _)| at <= now && !at.is_never())
                 .min();
             let Some((at, i)) = due else { return };
-            // Advance this element only to `at`: packets that earlier elements release before `now` have yet
-            // to enter it.
+            // Advance this element only to `at`, because earlier elements may still release packets into it
+            // before `now`.
             if let Some((exit, packet, payload)) = self.elements[i].pop(at, &mut self.ledger) {
                 self.enter_noted(i + 1, exit, packet, payload);
             }
@@ -244,7 +244,7 @@ impl<T: Clone> Path<T> {
 }
 
 /// Returns the decision of the first of `verdicts` that drops the packet; `None` if all of them let it pass.
-/// The function is not inlined, to keep the code for a path without verdicts short.
+/// The function is not inlined, to keep the code for a path without verdict elements short.
 #[inline(never)]
 fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
     verdicts.iter_mut().find_map(|element| element.verdict(now, packet))

@@ -1,7 +1,7 @@
-//! A policer: drops packets that exceed a rate and a burst.
+//! A policer: drops packets that exceed a rate and a burst size.
 //!
-//! It has no queue and adds no delay: the sender sees packet loss above a constant rate, and no increase of
-//! the RTT.
+//! A policer has no queue and adds no delay: the sender sees packet loss above a constant rate, and no
+//! increase of the RTT.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
@@ -11,9 +11,9 @@ use crate::packet::PacketInfo;
 /// Whether a limit applies to all flows together or to each flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All flows share one bucket.
+    /// All flows share one token bucket.
     Aggregate,
-    /// Each flow has its own bucket.
+    /// Each flow has its own token bucket.
     PerFlow,
 }
 

@@ -1,4 +1,4 @@
-//! A shaper: delays packets that exceed a rate and a burst, in a queue of limited size.
+//! A shaper: delays packets that exceed a rate and a burst size, in a queue of limited size.
 //!
 //! Once the burst is used up, packets leave at the shaper's rate. To a sender this looks like a slower link,
 //! for one flow or for all.
@@ -13,13 +13,13 @@ use crate::policer::Scope;
 /// The parameters of a [`Shaper`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShaperConfig {
-    /// Rate in bits per second, counting packets by their length.
+    /// Shaper rate in bits per second, applied to the packet length.
     pub rate: Rate,
-    /// Number of bytes that may pass at once (burst size of the token bucket).
+    /// Number of bytes that may pass at once: the burst size of the token bucket.
     pub burst: Bytes,
     /// Capacity of each bucket's queue in bytes.
     pub queue: Bytes,
-    /// Whether all flows share one bucket or each flow has its own.
+    /// Whether all flows share one token bucket or each flow has its own bucket.
     pub scope: Scope,
 }
 
@@ -34,11 +34,12 @@ pub struct Shaper<T> {
 struct Lane<T> {
     bucket: TokenBucket,
     held: VecDeque<(Instant, u32, T)>,
-    /// Time at which the newest packet leaves.
+    /// Time at which the newest packet leaves the shaper.
     until: Instant,
-    /// Total time during which packets waited, up to `until`.
+    /// Total time during which packets waited in the shaper, up to `until`.
     waited: Duration,
-    /// Bytes in the queue. All of them wait: no packet is in service, because each leaves as a whole.
+    /// Number of bytes in the queue. All bytes in the queue are waiting, because a shaper releases each
+    /// packet as a whole and never has one in service.
     backlog: u64,
 }
 
@@ -48,8 +49,8 @@ impl<T> Shaper<T> {
         Self { config, lanes: Vec::new() }
     }
 
-    /// Accepts a packet of `flow` with `len` bytes, or returns `false` if the queue is full. A packet is
-    /// always accepted if no packet is waiting.
+    /// Accepts a packet of `flow` with `len` bytes, or returns `false` if the queue is full. If no packet is
+    /// waiting, the packet is always accepted.
     pub fn push(&mut self, now: Instant, flow: u32, len: u32, payload: T) -> bool {
         let index = match self.config.scope {
             Scope::Aggregate => 0,
@@ -78,7 +79,8 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves the shaper, or [`Instant::FAR_FUTURE`] if the shaper
+    /// is empty.
     pub fn next_exit(&self) -> Instant {
         self.lanes.iter().map(Lane::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -95,8 +97,8 @@ impl<T> Shaper<T> {
         Some(popped)
     }
 
-    /// Returns the total time for which packets of `flow` (of all flows, if they share a bucket) have waited
-    /// up to `now`.
+    /// Returns the total time up to `now` for which packets of `flow` have waited. If all flows share a
+    /// bucket, packets of all flows count.
     pub fn busy(&self, now: Instant, flow: u32) -> Duration {
         let index = if self.config.scope == Scope::Aggregate { 0 } else { flow as usize };
         let lane = self.lanes.get(index);

@@ -26,17 +26,18 @@ impl Duplication {
 
 /// ACK decimation: passes every n-th pure ACK of a flow, as devices on slow return channels do.
 ///
-/// All other packets pass. No ACK is held back: the last ACKs of a burst may be dropped, and the sender's
-/// tail loss probe then elicits another ACK.
+/// All other packets pass. No ACK is delayed, so the last ACKs of a burst may be dropped. The sender's tail
+/// loss probe then elicits another ACK.
 #[derive(Clone, Debug)]
 pub struct AckDecimation {
     keep_one_in: u32,
-    /// Number of pure ACKs of each flow since the last one that passed.
+    /// Number of pure ACKs of each flow dropped since the last one that passed.
     left_out: Vec<u32>,
 }
 
 impl AckDecimation {
-    /// Creates an element that passes one of every `keep_one_in` pure ACKs; 0 and 1 pass all of them.
+    /// Creates an ACK decimation element that passes one of every `keep_one_in` pure ACKs. The values 0 and 1
+    /// pass all ACKs.
     pub fn new(keep_one_in: u32) -> Self {
         Self { keep_one_in: keep_one_in.max(1), left_out: Vec::new() }
     }

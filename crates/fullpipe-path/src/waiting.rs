@@ -19,24 +19,27 @@ impl<T> ExitQueue<T> {
         self.0.push_back((exit, packet, payload));
     }
 
-    /// Sets the exit time of the newest `count` packets to `exit`; no packet before them may leave later.
+    /// Sets the exit time of the newest `count` packets to `exit`. All earlier packets must leave no later
+    /// than `exit`.
     pub(crate) fn release_newest(&mut self, count: usize, exit: Instant) {
         for waiting in self.0.iter_mut().rev().take(count) {
             waiting.0 = exit;
         }
     }
 
-    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves the queue, or [`Instant::FAR_FUTURE`] if the queue is
+    /// empty.
     pub(crate) fn next_exit(&self) -> Instant {
         self.0.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
     }
 
-    /// Returns the time at which the newest packet leaves; [`Instant::ZERO`] when empty.
+    /// Returns the time at which the newest packet leaves the queue, or [`Instant::ZERO`] if the queue is
+    /// empty.
     pub(crate) fn last_exit(&self) -> Instant {
         self.0.back().map_or(Instant::ZERO, |&(exit, ..)| exit)
     }
 
-    /// Returns the oldest packet if it has left by `now`.
+    /// Returns the oldest packet in the queue if its exit time is `now` or earlier.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         if self.next_exit() > now {
             return None;

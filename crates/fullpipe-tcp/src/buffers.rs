@@ -13,12 +13,12 @@ use core::str::FromStr;
 
 use fullpipe_units::Bytes;
 
-/// Kernel release (`major.minor`), which determines the buffer accounting.
+/// Linux kernel release (`major.minor`), which determines the accounting of socket buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
-    /// Major version.
+    /// Major version of the kernel release.
     pub major: u16,
-    /// Minor version.
+    /// Minor version of the kernel release.
     pub minor: u16,
 }
 
@@ -28,12 +28,13 @@ impl KernelVersion {
         Self { major, minor }
     }
 
-    /// First release that derives the window from the measured payload-to-memory ratio of each socket and
-    /// ignores `tcp_adv_win_scale`.
+    /// First Linux release that derives the receive window from the measured payload-to-memory ratio of each
+    /// socket and ignores `tcp_adv_win_scale`.
     pub const PER_SOCKET_RATIO: Self = Self::new(6, 6);
-    /// First release with BBR.
+    /// First Linux release with BBR.
     pub const BBR: Self = Self::new(4, 9);
-    /// First release with TCP-internal pacing; earlier releases need the `fq` queueing discipline for BBR.
+    /// First Linux release with TCP-internal pacing; earlier releases need the `fq` queueing discipline for
+    /// BBR.
     pub const INTERNAL_PACING: Self = Self::new(4, 13);
 }
 
@@ -69,20 +70,20 @@ impl FromStr for KernelVersion {
     }
 }
 
-/// Kernel rule for the conversion of receive-buffer memory to window.
+/// Rule by which the kernel converts receive-buffer memory into a receive window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowRule {
     /// Value `s` of `tcp_adv_win_scale`, for kernels before 6.6. A positive `s` reserves `1/2^s` of the
-    /// buffer for overhead; otherwise the window is `1/2^-s` of the buffer.
+    /// buffer for overhead; with any other `s`, the window is `1/2^-s` of the buffer.
     AdvWinScale(i8),
-    /// Window as a share of the buffer, in 256ths, for kernels since 6.6. The kernel derives the share from
-    /// the payload and memory of arriving packets.
+    /// Receive window as a share of the buffer, in 256ths, for kernels since 6.6. The kernel derives the
+    /// share from the payload and memory of arriving packets.
     ScalingRatio(u16),
 }
 
 impl WindowRule {
-    /// Returns the rule of `kernel`. `adv_win_scale` is the host's `tcp_adv_win_scale`; `None` means the
-    /// kernel default of 1 (since 2012).
+    /// Returns the window rule of the kernel release `kernel`. `adv_win_scale` is the host's
+    /// `tcp_adv_win_scale`; `None` means the kernel default of 1 (since 2012).
     pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
         if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
             Self::ScalingRatio(MEASURED_RATIO)
@@ -95,7 +96,7 @@ impl WindowRule {
     }
 
     /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`. The
-    /// skbs are as large as before, so the window is a smaller share of the memory. `mss` must not be zero.
+    /// skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
@@ -111,8 +112,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns this rule for the time before the first segment is measured: the window is at most half of the
-    /// memory.
+    /// Returns the rule that applies before the first segment has been measured: the window is at most half
+    /// of the memory.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
@@ -120,18 +121,19 @@ impl WindowRule {
         }
     }
 
-    /// Returns the window for a buffer of `space` bytes.
+    /// Returns the receive window for a receive buffer of `space` bytes.
     pub const fn window(self, space: Bytes) -> Bytes {
         let space = space.get();
         Bytes::new(match self {
             Self::AdvWinScale(scale) if scale > 0 => space - shifted(space, scale.unsigned_abs()),
             Self::AdvWinScale(scale) => shifted(space, scale.unsigned_abs()),
-            // Exact for every buffer below 2^48 bytes, and avoids a 128-bit product per packet.
+            // This form is exact for every buffer below 2^48 bytes, and avoids a 128-bit multiplication per
+            // packet.
             Self::ScalingRatio(ratio) => (space >> 8) * ratio as u64 + (((space & 255) * ratio as u64) >> 8),
         })
     }
 
-    /// Returns the smallest buffer for a window of `window` bytes, rounded up.
+    /// Returns the size of the smallest receive buffer that allows a window of `window` bytes, rounded up.
     pub const fn space(self, window: Bytes) -> Bytes {
         if window.is_zero() {
             return Bytes::ZERO;
@@ -139,7 +141,8 @@ impl WindowRule {
         if let Self::ScalingRatio(ratio @ 1..) = self
             && window.get() >> 56 == 0
         {
-            // Called for every arriving segment: avoids a 128-bit division where 64 bits suffice.
+            // This function is called for every arriving segment, so it avoids a 128-bit division where 64
+            // bits suffice.
             return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
         }
         let window = window.get() as u128;
@@ -169,7 +172,7 @@ impl fmt::Display for WindowRule {
 /// each socket.
 pub const MEASURED_RATIO: u16 = 160;
 
-/// Initial ratio of a new connection (`TCP_DEFAULT_SCALING_RATIO`).
+/// Payload-to-memory ratio of a new connection before measurement, in 256ths (`TCP_DEFAULT_SCALING_RATIO`).
 const UNMEASURED_RATIO: u16 = 128;
 /// Granularity of skb memory, in bytes.
 const MEMORY_STEP: u64 = 256;
@@ -187,7 +190,7 @@ const fn shifted(space: u64, bits: u8) -> u64 {
 pub enum Buffer {
     /// Buffer that the kernel autotunes up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
     Auto {
-        /// Upper limit of autotuning.
+        /// Upper limit of autotuning, in bytes of memory.
         max: Bytes,
     },
     /// Buffer set with `SO_RCVBUF` or `SO_SNDBUF`, in bytes of memory; the kernel does not autotune it.
@@ -195,7 +198,7 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// Returns the maximum memory of this buffer.
+    /// Returns the maximum memory of this socket buffer.
     pub const fn limit(self) -> Bytes {
         match self {
             Self::Auto { max } => max,
@@ -208,8 +211,8 @@ impl Buffer {
 /// full segment, rounded up to a power of two, plus its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
-/// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes, before the limit by
-/// `tcp_wmem[2]`: the skb memory of `factor` windows (3 for BBR, otherwise 2).
+/// Returns the autotuned send buffer size for a congestion window of `cwnd` bytes, before the `tcp_wmem[2]`
+/// limit applies: the skb memory of `factor` windows (3 for BBR, otherwise 2).
 pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
@@ -226,7 +229,7 @@ pub const fn sendable(sndbuf: Bytes) -> Bytes {
 
 /// Default `tcp_wmem[2]` of all kernels, on hosts with enough memory.
 pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
-/// Default `tcp_rmem[2]` from 2012 until 6.15, on hosts with enough memory.
+/// Default `tcp_rmem[2]` of kernels from 2012 to Linux 6.15, on hosts with enough memory.
 pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
 
 /// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory; Linux 6.16 raised it.

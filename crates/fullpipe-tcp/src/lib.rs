@@ -16,7 +16,7 @@
 //! | [`stack`] | many connections behind addresses; packets in, packets out |
 //! | [`buffers`] | conversion between socket buffer sizes and windows |
 //!
-//! Where the RFCs leave room, the crate follows Linux 6.18; comments name each deviation.
+//! Where the RFCs leave a choice, the crate follows Linux 6.18. Comments name each deviation.
 //! `docs/CONFORMANCE.md` lists the check labels, such as RK-2 or DR-13.
 #![forbid(unsafe_code)]
 

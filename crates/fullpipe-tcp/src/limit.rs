@@ -1,19 +1,19 @@
-//! Reason why the sender stopped sending.
+//! Reason why the sender has stopped sending.
 
 use core::fmt;
 
-/// Reason why the sender stopped sending. The sender records every change.
+/// Reason why the sender has stopped sending. The sender records every change of the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SendLimit {
-    /// The application has written nothing more.
+    /// The application has no more data to send at present.
     App,
-    /// The send buffer is full of unacknowledged data, while the application has more to write.
+    /// The send buffer is full of unacknowledged data, and the application has more to write.
     Sndbuf,
-    /// The receive window is full.
+    /// The peer's receive window is full.
     Rwnd,
     /// The congestion window is full, outside slow start.
     Cwnd,
-    /// The congestion window is full in slow start, while it doubles every round trip.
+    /// The congestion window is full during slow start, in which it doubles every round trip.
     SlowStart,
     /// The pacer delays the next transmission.
     Pacing,
@@ -22,11 +22,11 @@ pub enum SendLimit {
 }
 
 impl SendLimit {
-    /// All values, in report order.
+    /// All limits, in the order of reports.
     pub const ALL: [Self; 7] =
         [Self::App, Self::Sndbuf, Self::Rwnd, Self::Cwnd, Self::SlowStart, Self::Pacing, Self::Recovery];
 
-    /// Returns the name used in traces and reports.
+    /// Returns the name of the limit in traces and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::App => "app",

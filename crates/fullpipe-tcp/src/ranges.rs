@@ -1,12 +1,13 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
-//! The receiver uses it for data that arrived out of order, the sender for data that the peer reports as
-//! arrived. Most inserts extend the newest range, which is the fast path; other inserts cost a binary search
-//! and a short move. The number of ranges grows with the number of holes, not with the number of packets.
+//! The receiver uses the set for data that arrived out of order; the sender uses it for data that the peer
+//! has SACKed. Most inserts extend the newest range, which is the fast path; other inserts cost a binary
+//! search and a short move. The number of ranges grows with the number of holes, not with the number of
+//! packets.
 
 use std::collections::VecDeque;
 
-/// Set of half-open ranges in ascending order; they neither overlap nor adjoin.
+/// Set of half-open ranges in ascending order that neither overlap nor adjoin.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
     ranges: VecDeque<(u64, u64)>,
@@ -14,18 +15,18 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Returns the number of bytes in all ranges.
+    /// Returns the total number of bytes in all ranges.
     pub fn covered(&self) -> u64 {
         self.covered
     }
 
-    /// Returns the number of ranges.
+    /// Returns the number of ranges in the set.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Returns whether a range of the set overlaps or adjoins `start..end`. If so, inserting `start..end`
-    /// does not increase the number of ranges.
+    /// Returns whether a range of the set overlaps or adjoins `start..end`. In that case, inserting
+    /// `start..end` does not increase the number of ranges.
     pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)
@@ -36,17 +37,17 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// Returns the lowest range.
+    /// Returns the lowest range in the set.
     pub fn first(&self) -> Option<(u64, u64)> {
         self.ranges.front().copied()
     }
 
-    /// Returns the highest range.
+    /// Returns the highest range in the set.
     pub fn last(&self) -> Option<(u64, u64)> {
         self.ranges.back().copied()
     }
 
-    /// Returns the range that contains `offset`.
+    /// Returns the range of the set that contains `offset`.
     pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
         // Most calls concern the newest range, because it is the range that grows.
         let newest = self.last()?;
@@ -57,7 +58,8 @@ impl RangeSet {
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }
 
-    /// Adds `start..end` and calls `newly` with each part of it that was not in the set, ascending.
+    /// Adds `start..end` to the set, and calls `newly` in ascending order for each part that was not in the
+    /// set.
     pub fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
         if start >= end {
             return;
@@ -78,7 +80,7 @@ impl RangeSet {
             self.ranges.push_back((start, end));
             return;
         }
-        // Index of the first range that touches or follows `start`.
+        // Index of the first range that contains, adjoins or follows `start`.
         let first = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         let (mut merged_start, mut merged_end, mut position) = (start, end, start);
         let mut next = first;
@@ -109,7 +111,7 @@ impl RangeSet {
         }
     }
 
-    /// Removes everything below `offset`.
+    /// Removes the part of the set below `offset`.
     pub fn remove_below(&mut self, offset: u64) {
         while let Some(front) = self.ranges.front_mut() {
             if front.1 <= offset {
@@ -131,8 +133,8 @@ mod tests {
     use super::*;
     use fullpipe_units::draw;
 
-    /// The set behaves like a plain bitmap: the contents are the same, and each newly covered byte is
-    /// reported exactly once.
+    /// The set behaves like a plain bitmap: it has the same contents, and reports each newly covered byte
+    /// exactly once.
     #[test]
     fn behaves_as_a_bitmap() {
         for seed in 0..200 {

@@ -1,31 +1,32 @@
-//! Settings in which correct stacks differ, other than those of congestion control.
+//! Settings that differ between correct TCP stacks, except those of congestion control.
 
 use fullpipe_units::Duration;
 
-/// Settings of a stack; Linux's by default ([0002](../../../docs/decisions/0002-kernel-profile-first.md)).
+/// Settings that differ between TCP stacks; the defaults are those of Linux
+/// ([0002](../../../docs/decisions/0002-kernel-profile-first.md)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     /// Rule that derives the retransmission timeout from the RTT and its variation.
     pub rto: RtoRule,
-    /// Whether a retransmission lost in fast recovery counts as new congestion and reduces the window again,
-    /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in the repair after a timeout.
+    /// Whether a lost retransmission in fast recovery counts as new congestion and reduces the window again,
+    /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in recovery after a timeout.
     pub lost_retransmission_reduces: bool,
 }
 
-/// Rule for the retransmission timeout without back-off.
+/// Rule for the retransmission timeout, excluding back-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RtoRule {
-    /// Linux's rule: `SRTT + max(floor, 4 RTTVAR)`. The variation decays once per round trip, and follows a
-    /// falling RTT more slowly.
+    /// Linux's rule: `SRTT + max(floor, 4 RTTVAR)`. RTTVAR decays once per round trip, and follows a falling
+    /// RTT more slowly.
     Slack {
-        /// Smallest value of `4 RTTVAR` (`net.ipv4.tcp_rto_min_us`).
+        /// Minimum value of `4 RTTVAR` (`net.ipv4.tcp_rto_min_us`).
         floor: Duration,
     },
-    /// RFC 6298 section 2: `max(floor, SRTT + max(granularity, 4 RTTVAR))`, updated with every sample.
+    /// RFC 6298 section 2: `max(floor, SRTT + max(granularity, 4 RTTVAR))`, updated with every RTT sample.
     Rfc6298 {
-        /// Smallest timeout; RFC 6298 section 2.4 requires one second.
+        /// Minimum retransmission timeout; RFC 6298 section 2.4 requires one second.
         floor: Duration,
-        /// Tick of the clock (`G`).
+        /// Clock granularity (`G` in RFC 6298).
         granularity: Duration,
     },
 }

@@ -2,36 +2,36 @@
 //!
 //! With a stateful generator, every draw would depend on the draws before it: adding a flow or changing the
 //! congestion control would shift the losses of all flows, and two runs could not be compared pairwise. A
-//! keyed draw depends on its key alone.
+//! keyed draw depends only on its key.
 
 /// Returns 64 uniform random bits for decision number `ordinal` of `stream` under `seed`.
 ///
 /// The mixer is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
-/// number generators", OOPSLA 2014) with the constants of David Stafford's variant 13. It is applied once per
-/// part of the key, so that draws of neighbouring keys are unrelated.
+/// number generators", OOPSLA 2014) with the constants of David Stafford's variant 13. The mixer is applied
+/// once per part of the key, so that draws of neighbouring keys are unrelated.
 pub const fn draw(seed: u64, stream: u64, ordinal: u64) -> u64 {
     Draws::new(seed, stream).at(ordinal)
 }
 
-/// Random draws of one stream under one seed, with both parts of the key mixed in advance.
+/// Random draws of one stream under one seed. Both parts of the key are mixed in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws {
     key: u64,
 }
 
 impl Draws {
-    /// Returns the draws of `stream` under `seed`.
+    /// Returns the random draws of `stream` under `seed`.
     pub const fn new(seed: u64, stream: u64) -> Self {
         Self { key: mix(mix(seed.wrapping_add(GOLDEN)) ^ stream.wrapping_add(GOLDEN)) }
     }
 
-    /// Returns draw number `ordinal`, 64 uniform random bits.
+    /// Returns random draw number `ordinal`: 64 uniformly distributed bits.
     pub const fn at(self, ordinal: u64) -> u64 {
         mix(self.key.wrapping_add(ordinal.wrapping_mul(GOLDEN)))
     }
 }
 
-/// Increment of SplitMix64: 2^64 divided by the golden ratio.
+/// Increment of the SplitMix64 generator: 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const fn mix(mut z: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! ECN field of an IP packet.
+//! ECN field of the IP header.
 
 /// ECN field of an IP header (RFC 3168 section 5), with the codepoint values of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub enum Ecn {
     Ect1 = 1,
     /// ECN-capable transport, ECT(0): the codepoint that RFC 3168 senders set.
     Ect0 = 2,
-    /// Congestion experienced (CE): a queue marked the packet instead of dropping it.
+    /// Congestion experienced (CE): a queue has marked the packet instead of dropping it.
     Ce = 3,
 }
 
@@ -26,7 +26,7 @@ impl Ecn {
         }
     }
 
-    /// Returns the two bits as they appear in the header.
+    /// Returns the two bits of the ECN field as they appear in the IP header.
     pub const fn bits(self) -> u8 {
         self as u8
     }

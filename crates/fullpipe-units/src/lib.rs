@@ -1,8 +1,8 @@
 //! Integer types with units.
 //!
 //! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects a bit
-//! added to a byte, or a size compared with a time. All are plain integers: results are the same on every
-//! machine, and no value can be NaN.
+//! added to a byte, or a size compared with a time. All types are plain integers: results are the same on
+//! every machine, and no value can be NaN.
 //!
 //! | type | unit | range |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | [`Bytes`] | bytes | 0 to 16 EiB |
 //! | [`Probability`] | multiples of 2^-63 | 0 to 1, both inclusive |
 //!
-//! Each of them except [`Instant`] parses from common spellings (`"340mbit"`, `"140ms"`, `"4MiB"`,
-//! `"20ppm"`), prints in such units, and rejects ambiguous ones (`mbps`) with a hint. [`Ecn`] is in this
-//! crate because it is the only packet field that the path and TCP crates share.
+//! All types except [`Instant`] parse common spellings (`"340mbit"`, `"140ms"`, `"4MiB"`, `"20ppm"`) and
+//! print with such units. Ambiguous spellings (`mbps`) are rejected with a hint. [`Ecn`] is in this crate
+//! because it is the only packet field that the path and TCP crates share.
 #![forbid(unsafe_code)]
 
 mod draw;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Error for a text that is not a valid rate, time, size or probability, with a hint on what to write
+/// Error for a text that is not a valid rate, time, size or probability, with a hint that says what to write
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
@@ -37,7 +37,7 @@ impl ParseUnitError {
         Self { quantity, text: text.into(), problem, hint }
     }
 
-    /// Returns what to write instead; empty if there is no suggestion.
+    /// Returns a hint that says what to write instead; empty if there is no suggestion.
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -51,16 +51,16 @@ impl fmt::Display for ParseUnitError {
 
 impl std::error::Error for ParseUnitError {}
 
-/// Non-negative decimal number, exactly as written.
+/// Non-negative decimal number, stored exactly as written.
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
     digits: u128,
-    /// Ten to the power of the number of decimal places.
+    /// Power of ten by which the stored integer is divided: 10 to the number of decimal places.
     denominator: u128,
 }
 
 impl Decimal {
-    /// Returns this number times `unit`, rounded to the nearest integer; `None` on overflow.
+    /// Returns this number times `unit`, rounded to the nearest integer, or `None` on overflow.
     pub(crate) fn scaled(self, unit: u64) -> Option<u64> {
         self.scaled_wide(unit.into()).and_then(|n| u64::try_from(n).ok())
     }
@@ -83,7 +83,7 @@ impl Decimal {
     }
 }
 
-/// Splits `text` into its number and its unit.
+/// Splits the text of a quantity into its number and its unit.
 pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decimal, &'t str), ParseUnitError> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
@@ -102,7 +102,7 @@ pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decima
     Ok((Decimal { digits: parsed(whole) * denominator + parsed(fraction), denominator }, unit.trim_start()))
 }
 
-/// Returns the power of 1000 for a lower-case prefix.
+/// Returns the power of 1000 for a lower-case SI prefix.
 pub(crate) fn decimal_prefix(prefix: &str) -> Option<u64> {
     Some(match prefix {
         "" => 1,
@@ -114,7 +114,7 @@ pub(crate) fn decimal_prefix(prefix: &str) -> Option<u64> {
     })
 }
 
-/// Returns the power of 1024 for an IEC prefix.
+/// Returns the power of 1024 for an IEC binary prefix.
 pub(crate) fn binary_prefix(prefix: &str) -> Option<u64> {
     Some(match prefix {
         "Ki" => 1 << 10,
@@ -147,7 +147,8 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Short ASCII text that needs no allocation: sampling many sockets writes thousands of numbers per second.
+/// Short ASCII text on the stack. The text needs no allocation, because sampling many sockets writes
+/// thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],
@@ -156,8 +157,8 @@ struct Short {
 
 impl Short {
     /// Writes `value` with `decimals` decimal places, as `{:.N}` does. Returns false and writes nothing if
-    /// the rounding could differ from the standard formatter's (near the midpoint of two decimals), and for
-    /// values that are negative or not below 1e8.
+    /// the value is negative or at least 1e8, or if the rounding could differ from that of the standard
+    /// formatter (near the midpoint of two decimals).
     fn fixed(&mut self, value: f64, decimals: usize) -> bool {
         const LARGEST: f64 = 1e8;
         const TOO_NEAR: f64 = 1e-5;
@@ -172,7 +173,7 @@ impl Short {
         }
         let scaled = scaled.round() as u64;
         let (mut whole, mut part) = (scaled / u64::from(power), scaled % u64::from(power));
-        // The digits are written from the end: at most eleven digits and a decimal point.
+        // The digits are written from the end. There are at most eleven digits and a decimal point.
         let mut digits = [b'0'; 16];
         let mut begin = digits.len();
         let mut put = |byte: u8| {
@@ -197,7 +198,7 @@ impl Short {
         true
     }
 
-    /// Appends as many of `bytes` as fit.
+    /// Appends as many of `bytes` as fit into the text.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let taken = bytes.len().min(room.len());
@@ -214,8 +215,8 @@ impl Short {
 mod tests {
     use super::*;
 
-    /// The text equals that of the standard float formatter: for multiples of 1/1000 and their neighbouring
-    /// floats, for multiples of 1/1024, and for many random numbers.
+    /// The text equals that of the standard float formatter. The test covers multiples of 1/1000 and their
+    /// neighbouring floats, multiples of 1/1024, and many random numbers.
     #[test]
     fn short_numbers_are_written_as_the_formatter_writes_them() {
         let mut quick = 0;

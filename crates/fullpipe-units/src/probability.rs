@@ -1,4 +1,4 @@
-//! Probabilities as integer thresholds.
+//! Probabilities, stored as integer thresholds.
 
 use core::fmt;
 use core::str::FromStr;
@@ -18,7 +18,7 @@ impl Probability {
     /// Probability of an event that always happens.
     pub const ONE: Self = Self(1 << 63);
 
-    /// Returns the fraction `numerator / denominator`, clamped to 1; zero if the denominator is zero.
+    /// Returns the probability `numerator / denominator`, clamped to 1, or zero if the denominator is zero.
     pub const fn from_ratio(numerator: u64, denominator: u64) -> Self {
         if denominator == 0 {
             return Self::ZERO;
@@ -34,8 +34,8 @@ impl Probability {
         Self::from_ratio(ppm, 1_000_000)
     }
 
-    /// Converts a fraction given as a float, for values estimated from a log. The fraction is clamped to
-    /// 0..=1, and NaN becomes 0.
+    /// Converts a fraction given as a float into a probability, for values estimated from a log. The fraction
+    /// is clamped to 0..=1, and NaN becomes 0.
     pub fn from_f64(fraction: f64) -> Self {
         Self(((fraction.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64).min(Self::ONE.0))
     }
@@ -45,7 +45,8 @@ impl Probability {
         self.0 as f64 / Self::ONE.0 as f64
     }
 
-    /// Returns whether the event occurs for `draw`, which is uniform over all values of `u64`.
+    /// Returns whether an event of this probability occurs for `draw`, which is uniform over all values of
+    /// `u64`.
     pub const fn hits(self, draw: u64) -> bool {
         draw >> 1 < self.0
     }
@@ -59,7 +60,7 @@ impl Probability {
 impl fmt::Display for Probability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = self.as_f64();
-        // Loss on a typical link is a few parts per million; "0.002 %" is easy to misread.
+        // Loss on a typical link is a few parts per million, and "0.002 %" is easy to misread.
         if fraction > 0.0 && fraction < 0.001 {
             parse::write_scaled(f, fraction * 1e6, " ppm")
         } else {
@@ -85,7 +86,7 @@ impl FromStr for Probability {
         if number.exceeds(whole) {
             return Err(ParseUnitError::out_of_range("probability", text));
         }
-        // Maps 100 % to exactly ONE: 100 * (ONE / 100) would be less, because the division rounds down.
+        // This maps 100 % to exactly ONE. 100 * (ONE / 100) would be less, because the division rounds down.
         if number.equals(whole) {
             return Ok(Self::ONE);
         }

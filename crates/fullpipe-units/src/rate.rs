@@ -14,9 +14,9 @@ const NANOS_PER_SEC: u128 = 1_000_000_000;
 pub struct Rate(u64);
 
 impl Rate {
-    /// Rate of zero.
+    /// A rate of zero.
     pub const ZERO: Self = Self(0);
-    /// Largest rate, above that of any link; it means "not limited".
+    /// The largest rate, above that of any link; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a rate of `bits` bit/s.
@@ -24,17 +24,17 @@ impl Rate {
         Self(bits)
     }
 
-    /// Returns a rate of `bytes` byte/s, saturating.
+    /// Returns a rate of `bytes` byte/s; saturates at [`Rate::MAX`].
     pub const fn from_bytes_per_sec(bytes: u64) -> Self {
         Self(bytes.saturating_mul(8))
     }
 
-    /// Returns the rate that transfers `amount` in `span`; [`Rate::MAX`] if the span is zero.
+    /// Returns the rate that transfers `amount` in `span`, or [`Rate::MAX`] if the span is zero.
     pub const fn of(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() {
             return Self::MAX;
         }
-        // 64 bits suffice for the data in flight on any path; whole transfers need 128 bits.
+        // 64 bits are sufficient for the data in flight on any path. Whole transfers need 128 bits.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Self(bits_ns / span.as_nanos());
         }
@@ -42,8 +42,8 @@ impl Rate {
         Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
     }
 
-    /// Returns the mean rate of `amount` in `span`; [`Rate::ZERO`] if the span is zero, because it allows no
-    /// measurement.
+    /// Returns the mean rate of a transfer of `amount` in `span`. If the span is zero, returns
+    /// [`Rate::ZERO`], because nothing can be measured.
     pub const fn mean(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() { Self::ZERO } else { Self::of(amount, span) }
     }
@@ -68,12 +68,13 @@ impl Rate {
         self.0 == 0
     }
 
-    /// Returns the time that `amount` takes at this rate, rounded down; [`Duration::MAX`] at rate zero.
+    /// Returns the time that a transfer of `amount` takes at this rate, rounded down, or [`Duration::MAX`] at
+    /// a rate of zero.
     pub const fn time_for(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        // 64 bits suffice for every packet; whole transfers need 128 bits.
+        // 64 bits are sufficient for every packet. Whole transfers need 128 bits.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Duration::from_nanos(bits_ns / self.0);
         }
@@ -81,7 +82,7 @@ impl Rate {
         Duration::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// Returns this rate times `num / den`, without rounding of the intermediate product.
+    /// Returns this rate times `num / den`. The intermediate product is not rounded.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
         let product = self.0 as u128 * num as u128 / den as u128;
         Self(if product > u64::MAX as u128 { u64::MAX } else { product as u64 })
@@ -90,7 +91,7 @@ impl Rate {
 
 impl Mul<Duration> for Rate {
     type Output = Bytes;
-    /// Returns the number of bytes transferred in `span`, rounded down.
+    /// Returns the number of bytes transferred at this rate in `span`, rounded down.
     fn mul(self, span: Duration) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (8 * NANOS_PER_SEC);
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -148,7 +149,8 @@ impl FromStr for Rate {
     }
 }
 
-/// Returns the number of bit/s in one `unit`, if the unit shows whether it counts bits or bytes.
+/// Returns the number of bit/s in one `unit`, or `None` if the unit does not show whether it counts bits or
+/// bytes.
 fn bits_of_unit(unit: &str) -> Option<u64> {
     let (amount, per_second) = match unit.split_once('/') {
         Some((amount, "s" | "sec")) => (amount, true),
@@ -159,7 +161,7 @@ fn bits_of_unit(unit: &str) -> Option<u64> {
     if let Some(prefix) = lower.strip_suffix("bits").or_else(|| lower.strip_suffix("bit")) {
         return parse::decimal_prefix(prefix);
     }
-    // A rate in bytes requires `/s`: "MB" alone is a size.
+    // A rate in bytes requires `/s`, because "MB" alone is a size.
     let prefix = amount.strip_suffix('B').filter(|_| per_second)?;
     parse::decimal_prefix(&prefix.to_ascii_lowercase())
         .or_else(|| parse::binary_prefix(prefix))

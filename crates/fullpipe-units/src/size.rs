@@ -11,9 +11,9 @@ use crate::parse::{self, ParseUnitError};
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// Size of zero.
+    /// A size of zero.
     pub const ZERO: Self = Self(0);
-    /// Largest size, above that of any buffer; it means "not limited".
+    /// The largest size, above that of any buffer; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a size of `n` bytes.
@@ -41,14 +41,14 @@ impl Bytes {
         self.0 == 0
     }
 
-    /// Returns this size less `other`, but not less than zero.
+    /// Returns this size minus `other`, but at least zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns this size times `num / den`, without rounding of the intermediate product.
+    /// Returns this size times `num / den`. The intermediate product is not rounded.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // 64 bits suffice for every buffer; the largest amounts need 128 bits.
+        // 64 bits are sufficient for every buffer. The largest amounts need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }

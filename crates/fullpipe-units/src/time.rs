@@ -8,43 +8,43 @@ use crate::parse::{self, ParseUnitError};
 
 /// Point in time, in nanoseconds since the start of the run.
 ///
-/// Unlike the clock of an operating system, it starts at zero and can be serialised. The driver of the engine
-/// defines time zero; the engine never reads a clock.
+/// Unlike an operating system's clock, the time starts at zero and can be serialised. The driver of the
+/// engine defines time zero; the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// Start of the run.
+    /// The start of the run.
     pub const ZERO: Self = Self(0);
-    /// Latest instant, after any event; it means "never".
+    /// The latest instant, after any event; it means "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// Returns the instant `nanos` nanoseconds after the start.
+    /// Returns the instant `nanos` nanoseconds after the start of the run.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the number of nanoseconds since the start of the run.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the start, for reports only.
+    /// Returns the number of seconds since the start of the run, for reports only.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns this instant moved back by `span`, but not before the start.
+    /// Returns the instant `span` before this one, but not before the start of the run.
     pub const fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// Returns whether this is [`Instant::FAR_FUTURE`].
+    /// Returns whether this instant is [`Instant::FAR_FUTURE`].
     pub const fn is_never(self) -> bool {
         self.0 == u64::MAX
     }
@@ -52,7 +52,7 @@ impl Instant {
 
 impl Add<Duration> for Instant {
     type Output = Self;
-    /// Returns the instant `span` later; saturates at [`Instant::FAR_FUTURE`].
+    /// Returns the instant `span` after this one; saturates at [`Instant::FAR_FUTURE`].
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.0))
     }
@@ -72,87 +72,87 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// It is half the size of the standard library's type. It also avoids that type's split into seconds and
+/// A span is half the size of the standard library's type. A span also has no split into seconds and
 /// nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
 impl Duration {
-    /// Span of zero.
+    /// A duration of zero.
     pub const ZERO: Self = Self(0);
-    /// Longest span, above that of any run.
+    /// The longest duration, above that of any run.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Returns a span of `nanos` nanoseconds.
+    /// Returns a duration of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Returns a span of `micros` microseconds.
+    /// Returns a duration of `micros` microseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// Returns a span of `millis` milliseconds.
+    /// Returns a duration of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Returns a span of `secs` seconds.
+    /// Returns a duration of `secs` seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Returns a span from fractional seconds, for values read from reports; negative values and NaN become
-    /// zero.
+    /// Returns a duration from fractional seconds, for values read from reports. Negative values and NaN
+    /// become zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         // `as` saturates and maps NaN to zero.
         Self((secs * 1e9).round() as u64)
     }
 
-    /// Returns the nanoseconds.
+    /// Returns the duration in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the whole microseconds, rounded down.
+    /// Returns the duration in whole microseconds, rounded down.
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Returns the whole milliseconds, rounded down.
+    /// Returns the duration in whole milliseconds, rounded down.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Returns fractional milliseconds, for reports only.
+    /// Returns the duration in fractional milliseconds, for reports only.
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Returns fractional seconds, for reports only.
+    /// Returns the duration in fractional seconds, for reports only.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Returns whether the span is zero.
+    /// Returns whether the duration is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns this span less `other`, but not less than zero.
+    /// Returns this duration minus `other`, but at least zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the absolute difference of two spans.
+    /// Returns the absolute difference of two durations.
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }
 
-    /// Returns this span times `num / den`, without rounding of the intermediate product.
+    /// Returns this duration times `num / den`. The intermediate product is not rounded.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // 64 bits suffice for every round trip; the longest spans need 128 bits.
+        // 64 bits are sufficient for every round trip. The longest durations need 128 bits.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }

@@ -1,4 +1,4 @@
-//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates a queue that drains within an
+//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates a queue that drains within one
 //! interval.
 //!
 //! ```text
@@ -23,36 +23,36 @@ use crate::packet::Verdict;
 pub struct CodelConfig {
     /// Acceptable standing queue delay (RFC 8289 section 4: 5 ms).
     pub target: Duration,
-    /// Time for which the delay may exceed the target before the first drop: about the longest typical RTT
-    /// (RFC 8289 section 4: 100 ms).
+    /// Time for which the queue delay may exceed the target before the first drop; about the longest typical
+    /// RTT (RFC 8289 section 4: 100 ms).
     pub interval: Duration,
-    /// Whether ECN-capable packets are marked instead of dropped.
+    /// Whether CoDel marks ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
 impl CodelConfig {
-    /// The default values of RFC 8289 section 4.
+    /// The default CoDel parameters of RFC 8289 section 4.
     pub const RFC8289: Self =
         Self { target: Duration::from_millis(5), interval: Duration::from_millis(100), ecn: false };
 }
 
-/// Number of intervals after a dropping state within which the next dropping state resumes the drop frequency
-/// (RFC 8289 section 5.5).
+/// A dropping state that begins within this number of intervals after the previous one resumes the previous
+/// drop frequency (RFC 8289 section 5.5).
 const SOON: u64 = 16;
 
-/// The controller state of one queue, with the names of RFC 8289 section 5.
+/// CoDel controller state of one queue; field names are those of RFC 8289 section 5.
 #[derive(Clone, Debug)]
 pub(super) struct Codel {
     config: CodelConfig,
-    /// Time at which the delay will have exceeded the target for an interval; `None` while the delay is below
-    /// the target.
+    /// Time at which the queue delay will have exceeded the target for a full interval, or `None` while the
+    /// delay is below the target.
     first_above_time: Option<Instant>,
     dropping: bool,
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// Largest packet length so far, in bytes. If no more bytes than this wait behind the head, a drop would
-    /// leave the link idle.
+    /// Largest packet length seen so far, in bytes. If no more than this number of bytes wait behind the head
+    /// of the queue, a drop would leave the link idle.
     maxpacket: u32,
 }
 
@@ -109,8 +109,8 @@ impl Codel {
         head
     }
 
-    /// Removes the packet at the head of the queue. Returns it, and whether the delay has exceeded the target
-    /// for an interval (`dodequeue` in RFC 8289).
+    /// Removes and returns the packet at the head of the queue, and whether the queue delay has exceeded the
+    /// target for a full interval (`dodequeue` in RFC 8289).
     fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<QueuedPacket<T>>, bool) {
         let Some(head) = fifo.pop() else {
             self.first_above_time = None;
@@ -125,7 +125,7 @@ impl Codel {
         (Some(head), now >= since)
     }
 
-    /// Marks the packet and returns it if ECN is enabled and the packet is ECN-capable. Otherwise drops the
+    /// Marks the packet and returns it if ECN is enabled and the packet is ECN-capable. Otherwise, drops the
     /// packet and returns `None`.
     fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {
@@ -137,11 +137,11 @@ impl Codel {
         None
     }
 
-    /// Returns `t + interval / sqrt(count)`, rounded down to a nanosecond. The integer square root of
-    /// `interval^2 / count` causes no other rounding error.
+    /// Returns the next drop time, `t + interval / sqrt(count)`, rounded down to a nanosecond. The integer
+    /// square root of `interval^2 / count` causes no other rounding error.
     fn control_law(&self, t: Instant) -> Instant {
         let square = u128::from(self.config.interval.as_nanos()).pow(2) / u128::from(self.count.max(1));
-        // The root is at most `interval`, which fits into 64 bits.
+        // The square root is at most `interval`, so it fits into 64 bits.
         t + Duration::from_nanos(square.isqrt() as u64)
     }
 }

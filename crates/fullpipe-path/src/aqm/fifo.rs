@@ -1,4 +1,4 @@
-//! A FIFO of packets that wait for a link.
+//! FIFO queue of packets that wait for a link.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
 
-/// A waiting packet and its arrival time.
+/// A queued packet and its arrival time.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedPacket<T> {
     pub(crate) packet: PacketInfo,
@@ -15,7 +15,7 @@ pub(crate) struct QueuedPacket<T> {
 }
 
 impl<T> QueuedPacket<T> {
-    /// Returns the time for which the packet has waited (sojourn time in RFC 8289).
+    /// Returns the packet's sojourn time (RFC 8289), the time it has spent in the queue.
     pub(crate) fn sojourn(&self, now: Instant) -> Duration {
         now.saturating_since(self.since)
     }

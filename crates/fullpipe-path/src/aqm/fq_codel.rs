@@ -1,5 +1,5 @@
-//! FQ-CoDel (RFC 8290): one queue per flow, each with its own CoDel; deficit round robin serves them by
-//! bytes.
+//! FQ-CoDel (RFC 8290): one queue per flow, each with its own CoDel controller. Deficit round robin serves
+//! the queues by bytes.
 //!
 //! ```text
 //!   arrival ─► hash of the flow ─► its queue; if that was in no list:
@@ -36,7 +36,7 @@ pub struct FqCodelConfig {
 }
 
 impl FqCodelConfig {
-    /// The default values of RFC 8290 section 5.2.
+    /// The default FQ-CoDel parameters of RFC 8290 section 5.2.
     pub const RFC8290: Self =
         Self { codel: CodelConfig::RFC8289, flows: 1_024, quantum: Bytes::new(1_514), packets: 10_240 };
 }
@@ -57,7 +57,7 @@ struct Lane<T> {
 pub(super) struct FqCodel<T> {
     config: FqCodelConfig,
     hash: Draws,
-    /// Queues by hash value, each created at its first use.
+    /// The queues, indexed by flow hash; each is created when it is first used.
     lanes: Vec<Option<Box<Lane<T>>>>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
@@ -87,8 +87,8 @@ impl<T> FqCodel<T> {
         self.packets
     }
 
-    /// Accepts a packet. If the queues then hold more than `limit` bytes or too many packets, drops packets
-    /// from the longest queue.
+    /// Accepts a packet. If the queues then hold more than `limit` bytes, or more packets than allowed, drops
+    /// packets from the longest queue.
     pub(super) fn enqueue(&mut self, waiting: QueuedPacket<T>, limit: Bytes, ledger: &mut Ledger<T>) {
         let number = (self.hash.at(waiting.packet.flow.into()) % self.lanes.len() as u64) as u32;
         let codel = self.config.codel;
@@ -143,14 +143,14 @@ impl<T> FqCodel<T> {
             }
             let (bytes, packets) = (lane.fifo.bytes(), lane.fifo.len());
             let taken = lane.codel.dequeue(now, &mut lane.fifo, ledger);
-            // Subtract the packets that CoDel dropped, too.
+            // Also subtract the bytes of the packets that CoDel dropped.
             self.bytes -= bytes - lane.fifo.bytes();
             self.packets -= packets - lane.fifo.len();
             let Some(waiting) = taken else {
                 list.pop_front();
                 if is_new {
-                    // An empty new queue joins the end of the old queues once. Otherwise a flow could keep
-                    // its queue new by letting it run empty at the right time.
+                    // A new queue that has run empty first moves to the end of the list of old queues.
+                    // Otherwise a flow could keep its queue new by letting it run empty at the right time.
                     self.old.push_back(number);
                 } else {
                     lane.listed = false;

@@ -37,20 +37,20 @@ pub enum Discipline {
     /// Drop-tail: packets that do not fit into the queue are dropped.
     #[default]
     DropTail,
-    /// Step marking: an ECN-capable packet is marked if more than this number of bytes wait ahead of it;
-    /// other packets pass.
+    /// Step marking: an ECN-capable packet is marked if more than this number of bytes wait ahead of it.
+    /// Packets that are not ECN-capable pass unchanged.
     Step(Bytes),
-    /// Random Early Detection.
+    /// Random Early Detection (RED).
     Red(RedConfig),
-    /// Proportional Integral controller Enhanced.
+    /// Proportional Integral controller Enhanced (PIE, RFC 8033).
     Pie(PieConfig),
-    /// Controlled Delay.
+    /// Controlled Delay (CoDel, RFC 8289).
     Codel(CodelConfig),
-    /// FQ-CoDel: a CoDel queue for each flow.
+    /// FQ-CoDel (RFC 8290): a CoDel queue for each flow.
     FqCodel(FqCodelConfig),
 }
 
-/// Decision of a discipline on an arriving packet.
+/// Decision of a queue discipline on an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Pass,
@@ -58,7 +58,7 @@ enum Decision {
     Drop,
 }
 
-/// A queue of waiting packets with its discipline.
+/// A packet queue and its queue discipline.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<T> {
     limit: Bytes,
@@ -95,7 +95,7 @@ impl<T> Queue<T> {
         Self { limit, lanes }
     }
 
-    /// Returns the number of bytes waiting.
+    /// Returns the number of bytes in the queue.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.lanes {
             Lanes::One(fifo, _) => fifo.bytes(),
@@ -103,7 +103,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns the number of packets waiting.
+    /// Returns the number of packets in the queue.
     pub(crate) fn len(&self) -> usize {
         match &self.lanes {
             Lanes::One(fifo, _) => fifo.len(),
@@ -112,8 +112,8 @@ impl<T> Queue<T> {
     }
 
     /// Accepts or drops a packet. If the link is idle, `idle` contains the start of the idle period and the
-    /// transmission time of a packet of [`Queue::TYPICAL_PACKET`] bytes. A packet that finds the link idle
-    /// does not wait, so the limit does not apply to it.
+    /// transmission time of a packet of [`Queue::TYPICAL_PACKET`] bytes. A packet that arrives at an idle
+    /// link does not wait, so the queue limit does not apply to it.
     pub(crate) fn enqueue(
         &mut self,
         now: Instant,
@@ -175,6 +175,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Packet length, in bytes, that converts an idle period into a number of packets.
+    /// Packet length, in bytes, used to convert an idle period into a number of packets.
     pub(crate) const TYPICAL_PACKET: u32 = Red::typical_packet();
 }

@@ -19,17 +19,17 @@ use crate::packet::PacketInfo;
 pub struct PieConfig {
     /// Target queue delay (`QDELAY_REF`; RFC 8033 section 4.2: 15 ms).
     pub target: Duration,
-    /// Interval between updates of the probability (`T_UPDATE`: 15 ms).
+    /// Interval between updates of the drop probability (`T_UPDATE` in RFC 8033: 15 ms).
     pub update: Duration,
-    /// Length of a burst that may pass after an idle period (`MAX_BURST`: 150 ms).
+    /// Duration of a burst that passes without drops after an idle period (`MAX_BURST` in RFC 8033: 150 ms).
     pub burst: Duration,
-    /// Whether ECN-capable packets are marked instead of dropped while the drop probability is below 10 %
-    /// (RFC 8033 section 5.1).
+    /// Whether PIE marks ECN-capable packets instead of dropping them while the drop probability is below 10
+    /// % (RFC 8033 section 5.1).
     pub ecn: bool,
 }
 
 impl PieConfig {
-    /// The default values of RFC 8033.
+    /// The default PIE parameters of RFC 8033.
     pub const RFC8033: Self = Self {
         target: Duration::from_millis(15),
         update: Duration::from_millis(15),
@@ -38,13 +38,15 @@ impl PieConfig {
     };
 }
 
-/// The value that represents a probability of 1.
+/// Fixed-point representation of a probability of 1.
 const ONE: i64 = 1 << 52;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// Gains in eighths per second of delay: `alpha` = 1/8 and `beta` = 5/4 (RFC 8033 section 4.2).
+/// Gains of the PIE controller in eighths per second of delay: `alpha` = 1/8 and `beta` = 5/4 (RFC 8033
+/// section 4.2).
 const ALPHA: i128 = 1;
 const BETA: i128 = 10;
-/// Upper bounds of the drop probability, each with the divisor for steps below it (RFC 8033 section 4.2).
+/// Auto-tuning table: upper bounds of the drop probability, and the divisor of the update step below each
+/// bound (RFC 8033 section 4.2).
 const SCALES: [(i64, i64); 6] = [
     (ONE / 1_000_000, 2_048),
     (ONE / 100_000, 512),
@@ -65,12 +67,12 @@ const HARMLESS: i64 = ONE / 5;
 /// Queue size in bytes up to which no packet is dropped (`2 * MEAN_PKTSIZE`, RFC 8033 section 4.1): two
 /// full-size packets, as in Linux.
 const ALWAYS_ADMITTED: u64 = 2 * 1_500;
-/// Bounds on the accumulated drop probability since the last drop (RFC 8033 section 5.4). Below `NOT_YET` a
-/// packet passes, from `AT_LAST` on it is dropped, and in between a random draw decides.
+/// Bounds on the drop probability accumulated since the last drop (RFC 8033 section 5.4). Below `NOT_YET` a
+/// packet passes, and from `AT_LAST` on a packet is dropped. Between the two bounds, a random draw decides.
 const NOT_YET: i64 = ONE / 20 * 17;
 const AT_LAST: i64 = ONE / 2 * 17;
 
-/// The controller state, with the names of RFC 8033.
+/// PIE controller state; field names are those of RFC 8033.
 #[derive(Clone, Debug)]
 pub(super) struct Pie {
     config: PieConfig,
@@ -97,11 +99,12 @@ impl Pie {
         }
     }
 
-    /// Runs the probability updates due by `now`. Their inputs have been constant since the last update.
+    /// Runs all updates of the drop probability that are due by `now`. The inputs of the updates have been
+    /// constant since the last one.
     pub(super) fn run_until(&mut self, now: Instant) {
         while self.next_update <= now {
             if self.is_at_rest() {
-                // At rest, updates have no effect, so they are skipped.
+                // In the rest state, updates have no effect, so they are skipped.
                 let step = self.config.update.as_nanos().max(1);
                 let due = now.saturating_since(self.next_update).as_nanos() / step + 1;
                 self.next_update += Duration::from_nanos(due * step);
@@ -123,7 +126,7 @@ impl Pie {
         let (now, before, target) =
             (nanos(self.current_qdelay), nanos(self.qdelay_old), nanos(self.config.target));
         let seconds = ALPHA * (now - target) + BETA * (now - before);
-        // `seconds` is in eighths of a nanosecond; even for a delay of hours, the quotient fits into 64 bits.
+        // `seconds` is in units of 1/8 ns; even for a delay of hours, the quotient fits into 64 bits.
         let step = seconds * i128::from(ONE) / (8 * NANOS_PER_SECOND);
         let step = step.clamp(-i128::from(ONE), i128::from(ONE)) as i64;
         let scale = SCALES.iter().find(|(below, _)| self.drop_prob < *below).map_or(1, |&(_, scale)| scale);
@@ -133,7 +136,7 @@ impl Pie {
         }
         self.drop_prob += step;
         if now == 0 && before == 0 {
-            // The congestion has ended: decay by 2 % (RFC 8033 section 4.2).
+            // The congestion has ended, so the drop probability decays by 2 % (RFC 8033 section 4.2).
             self.drop_prob -= self.drop_prob.div_euclid(50).max(1);
         }
         self.drop_prob = self.drop_prob.clamp(0, ONE);

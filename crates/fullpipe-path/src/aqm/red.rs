@@ -30,23 +30,24 @@ pub struct RedConfig {
     pub probability: Probability,
     /// Whether the drop probability rises linearly to 1 at twice `max`, instead of jumping to 1 at `max`.
     pub gentle: bool,
-    /// Whether ECN-capable packets are marked instead of dropped.
+    /// Whether RED marks ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
-/// Averaging weight as a negative power of two: 2^-9 = 1/512, close to the 0.002 in section 6 of the paper.
+/// Weight of the moving average of the queue size, as a negative power of two: 2^-9 = 1/512, close to the
+/// 0.002 of Floyd and Jacobson (section 6).
 const WEIGHT: u32 = 9;
-/// Packet length, in bytes, that converts an idle period into a number of packets (`avpkt` of `tc-red`).
+/// Packet length, in bytes, used to convert an idle period into a number of packets (`avpkt` of `tc-red`).
 const TYPICAL_PACKET: u32 = 1_000;
 /// Number of fractional bits of the average queue size.
 const FRACTION: u32 = 20;
-/// The value that represents a probability of 1.
+/// Fixed-point representation of a probability of 1.
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Red {
     config: RedConfig,
-    /// The parameter `probability` in units of 1/[`ONE`].
+    /// Drop probability at an average queue size of `max`, in units of 1/[`ONE`].
     most: u64,
     /// Average queue size in bytes, as a fixed-point number.
     average: u64,
@@ -57,7 +58,7 @@ pub(super) struct Red {
 
 impl Red {
     pub(super) fn new(config: RedConfig, seed: u64, element: u64) -> Self {
-        // Every machine rounds a single floating-point product identically.
+        // Every machine rounds a single floating-point multiplication identically.
         let most = ((config.probability.as_f64() * ONE as f64) as u64).min(ONE);
         Self { config, most, average: 0, count: 0, chance: Streams::new(seed, element) }
     }
@@ -78,7 +79,7 @@ impl Red {
         };
     }
 
-    /// Returns the packet length, in bytes, that converts an idle period into a number of packets.
+    /// Returns the packet length, in bytes, used to convert an idle period into a number of packets.
     pub(super) const fn typical_packet() -> u32 {
         TYPICAL_PACKET
     }
@@ -96,7 +97,7 @@ impl Red {
             // RFC 3168 section 7: at this queue size, packets are dropped rather than marked.
             return Decision::Drop;
         }
-        // Spreads drops evenly: p / (1 - count p), which reaches 1 after 1/p packets.
+        // Space the drops evenly: the probability p / (1 - count p) reaches 1 after 1/p packets.
         let rest = ONE.saturating_sub((self.count - 1).saturating_mul(probability));
         if !Probability::from_ratio(probability, rest.max(1)).hits(draw) {
             return Decision::Pass;
@@ -105,8 +106,8 @@ impl Red {
         if self.config.ecn && packet.ecn.is_capable() { Decision::Mark } else { Decision::Drop }
     }
 
-    /// Returns the drop probability for the average queue size, before drops are spread, in units of
-    /// 1/[`ONE`].
+    /// Returns the drop probability for the average queue size, in units of 1/[`ONE`], without the correction
+    /// that spaces drops evenly.
     fn probability(&self) -> u64 {
         let (average, min, max) = (self.average >> FRACTION, self.config.min.get(), self.config.max.get());
         let slope = |above: u64, over: u64, rise: u64| {
@@ -123,7 +124,7 @@ impl Red {
     }
 }
 
-/// Returns `average (1 - weight)^missed`: the average after `missed` packets that found the queue empty.
+/// Returns `average (1 - weight)^missed`: the average queue size after `missed` arrivals at an empty queue.
 fn decayed(average: u64, missed: u64) -> u64 {
     let mut rest = missed;
     let mut base = ONE - (ONE >> WEIGHT);

@@ -58,7 +58,7 @@ fn disciplines() -> Vec<Discipline> {
     ]
 }
 
-/// Returns paths that contain every element, alone and combined with others.
+/// Returns a list of paths that contain every element, alone and combined with others.
 fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     let mut paths = Vec::new();
     for service in [ten_mbit(), trace()] {
@@ -296,7 +296,8 @@ fn both_kinds_of_hop_agree() {
     assert_eq!(managed.counters(), plain.counters());
 }
 
-/// A saturated link with a trace carries the trace's mean rate, to within one packet, and is always busy.
+/// A saturated link that follows a trace carries the trace's mean rate, to within one packet, and is always
+/// busy.
 #[test]
 fn a_trace_carries_its_mean_rate() {
     let service = trace();
@@ -309,7 +310,7 @@ fn a_trace_carries_its_mean_rate() {
     for i in 0..20_000 {
         path.push(Instant::ZERO, data, i);
     }
-    // The next period begins with an opportunity, so the span ends just before it.
+    // The next period begins with an opportunity, so the measured span ends just before it.
     let span = ms(21_000) - Duration::from_nanos(1);
     let end = Instant::ZERO + span;
     let bytes = drain(&mut path, end).len() as u64 * 1_500;
@@ -318,8 +319,8 @@ fn a_trace_carries_its_mean_rate() {
     assert_eq!(path.busy(end, 0).link, span);
 }
 
-/// Step marking applies only to ECN-capable packets and only above the threshold. Marks appear on exit, and
-/// nothing else changes.
+/// Step marking applies only to ECN-capable packets and only above the threshold. Marks appear when packets
+/// leave the path, and nothing else changes.
 #[test]
 fn a_step_marks_what_waits_behind_enough() {
     let mut path = Path::new(vec![managed(ten_mbit(), Discipline::Step(Bytes::new(3_000)))]);
@@ -329,13 +330,13 @@ fn a_step_marks_what_waits_behind_enough() {
     }
     let fields: Vec<_> = drain(&mut path, Instant::FAR_FUTURE).iter().map(|left| left.1.ecn).collect();
     use Ecn::{Ce, Ect1, NotEct};
-    // The first packet is in service. Two packets wait ahead of the fourth, and their 3000 bytes are not
-    // above the threshold of 3000.
+    // The first packet is in service. Two packets with a total of 3000 bytes wait ahead of the fourth packet;
+    // this is not above the threshold of 3000 bytes.
     assert_eq!(fields, [Ect1, Ect1, Ect1, Ect1, Ce, Ce, NotEct, Ce]);
     assert_eq!(path.counters().marked, 3);
 }
 
-/// One of every three pure ACKs of each flow passes; packets that are not pure ACKs all pass.
+/// ACK decimation passes one of every three pure ACKs of each flow, and all packets that are not pure ACKs.
 #[test]
 fn thinning_keeps_every_nth_ack() {
     let mut path =
@@ -367,8 +368,8 @@ fn batches_go_together() {
     assert_eq!(exits, [5, 5, 5, 8, 8, 8, 8, 14]);
 }
 
-/// Jitter adds at most the configured delay, to the configured share of packets, and a flow's draws do not
-/// depend on other flows.
+/// Jitter adds at most the configured delay, and only to the configured share of packets. The random draws of
+/// a flow do not depend on other flows.
 #[test]
 fn jitter_is_spread_as_asked() {
     let config = |spread, percent| JitterConfig {
@@ -411,7 +412,7 @@ fn jitter_is_spread_as_asked() {
     let fixed = extras(config(Spread::Fixed, 25), false);
     let delayed = fixed.iter().filter(|extra| **extra == 10.0).count();
     assert_eq!(delayed, fixed.iter().filter(|extra| **extra > 0.0).count());
-    // A quarter of the packets, within five standard deviations.
+    // A quarter of the packets is delayed, within five standard deviations.
     assert!(delayed.abs_diff(5_000) < 310, "{delayed}");
     assert_eq!(normal, extras(config(Spread::Normal, 100), true));
 }

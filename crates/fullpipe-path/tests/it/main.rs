@@ -1,4 +1,4 @@
-//! Tests through the public interface.
+//! Integration tests of the public interface.
 
 mod elements;
 mod path;

@@ -36,8 +36,8 @@ fn serialisation_is_exact() {
     }
 }
 
-/// A packet time that is not a whole number of nanoseconds is exact on average, because the remainder is
-/// carried over.
+/// If the service time is not a whole number of nanoseconds, the link rate is still exact, because the
+/// remainder is carried over.
 #[test]
 fn a_busy_link_serves_exactly_at_its_rate() {
     let rate = 340_000_007;
@@ -50,7 +50,7 @@ fn a_busy_link_serves_exactly_at_its_rate() {
     assert_eq!(last.as_nanos(), (u128::from(n) * 1500 * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the queue is counted in bytes, without the packet in service.
+/// the queue size is counted in bytes and excludes the packet in service.
 #[test]
 fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
@@ -119,7 +119,7 @@ fn looking_often_changes_nothing() {
     assert_eq!(drain(&mut rarely), seen);
 }
 
-/// Queries at the path's own event times find every departure, exactly on time.
+/// Queries at the event times that the path reports find every packet at its exact exit time.
 #[test]
 fn the_next_event_is_when_something_leaves() {
     let build = || {
@@ -167,11 +167,12 @@ fn lengths_may_change_on_a_busy_link() {
     assert_eq!(last.as_nanos(), (bytes * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the mean queue is the arrival rate times the mean wait (Little's law). A-4: for Poisson arrivals of
-/// equal packets at load 0.8, the mean wait is 2.40 ms (M/D/1).
+/// the mean queue length is the arrival rate times the mean waiting time (Little's law). A-4: for
+/// Poisson arrivals of equal packets at load 0.8, the mean waiting time is 2.40 ms (M/D/1).
 #[test]
 fn waiting_follows_queueing_theory() {
-    // M/D/1: rho s / 2 (1 - rho); M/M/1 with exponential lengths: twice that.
+    // Mean waiting time in M/D/1: rho s / 2 (1 - rho). In M/M/1, with exponentially distributed lengths, it
+    // is twice as long.
     let mean_ms = mean_wait_ms(|_| 1_500);
     assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
     let lengths = Draws::new(12, 4);
@@ -185,8 +186,8 @@ fn exponential(draw: u64) -> f64 {
     -(1.0 - uniform).ln()
 }
 
-/// Returns the mean wait, in milliseconds, of a million packets of length `len` that arrive as a Poisson
-/// process at load 0.8 on a 10 Mbit/s link.
+/// Returns the mean waiting time, in milliseconds, of a million packets of length `len` that arrive as a
+/// Poisson process at load 0.8 on a 10 Mbit/s link.
 fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     let mut path = Path::new(vec![hop(10_000_000, Duration::ZERO, u64::MAX)]);
     let draws = Draws::new(11, 4);
@@ -195,7 +196,7 @@ fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     for i in 0..n {
         now += Duration::from_secs_f64(exponential(draws.at(i)) * 0.0012 / 0.8);
         let len = len(i);
-        // The wait is the time inside minus the packet's own service time.
+        // The waiting time is the time in the hop minus the packet's own service time.
         let service = Duration::from_nanos(u64::from(len) * 800);
         path.push(now, data(len), (now + service).as_nanos());
         while let Some(exit) = path.pop(now) {
@@ -208,8 +209,8 @@ fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     total_wait / n as f64 * 1e3
 }
 
-/// gaps between losses are geometric with mean 1/p (chi-square over ten classes of equal probability;
-/// 21.67 is the 99 % quantile at nine degrees of freedom).
+/// gaps between losses are geometrically distributed with mean 1/p (chi-square over ten classes of equal
+/// probability; 21.67 is the 99 % quantile at nine degrees of freedom).
 #[test]
 fn loss_gaps_are_geometric() {
     let p = 0.02;
@@ -219,7 +220,7 @@ fn loss_gaps_are_geometric() {
     while gaps < 100_000 {
         gap += 1;
         if loss.loses(data(1500)) {
-            // The gap's distribution function, made continuous by a random draw within its step.
+            // Distribution function of the gap, made continuous by a random draw within each step.
             let below = 1.0 - (1.0f64 - p).powi(gap as i32 - 1);
             let within = (Draws::new(9, 9).at(gaps.into()) >> 11) as f64 / (1u64 << 53) as f64;
             let u = below + within * p * (1.0 - p).powi(gap as i32 - 1);
@@ -253,7 +254,7 @@ fn losses_of_a_flow_do_not_depend_on_others() {
 }
 
 /// A-6, bursts: mean burst length and mean loss match the configuration, within five standard deviations of a
-/// chain with that correlation.
+/// Markov chain with the configured correlation.
 #[test]
 fn bursts_have_the_asked_for_length_and_rate() {
     for (rate, burst) in [(0.01, 5.0), (0.03, 1.5), (0.2, 20.0)] {
@@ -272,8 +273,8 @@ fn bursts_have_the_asked_for_length_and_rate() {
     }
 }
 
-/// A policer drops what a shaper of the same rate delays; with a bucket per flow, flows do not affect each
-/// other.
+/// A policer drops the packets that a shaper of the same rate delays. With one bucket per flow, flows do not
+/// affect each other.
 #[test]
 fn policers_drop_and_shapers_delay() {
     let policer =
@@ -299,7 +300,7 @@ fn policers_drop_and_shapers_delay() {
     assert_eq!(exits, [(0, 0), (0, 1), (0, 100), (1, 2), (2, 3), (3, 4)]);
 }
 
-/// A super-packet is lost as a whole or not at all, with the same probability as a packet.
+/// A super-packet is lost as a whole or not at all, with the loss probability of a single packet.
 #[test]
 fn super_packets_are_lost_whole() {
     let mut loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::SuperPacket, 4, 0);
@@ -310,6 +311,6 @@ fn super_packets_are_lost_whole() {
         assert!(fates.iter().all(|fate| *fate == fates[0]));
         lost += u32::from(fates[0]);
     }
-    // The expected 1000 losses, within five standard deviations.
+    // The expected number of losses is 1000; the range is five standard deviations on each side.
     assert!((846..=1154).contains(&lost), "{lost}");
 }

@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) with HyStart, in the fixed-point arithmetic of Linux.
 //!
-//! After a cut the window follows a cubic function of *time*, not of round trips, so that a long path grows
-//! back as fast as a short one:
+//! After a reduction, the window follows a cubic function of *time* rather than of round trips. On a long
+//! path it therefore recovers as fast as on a short one:
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + Wmax       K = cbrt((Wmax - cwnd) / C)
@@ -13,14 +13,14 @@
 //!            t = 0              K
 //! ```
 //!
-//! On short paths the cubic function grows more slowly than Reno. There the window follows an estimate of
-//! Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then
-//! set below the window, which releases capacity sooner (fast convergence).
+//! On short paths the cubic function grows more slowly than Reno. On such paths, the window follows an
+//! estimate of Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing:
+//! `Wmax` is then set below the window, which releases capacity sooner (fast convergence).
 //!
-//! As in Linux: time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead;
-//! growth is expressed as `count`, the number of ACKed segments per segment of growth; the reduction applies
-//! to the window, not to the bytes in flight, and is the same for loss and ECN; an undo restores the window
-//! but not the curve.
+//! As in Linux, time is in ticks of 1/1024 s, and the cubic function is evaluated one minimum RTT ahead.
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth. The reduction applies
+//! to the window rather than to the bytes in flight, and is the same for loss and ECN. An undo restores the
+//! window but not the curve.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -41,17 +41,19 @@ const CUBE_SHIFT: u32 = 10 + 3 * TICK_SHIFT;
 /// Fractional bits of a tick, which is 2^-10 s.
 const TICK_SHIFT: u32 = 10;
 
-/// ACKed segments per segment of growth of the Reno estimate, in units of 1/8 window: 15. The slope is 8/15 =
-/// 0.5333 per round trip, compared with 0.5294 from RFC 9438's `3 (1 - beta) / (1 + beta)`.
+/// Number of ACKed segments per segment of growth of the Reno estimate, in units of 1/8 window: 15. The
+/// estimate grows by 8/15 = 0.5333 segments per round trip, compared with 0.5294 for RFC 9438's `3 (1 - beta)
+/// / (1 + beta)`.
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
-/// Bounds of `count`, the ACKed segments per segment of growth. The lower bound limits growth to half a
-/// window per round trip. The upper bound applies before the first loss: growth is at least 5 % per round
-/// trip, because the plateau is not known yet.
+/// Bounds of `count`, the number of ACKed segments per segment of growth. The lower bound limits growth to
+/// half a window per round trip. The upper bound applies before the first loss, when the plateau is not known
+/// yet: growth is at least 5 % per round trip.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Number of windows per segment of growth at the plateau, where the window grows most slowly.
+/// Number of windows that must be ACKed per segment of growth at the plateau, where the window grows most
+/// slowly.
 const PLATEAU_WINDOWS: u64 = 100;
 
 /// Time after a window reduction during which RTT samples still include the queue that caused it.
@@ -87,7 +89,8 @@ impl CongestionControl for Cubic {
         let Self { window, slow_start, curve } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
-            // The curve is out of date: slow start up to ssthresh, then a new plateau there.
+            // The cubic curve is out of date: slow start now runs up to ssthresh, and a new plateau begins
+            // there.
             *curve = Curve::default();
             slow_start.restart(cx);
         }
@@ -125,28 +128,31 @@ impl CongestionControl for Cubic {
 /// 9438); windows are in segments.
 #[derive(Debug, Default)]
 struct Curve {
-    /// Window at the last reduction, or less with fast convergence; zero before the first reduction.
+    /// Congestion window at the last reduction, or less with fast convergence; zero before the first
+    /// reduction.
     w_max: u64,
-    /// Start of growth after the last reduction, plus idle time; `None` until growth starts.
+    /// Time at which growth began after the last reduction, shifted by idle time; `None` until growth begins.
     epoch: Option<Instant>,
-    /// Window at the plateau of this epoch.
+    /// Congestion window at the plateau of the current epoch, in segments.
     origin: u64,
     /// Time from the start of the epoch to the plateau, in ticks.
     k: u64,
-    /// Estimate of Reno's window, and the ACKed segments not yet included in it.
+    /// Estimate of Reno's congestion window, and the number of ACKed segments not yet included in the
+    /// estimate.
     w_est: u64,
     w_est_credit: u64,
-    /// Number of ACKed segments per segment of growth, and the window and time of its computation.
+    /// Number of ACKed segments per segment of growth, and the congestion window and time for which it was
+    /// computed.
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
-    /// Minimum RTT, excluding samples within [`RTT_HOLD_OFF`] after a reduction.
+    /// Minimum RTT, excluding samples within [`RTT_HOLD_OFF`] after a window reduction.
     min_rtt: Option<Duration>,
 }
 
 impl Curve {
-    /// Records an RTT sample and returns the minimum RTT; `None` if the sample comes too soon after a
-    /// reduction.
+    /// Records an RTT sample and returns the minimum RTT, or `None` if the sample comes too soon after a
+    /// window reduction.
     fn note_rtt(&mut self, now: Instant, rtt: Duration) -> Option<Duration> {
         if self.epoch.is_some_and(|epoch| now.saturating_since(epoch) < RTT_HOLD_OFF) {
             return None;
@@ -156,29 +162,30 @@ impl Curve {
         Some(min_rtt)
     }
 
-    /// Handles a congestion signal; returns the new ssthresh. The next ACK that grows the window starts an
-    /// epoch.
+    /// Handles a congestion signal and returns the new ssthresh. The next ACK that grows the window starts a
+    /// new epoch.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.epoch = None;
         self.w_max = plateau(cwnd, self.w_max, BETA);
         cwnd * BETA / KEEP_ONE
     }
 
-    /// Excludes `idle` from the time of the cubic function. Nothing was sent in that time, so the window must
-    /// not jump by the growth that the function would give.
+    /// Excludes `idle` from the time of the cubic function. Nothing was sent during that time, so the window
+    /// must not jump by the growth of the function.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
         }
     }
 
-    /// Returns the number of ACKed segments per segment of growth, after `acked` more segments.
+    /// Returns the number of ACKed segments per segment of window growth, after `acked` more segments.
     fn count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         self.w_est_credit += acked;
         if self.count_cwnd == cwnd && now.saturating_since(self.count_time) <= RECOMPUTE {
             return self.count;
         }
-        // Computed at most once per tick, as the cubic function does not change within a tick.
+        // The count is computed at most once per tick, because the cubic function does not change within a
+        // tick.
         if self.epoch.is_none() || ticks(now) != ticks(self.count_time) {
             self.count_cwnd = cwnd;
             self.count_time = now;
@@ -188,8 +195,8 @@ impl Curve {
         self.count
     }
 
-    /// Returns the `count` with which the window reaches, after one round trip, the value of the cubic
-    /// function for that time.
+    /// Returns the `count` with which the window reaches the value of the cubic function one round trip
+    /// ahead.
     fn cubic_count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         let epoch = *self.epoch.get_or_insert_with(|| {
             self.w_est_credit = acked;
@@ -204,19 +211,19 @@ impl Curve {
         if self.w_max == 0 { count.min(MAX_COUNT_WITHOUT_LOSS) } else { count }
     }
 
-    /// Returns `W(t)` in segments, `t` in ticks since the epoch began.
+    /// Returns `W(t)` of RFC 9438 in segments; `t` is the number of ticks since the epoch began.
     fn w_cubic(&self, t: u64) -> u64 {
-        // Beyond 2^24 ticks (4.5 hours) from the plateau no window is reachable.
+        // More than 2^24 ticks (4.5 hours) from the plateau, no window is reachable.
         let offset = u128::from(t.abs_diff(self.k).min(1 << 24));
         let height = ((u128::from(C) * offset * offset * offset) >> CUBE_SHIFT) as u64;
         if t < self.k { self.origin.saturating_sub(height) } else { self.origin + height }
     }
 
-    /// Advances the Reno estimate. Returns the `count` with which the window follows it, or `u64::MAX` if the
-    /// window is already larger.
+    /// Advances the Reno estimate. Returns the `count` with which the window follows the estimate, or
+    /// `u64::MAX` if the window is already larger.
     fn reno_count(&mut self, cwnd: u64) -> u64 {
         let per_segment = (cwnd * RENO_SLOPE) >> 3;
-        // Linux requires strictly more than one step's credit, hence the subtraction of one.
+        // Linux requires strictly more than the credit of one step, hence the subtraction of one.
         let steps = self.w_est_credit.saturating_sub(1) / per_segment.max(1);
         self.w_est_credit -= steps * per_segment;
         self.w_est += steps;
@@ -226,17 +233,18 @@ impl Curve {
 
 /// Returns the number of whole ticks of 1/1024 s since the start of the run.
 fn ticks(at: Instant) -> u64 {
-    // 10^9 / 2^10 ns = 5^9 / 2 ns.
+    // A tick is 10^9 / 2^10 ns = 5^9 / 2 ns.
     at.as_nanos().saturating_mul(2) / 1_953_125
 }
 
-/// Returns K in ticks for a plateau `height` segments above the window: `cbrt(height / C)`.
+/// Returns RFC 9438's K in ticks, for a plateau `height` segments above the current window: `cbrt(height /
+/// C)`.
 fn time_to_plateau(height: u64) -> u64 {
     const TICKS_CUBED_PER_SEGMENT: u64 = (1 << CUBE_SHIFT) / C;
     cube_root(height.saturating_mul(TICKS_CUBED_PER_SEGMENT))
 }
 
-/// Returns the cube root, rounded to the nearest integer; it is computed one binary digit at a time.
+/// Returns the cube root of `n`, rounded to the nearest integer and computed one binary digit at a time.
 fn cube_root(n: u64) -> u64 {
     // `step` is `(root + 1)^3 - root^3`; `half_step` is four times `(root + 1/2)^3 - root^3`, rounded down.
     let step = |root: u64| 3 * root * (root + 1) + 1;

@@ -1,7 +1,8 @@
 //! Integer arithmetic for both versions of BBR: gains, and products of rates and times.
 //!
 //! Results are exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
-//! products fit 64 bits, where a division is ten times cheaper than in 128 bits; the others use 128 bits.
+//! products fit into 64 bits, where a division is ten times cheaper than in 128 bits. All other products use
+//! 128 bits.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -11,14 +12,14 @@ const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Factor in units of 1/`ONE`.
+/// Gain factor in units of 1/`ONE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gain<const ONE: u64>(u64);
 
 impl<const ONE: u64> Gain<ONE> {
     pub(super) const UNIT: Self = Self(ONE);
 
-    /// Returns `num / den`, rounded down to whole units, plus `extra` units.
+    /// Returns a gain of `num / den`, rounded down to whole units, plus `extra` units.
     pub(super) const fn of(num: u64, den: u64, extra: u64) -> Self {
         Self(ONE * num / den + extra)
     }

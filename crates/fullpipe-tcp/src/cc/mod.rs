@@ -6,11 +6,11 @@
 //!    delivered, lost)      per file)              quantum)
 //! ```
 //!
-//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no record
-//! lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
+//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. A controller marks
+//! no record lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
-//! Amounts are in bytes. Kernel algorithms count segments: they keep whole segments inside and multiply by
-//! [`Context::mss`] at the interface, because rounding is part of their behaviour.
+//! Amounts are in bytes. Kernel algorithms count segments: internally they use whole segments, because
+//! rounding is part of their behaviour, and at the interface they multiply by [`Context::mss`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -40,80 +40,83 @@ pub use window::INITIAL_SEGMENTS;
 
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Handles a transmission that leaves at `sent.departure`. Called for the first one after nothing was in
-    /// flight, and for every one if the controller [follows](CongestionControl::follows_sends) transmissions.
+    /// Handles a transmission that leaves at `sent.departure`. The connection calls it for the first
+    /// transmission after nothing was in flight, or for every transmission if the controller
+    /// [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
     }
 
-    /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller
-    /// here needs that, and in the packet loop it costs as much as sending.
+    /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller in
+    /// this crate needs every call, and handling every call would cost as much as sending itself.
     fn follows_sends(&self) -> bool {
         false
     }
 
-    /// Handles a sent record that was marked lost; called once per record.
+    /// Handles a sent record that has been marked lost. The connection calls it once per lost record.
     fn on_lost(&mut self, cx: &Context, lost: &Lost) {
         let _ = (cx, lost);
     }
 
-    /// Handles the start or end of a phase of the connection, and other events.
+    /// Handles a [`Signal`]: the start or end of a phase of the connection, or another event.
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         let _ = (cx, signal);
     }
 
-    /// Handles an ACK that delivered data or caused a record to be marked lost. Called once per ACK, after
-    /// `on_lost` for the records it marked lost and after the signals it caused.
+    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls it once
+    /// per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals that the ACK
+    /// caused.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample);
 
-    /// Returns the current decision.
+    /// Returns the controller's current decision: window, pacing and recovery algorithm.
     fn control(&self) -> Control;
 
-    /// Returns phase and internal values, for traces only.
+    /// Returns the controller's phase and internal values, for traces only.
     fn status(&self) -> Status;
 }
 
-/// State of the connection that a controller may read in a callback.
+/// State of the connection that a congestion controller may read in a callback.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Time of the event being handled.
+    /// Time of the event that is being handled.
     pub now: Instant,
-    /// Payload bytes of a full segment.
+    /// Payload of a full segment, in bytes.
     pub mss: u64,
-    /// Offset of the first unacknowledged byte.
+    /// Stream offset of the first unacknowledged byte.
     pub snd_una: u64,
-    /// Offset of the next byte to be sent for the first time.
+    /// Stream offset of the next byte to be sent for the first time.
     pub snd_nxt: u64,
-    /// Bytes estimated to be in the network: sent, not delivered, not marked lost (RFC 6675's `pipe`).
+    /// Bytes estimated to be in the network: sent, but neither delivered nor marked lost (RFC 6675's `pipe`).
     pub inflight: u64,
     /// `snd_nxt - snd_una` in bytes (RFC 5681's `FlightSize`).
     pub flight_size: u64,
     /// Whether the congestion window limited transmission in the current round.
     pub cwnd_limited: bool,
-    /// Most bytes outstanding at any time in the current round.
+    /// Largest number of bytes outstanding at any time in the current round.
     pub max_inflight: u64,
-    /// Whether the connection is in a phase in which the application offers less than the path could carry.
+    /// Whether the connection is application-limited, that is, the application offers less than the path
+    /// could carry.
     pub app_limited: bool,
-    /// Bytes sent since the start, retransmissions included.
+    /// Bytes sent since the start of the connection, including retransmissions.
     pub sent: u64,
-    /// Bytes delivered (acknowledged cumulatively or selectively) since the start.
+    /// Bytes delivered (acknowledged cumulatively or selectively) since the start of the connection.
     pub delivered: u64,
     /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
-    /// Bytes marked lost since the start.
+    /// Bytes marked lost since the start of the connection.
     pub lost: u64,
-    /// Smoothed RTT (RFC 6298); `None` before the first sample.
+    /// Smoothed RTT (RFC 6298); `None` before the first RTT sample.
     pub srtt: Option<Duration>,
     /// RTT variation (RFC 6298).
     pub rttvar: Duration,
-    /// Minimum RTT of the last five minutes; `None` before the first sample.
+    /// Minimum RTT of the last five minutes; `None` before the first RTT sample.
     pub min_rtt: Option<Duration>,
     /// The peer's receive window in bytes.
     pub rwnd: u64,
-    /// Whether fast recovery is under way (not the slow start after a timeout), or the round trip over which
-    /// PRR reduces the window for an ECN mark.
+    /// Whether the connection is in fast recovery, or in the round trip in which PRR reduces the window for
+    /// an ECN mark. Slow start after a timeout does not count as fast recovery.
     pub in_recovery: bool,
-    /// Whether recovery from a retransmission timeout is under way.
+    /// Whether the connection is recovering from a retransmission timeout.
     pub in_loss: bool,
     /// Whether selective acknowledgement was negotiated.
     pub has_sack: bool,
@@ -121,12 +124,12 @@ pub struct Context {
     pub has_timestamps: bool,
     /// Earliest time at which the pacer releases the next transmission.
     pub next_departure: Instant,
-    /// Random numbers of this connection.
+    /// Random number generator of this connection.
     pub rng: Draws,
 }
 
 impl Context {
-    /// Returns the context of a connection on which nothing has happened yet.
+    /// Returns the context of a new connection, before its first event.
     pub fn fresh(mss: u64, rng: Draws) -> Self {
         Self {
             now: Instant::ZERO,
@@ -155,27 +158,28 @@ impl Context {
         }
     }
 
-    /// Returns `bytes` in whole segments, rounded down.
+    /// Converts `bytes` to whole segments, rounded down.
     pub fn segments(&self, bytes: u64) -> u64 {
         bytes / self.mss
     }
 }
 
-/// Knowledge of the path before the first byte, from the handshake or from path memory.
+/// Information about the path that is available before the first byte, from the handshake or from path
+/// memory.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// RTT of the handshake.
+    /// RTT measured during the handshake.
     pub rtt: Option<Duration>,
-    /// Initial window in bytes; RFC 6928's ten segments when `None`.
+    /// Initial congestion window in bytes; `None` means RFC 6928's ten segments.
     pub initial_cwnd: Option<u64>,
-    /// Exit rule of slow start, for Reno and CUBIC; the algorithm's default when `None`.
+    /// Exit rule of slow start, for Reno and CUBIC; `None` selects the algorithm's default.
     pub slow_start: Option<SlowStart>,
 }
 
 /// Rule by which slow start ends before the first loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlowStart {
-    /// No early exit (RFC 5681); Reno's default.
+    /// Slow start without early exit (RFC 5681); Reno's default.
     Standard,
     /// HyStart, as in Linux; CUBIC's default.
     HyStart,
@@ -184,13 +188,13 @@ pub enum SlowStart {
 }
 
 impl SlowStart {
-    /// All rules.
+    /// All slow-start exit rules.
     pub const ALL: [Self; 3] = [Self::Standard, Self::HyStart, Self::HyStartPlusPlus];
 
-    /// List of the names, for hints in error messages.
+    /// List of the rule names, for hints in error messages.
     pub const KNOWN: &'static str = "known: standard, hystart, hystart++";
 
-    /// Returns the name used in experiments.
+    /// Returns the name of the rule in experiment files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -220,48 +224,49 @@ impl fmt::Display for UnknownSlowStart {
 
 impl std::error::Error for UnknownSlowStart {}
 
-/// One transmission, as reported to a controller.
+/// One transmission, as reported to a congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Offset of its first byte.
+    /// Stream offset of the first byte sent.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the transmission, in bytes.
     pub len: u64,
     /// Reason for the transmission.
     pub kind: SentKind,
-    /// Whether it is the first transmission after nothing was in flight.
+    /// Whether the transmission is the first one after nothing was in flight.
     pub first_after_idle: bool,
-    /// Time without transmission before it; zero for the first transmission of the connection.
+    /// Time without transmissions before this one; zero for the first transmission of the connection.
     pub idle: Duration,
-    /// Scheduled departure.
+    /// Scheduled departure time of the transmission.
     pub departure: Instant,
 }
 
 /// Reason for a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentKind {
-    /// First transmission of the range.
+    /// First transmission of the data range.
     New,
-    /// Retransmission after the range was marked lost.
+    /// Retransmission of a range that was marked lost.
     Retransmission,
     /// Tail loss probe, which provokes an ACK.
     Probe,
 }
 
-/// Sent record that was marked lost.
+/// Record of sent data that was marked lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Offset of its first byte.
+    /// Stream offset of the first byte of the lost record.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the lost record, in bytes.
     pub len: u64,
-    /// Bytes in flight just after the record was sent, itself included.
+    /// Bytes in flight just after the record was sent, including the record.
     pub tx_in_flight: u64,
-    /// Bytes marked lost since the record was sent, itself included.
+    /// Bytes marked lost since the record was sent, including the record.
     pub lost_since_sent: u64,
-    /// Whether the application was the limit when the record was sent.
+    /// Whether the flow was application-limited when the record was sent.
     pub app_limited: bool,
-    /// Whether the record before it in offset order was not marked lost in the same batch.
+    /// Whether the record begins a new lost range: the preceding record in offset order was not marked lost
+    /// in the same batch.
     pub starts_new_range: bool,
     /// Mechanism that marked the record lost.
     pub cause: LossCause,
@@ -270,7 +275,7 @@ pub struct Lost {
 /// Mechanism that marks a record lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
-    /// RACK: a record sent later was delivered (RFC 8985).
+    /// RACK: a segment sent later was delivered (RFC 8985).
     Rack,
     /// Three duplicate ACKs without SACK (RFC 6582).
     DupAck,
@@ -281,32 +286,33 @@ pub enum LossCause {
 /// Event or change of phase of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Fast recovery begins after a loss; `Context::inflight` already excludes the bytes marked lost.
+    /// Fast recovery begins after a loss. `Context::inflight` already excludes the bytes marked lost.
     EnterRecovery,
-    /// Recovery ends: everything outstanding at its start was acknowledged.
+    /// Recovery ends: all data outstanding at its start has been acknowledged.
     ExitRecovery,
-    /// The retransmission timer expired; `Context::inflight` already excludes the bytes marked lost.
+    /// The retransmission timer expired. `Context::inflight` already excludes the bytes marked lost.
     Timeout {
-        /// Whether this is the first expiry for this data, and so the time to save state for an undo.
+        /// Whether this is the first expiry for the outstanding data; if so, the controller saves its state
+        /// for an undo.
         first: bool,
     },
     /// The last timeout was spurious.
     SpuriousTimeout,
     /// The last fast recovery was spurious.
     SpuriousRecovery,
-    /// A tail loss probe repaired a loss; the window must be reduced once although no recovery ran.
+    /// A tail loss probe repaired a loss. The window must be reduced once, although there was no recovery.
     TlpRepaired,
-    /// All records that the current event marks lost have been reported.
+    /// All records that were marked lost by the current event have been reported.
     LossBatchEnd,
     /// The peer echoed an ECN mark; reported at most once per round trip.
     EcnEcho,
     /// The segment size changed.
     MssChanged,
-    /// Transmission resumes after `idle` with nothing in flight.
+    /// Transmission resumes after an idle period with nothing in flight.
     Idle {
-        /// Time for which nothing was in flight.
+        /// Duration of the idle period, in which nothing was in flight.
         idle: Duration,
-        /// Current retransmission timeout (the unit of RFC 5681 section 4.1's decay).
+        /// Current retransmission timeout, the time unit of the decay in RFC 5681 section 4.1.
         rto: Duration,
     },
 }
@@ -314,28 +320,31 @@ pub enum Signal {
 /// Measurements taken from one ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// Bytes newly acknowledged cumulatively that had not been acknowledged selectively.
+    /// Number of bytes newly acknowledged cumulatively, excluding bytes that had already been acknowledged
+    /// selectively.
     pub cum_acked: u64,
-    /// Bytes newly acknowledged selectively.
+    /// Number of bytes newly acknowledged selectively.
     pub sacked: u64,
-    /// Segments newly delivered, cumulatively or selectively.
+    /// Number of segments newly delivered, that is, acknowledged cumulatively or selectively.
     pub acked_segments: u64,
-    /// Whether `snd_una` moved.
+    /// Whether the ACK advanced `snd_una`.
     pub una_advanced: bool,
-    /// Bytes marked lost by this ACK.
+    /// Number of bytes marked lost because of this ACK.
     pub newly_lost: u64,
     /// Bytes in flight before this ACK was handled.
     pub prior_inflight: u64,
-    /// Bytes in flight just after the newest delivered record was sent, itself included.
+    /// Bytes in flight just after the newest delivered record was sent, including the record.
     pub tx_in_flight: u64,
     /// Bytes marked lost since the newest delivered record was sent.
     pub lost_since_sent: u64,
-    /// Total bytes delivered when the newest delivered record was sent; identifies the round of the sample.
+    /// Total number of bytes delivered when the newest delivered record was sent. This number identifies the
+    /// round of the sample.
     pub prior_delivered: u64,
     /// Bytes delivered since the newest delivered record was sent: the numerator of the delivery rate.
     pub delivered: u64,
-    /// Longer of the send and the ACK interval: the denominator of the delivery rate. `None` when the ACK
-    /// carries no valid rate sample (nothing delivered, or an interval shorter than `min_rtt`).
+    /// The longer of the send interval and the ACK interval: the denominator of the delivery rate. `None` if
+    /// the ACK carries no valid rate sample: nothing was delivered, or the interval is shorter than
+    /// `min_rtt`.
     pub interval: Option<Duration>,
     /// RTT of the newest delivered record; `None` if it was retransmitted.
     pub rtt: Option<Duration>,
@@ -345,7 +354,7 @@ pub struct AckSample {
     pub newest_sent_at: Instant,
     /// Whether the newest delivered record was sent only once.
     pub first_transmission: bool,
-    /// Whether the application was the limit when the newest delivered record was sent.
+    /// Whether the flow was application-limited when the newest delivered record was sent.
     pub app_limited: bool,
     /// Whether the ACK shows that an earlier retransmission was unnecessary.
     pub spurious: bool,
@@ -354,55 +363,57 @@ pub struct AckSample {
 }
 
 impl AckSample {
-    /// Returns the delivery rate, if the sample is valid.
+    /// Returns the delivery rate, or `None` if the sample is not valid.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.interval.map(|interval| Rate::of(fullpipe_units::Bytes::new(self.delivered), interval))
     }
 }
 
-/// Decision of a controller.
+/// Decision of a congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Congestion window in bytes: the limit of bytes in flight.
+    /// Congestion window in bytes: the limit on the bytes in flight.
     pub cwnd: u64,
     /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
-    /// Spacing of transmissions.
+    /// Pacing of transmissions.
     pub pacing: Pacing,
-    /// Amount to release at once.
+    /// Amount of data that the pacer releases at once.
     pub send_quantum: SendQuantum,
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// Whether to mark rate samples application-limited although the application is not the limit, until all
-    /// data in flight is delivered. Set while the transmissions do not show the path's bandwidth.
+    /// Whether rate samples are to be marked application-limited although the application is not the limit,
+    /// until all data in flight is delivered. A controller sets it while transmissions do not show the
+    /// bandwidth of the path.
     pub mark_app_limited: bool,
 }
 
-/// Spacing of transmissions.
+/// Pacing of transmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// Sends as soon as the window allows.
+    /// Sends as soon as the congestion window allows.
     Unpaced,
-    /// Paces at a percentage of `cwnd / srtt`, enforced only where the host paces (the kernel's `fq`).
+    /// Paces at a percentage of `cwnd / srtt`, but only on hosts that pace (the kernel's `fq` queueing
+    /// discipline).
     SrttRatio {
-        /// Percentage while `cwnd < ssthresh / 2`.
+        /// Percentage used while `cwnd < ssthresh / 2`.
         slow_start: u64,
-        /// Percentage from there on.
+        /// Percentage used once `cwnd` has reached `ssthresh / 2`.
         avoidance: u64,
     },
-    /// Always paces at this rate.
+    /// Always paces at the given rate.
     Rate(Rate),
 }
 
-/// Amount released at once.
+/// Amount of data that the pacer releases at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendQuantum {
     /// Amount that the kernel's TSO autosizing derives from the pacing rate.
     FromRate {
-        /// Smallest number of segments.
+        /// Minimum number of segments in a send quantum.
         min_segments: u64,
     },
-    /// Fixed amount in bytes.
+    /// Fixed send quantum in bytes.
     Bytes(u64),
 }
 
@@ -411,18 +422,18 @@ pub enum SendQuantum {
 pub enum Recovery {
     /// Proportional rate reduction towards `ssthresh` (RFC 9937).
     Prr,
-    /// Controller's own `cwnd`.
+    /// The controller's own `cwnd`, without PRR.
     Own,
 }
 
-/// Largest amount that the kernel passes to a network card in one piece, in bytes.
+/// Maximum amount of data that the kernel passes to a network card in one piece, in bytes.
 pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
 /// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
 ///
-/// The amount is about 1 ms worth of data, so that a burst delays other flows no longer than that. A short
-/// path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on it do little harm and save
-/// work. The result is at least `min_segments` and at most 64 KiB.
+/// The amount is about 1 ms of data at `rate`, so that a burst delays other flows by no more than 1 ms. A
+/// short path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on a short path do
+/// little harm and save CPU time. The result is at least `min_segments` and at most 64 KiB.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
     let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));
@@ -431,12 +442,12 @@ pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_s
     (bytes / mss).max(min_segments) * mss
 }
 
-/// Phase and internal values of a controller, for traces only.
+/// Phase and internal values of a congestion controller, for traces only.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Algorithm-specific name of the phase.
+    /// Name of the current phase, specific to the algorithm.
     pub phase: &'static str,
-    /// Named internal values; unused entries have an empty name.
+    /// Names and values of internal variables; unused entries have an empty name.
     pub values: [(&'static str, f64); 4],
 }
 
@@ -458,13 +469,13 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All algorithms.
+    /// All congestion-control algorithms.
     pub const ALL: [Self; 6] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3];
 
-    /// List of the names, for hints in error messages.
+    /// List of the algorithm names, for hints in error messages.
     pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3";
 
-    /// Returns the name used in experiments and reports.
+    /// Returns the name of the algorithm in experiments and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
@@ -476,7 +487,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the default exit rule of slow start; `None` if the algorithm has none to choose.
+    /// Returns the default exit rule of slow start, or `None` if the algorithm offers no choice.
     pub const fn slow_start(self) -> Option<SlowStart> {
         match self {
             Self::Reno => Some(SlowStart::Standard),
@@ -485,19 +496,19 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window is a reserve
-    /// above what that rate brings in flight. The other algorithms are window-based.
+    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only limits
+    /// the volume in flight above the BDP. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
-    /// Returns the number of congestion windows whose memory an autotuned send buffer gets. BBR asks for one
-    /// more than the others, as its window is a target and not a limit that data waits behind.
+    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. BBR needs
+    /// one more than the other algorithms, because its window is a target rather than a limit.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }
 
-    /// Returns a controller for a new connection.
+    /// Returns a congestion controller for a new connection.
     pub fn build(self, cx: &Context, hints: &Hints) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new(cx, hints)),
@@ -516,7 +527,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Error for a name that is neither one of [`Algorithm::ALL`] nor `bbr`, the kernel's name of `bbr1`.
+/// Error for a name that is neither one of [`Algorithm::ALL`] nor `bbr`, the kernel's name for `bbr1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm(String);
 

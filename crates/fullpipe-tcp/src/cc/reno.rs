@@ -1,12 +1,12 @@
 //! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
 //! rounding.
 //!
-//! The window grows by one segment per round trip without loss, and halves on loss. The window is a sawtooth
-//! between `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments, independent of the
-//! link rate, so a long fast path with one loss per ten thousand segments stays nearly empty. At 1 Gbit/s and
-//! 210 ms, the window takes half an hour to recover from one halving.
+//! The window grows by one segment per round trip without loss, and halves on loss. The window follows a
+//! sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)` segments,
+//! whatever the link rate. A long, fast path with one loss per ten thousand segments therefore stays nearly
+//! empty. At 1 Gbit/s and 210 ms, the window takes half an hour to recover from one halving.
 //!
-//! Linux halves the window instead of the amount in flight (RFC 5681), and rounds down.
+//! Linux halves the window, rounded down, where RFC 5681 halves the amount in flight.
 
 use super::slow_start::Watch;
 use super::window::Window;
@@ -39,7 +39,7 @@ impl CongestionControl for Reno {
         let grant = self.slow_start.on_ack(cx, sample, cx.min_rtt, &mut self.window);
         let rest = self.window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            // Growth of one segment per ACKed window is one segment per round trip.
+            // One segment of growth per ACKed window is one segment per round trip.
             self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }

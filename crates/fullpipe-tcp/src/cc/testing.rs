@@ -1,12 +1,12 @@
-//! Driver for tests of controllers: one controller, a `Context`, and ACKs made either by hand or by a virtual
-//! path.
+//! Driver for tests of congestion controllers: one controller, a `Context`, and ACKs created either by the
+//! test or by a simulated path.
 //!
 //! ```text
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
-//! Segments are delivered in order with one ACK each; segments that a later ACK skips were lost. Lost
-//! segments are not retransmitted: the next segment takes their place, which makes no difference to a
+//! Segments are delivered in order, with one ACK each. Segments that a later ACK skips were lost. Lost
+//! segments are not retransmitted; the next segment takes their place, which makes no difference to a
 //! controller.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub(super) fn context() -> Context {
     Context { cwnd_limited: true, rwnd: u64::MAX, ..Context::fresh(MSS, Draws::new(1, 1)) }
 }
 
-/// Returns the sample of an ACK for `segments` new segments, with no other information.
+/// Returns the sample of an ACK for `segments` new segments, without any other information.
 pub(super) fn sample(segments: u64) -> AckSample {
     AckSample {
         cum_acked: segments * MSS,
@@ -56,7 +56,7 @@ pub(super) fn sample(segments: u64) -> AckSample {
     }
 }
 
-/// Controller whose ACKs the test makes by hand.
+/// Congestion controller for which the test creates the ACKs one by one.
 pub(super) struct Bench<C> {
     pub(super) cx: Context,
     pub(super) cc: C,
@@ -71,12 +71,12 @@ impl<C: CongestionControl> Bench<C> {
         Self { cc: build(&cx, &hints), cx }
     }
 
-    /// Returns the window in segments.
+    /// Returns the congestion window in segments.
     pub(super) fn cwnd(&self) -> u64 {
         self.cc.control().cwnd / MSS
     }
 
-    /// Returns the threshold in segments.
+    /// Returns the slow-start threshold in segments.
     pub(super) fn ssthresh(&self) -> u64 {
         self.cc.control().ssthresh / MSS
     }
@@ -85,7 +85,7 @@ impl<C: CongestionControl> Bench<C> {
         self.cc.on_ack(&self.cx, &sample(segments));
     }
 
-    /// Makes `count` ACKs of one segment each, at one instant.
+    /// Injects `count` ACKs of one segment each, all at the same time.
     pub(super) fn acks(&mut self, count: u64) {
         (0..count).for_each(|_| self.ack(1));
     }
@@ -94,7 +94,7 @@ impl<C: CongestionControl> Bench<C> {
         self.cc.on_signal(&self.cx, signal);
     }
 
-    /// Makes a loss and the whole recovery from it.
+    /// Injects a loss and completes the recovery from it.
     pub(super) fn lose(&mut self) {
         self.signal(Signal::EnterRecovery);
         self.signal(Signal::ExitRecovery);
@@ -134,18 +134,18 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 struct Packet {
     offset: u64,
     sent_at: Instant,
-    /// Time of the ACK; `None` if the packet was dropped.
+    /// Time at which the packet is ACKed; `None` if the packet was dropped.
     acked_at: Option<Instant>,
     delivered: u64,
     delivered_time: Instant,
     first_sent: Instant,
     app_limited: bool,
     inflight: u64,
-    /// Total bytes marked lost when the packet was sent.
+    /// Total number of bytes marked lost when the packet was sent.
     lost: u64,
 }
 
-/// Token bucket that drops what exceeds its rate and burst.
+/// Token bucket that drops the packets exceeding its rate and burst size.
 pub(super) struct Policer {
     pub(super) rate: Rate,
     pub(super) burst: u64,
@@ -164,22 +164,22 @@ impl Policer {
     }
 }
 
-/// Controller on a virtual path.
+/// Congestion controller on a simulated path.
 pub(super) struct Run<C = Box<dyn CongestionControl>> {
     pub(super) cx: Context,
     pub(super) cc: C,
     pub(super) rate: Rate,
     pub(super) rtt: Duration,
-    /// Capacity of the queue in bytes.
+    /// Capacity of the link's queue in bytes.
     pub(super) buffer: u64,
     pub(super) policer: Option<Policer>,
-    /// Random loss, in segments per million.
+    /// Random loss probability, in segments per million.
     pub(super) loss_ppm: u64,
-    /// Grid of ACK release times: ACKs that are due are released together at the next multiple.
+    /// Period of ACK releases: ACKs that are due are released together at the next multiple of this period.
     pub(super) ack_grid: Duration,
-    /// Whether the application writes nothing.
+    /// Whether the application writes nothing at present.
     pub(super) silent: bool,
-    /// Rate at which the application writes; `None` means as fast as it can.
+    /// Rate at which the application writes; `None` means that the application is never the limit.
     app_rate: Option<Rate>,
     /// Time at which the application wrote, or will write, the next segment.
     written_at: Instant,
@@ -189,7 +189,7 @@ pub(super) struct Run<C = Box<dyn CongestionControl>> {
     first_sent: Instant,
     app_limited_until: u64,
     round_end: u64,
-    /// Last round in which the window was full.
+    /// Last round in which the congestion window was full.
     limited_round: u64,
     recover: u64,
 }
@@ -247,7 +247,7 @@ impl<C: CongestionControl> Run<C> {
         values.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no value {name}")).1
     }
 
-    /// Returns the path's bandwidth-delay product in segments, including serialisation.
+    /// Returns the path's bandwidth-delay product in segments, including the serialisation delay.
     pub(super) fn bdp_segments(&self) -> f64 {
         let rtt = self.rtt + self.rate.time_for(Bytes::new(MSS));
         (self.rate * rtt).get() as f64 / MSS as f64
@@ -257,13 +257,13 @@ impl<C: CongestionControl> Run<C> {
         (self.rate * self.link_free.saturating_since(self.cx.now)).get()
     }
 
-    /// Makes the application write at `rate` from now on; `None` means as fast as it can.
+    /// From now on, the application writes at `rate`; `None` means that the application is never the limit.
     pub(super) fn write_at(&mut self, rate: Option<Rate>) {
         self.app_rate = rate;
         self.written_at = self.cx.now;
     }
 
-    /// Sets the rate of the link from now on, including for the data in its queue.
+    /// Sets the link rate from now on, also for the data already in the link's queue.
     pub(super) fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
         let per_packet = rate.time_for(Bytes::new(MSS));
@@ -277,7 +277,7 @@ impl<C: CongestionControl> Run<C> {
         }
     }
 
-    /// Returns the time at which the application has the next segment ready.
+    /// Returns the time at which the application can write the next segment.
     fn ready_at(&self) -> Instant {
         match (self.silent, self.app_rate) {
             (true, _) => Instant::FAR_FUTURE,
@@ -286,7 +286,7 @@ impl<C: CongestionControl> Run<C> {
         }
     }
 
-    /// Marks the oldest segments in flight lost, and then reports the loss as spurious.
+    /// Marks the oldest segments in flight lost, and afterwards reports the loss as spurious.
     pub(super) fn take_back_losses(&mut self, segments: usize, timeout: bool) {
         let suspects: Vec<Packet> = self.flight.drain(..segments).collect();
         if !timeout {
@@ -309,7 +309,7 @@ impl<C: CongestionControl> Run<C> {
         self.cc.on_signal(&self.cx, spurious);
     }
 
-    /// Runs until the time `until`; calls `watch` after every ACK.
+    /// Advances the run to the time `until`, and calls `watch` after every ACK.
     pub(super) fn until(&mut self, until: Instant, mut watch: impl FnMut(&Self)) {
         loop {
             self.send();
@@ -340,7 +340,7 @@ impl<C: CongestionControl> Run<C> {
             let control = self.control();
             let full = self.cx.inflight + MSS > control.cwnd;
             self.limited_round = if full { self.rounds } else { self.limited_round };
-            // In the current or the previous round.
+            // The window was full in the current or the previous round.
             self.cx.cwnd_limited = full || self.limited_round + 1 >= self.rounds;
             if full || self.cx.next_departure > self.cx.now {
                 return;
@@ -423,7 +423,8 @@ impl<C: CongestionControl> Run<C> {
 
     fn acknowledge(&mut self) {
         let prior_inflight = self.cx.inflight;
-        // DR-12: as the connection does at the start of every ACK.
+        // DR-12: the application-limited check runs here because the connection runs it at the start of every
+        // ACK.
         if self.ready_at() > self.cx.now && prior_inflight + MSS <= self.control().cwnd {
             self.mark_app_limited();
         }

@@ -15,33 +15,34 @@
 //!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments stay in the queue, independent of the path length: enough to use capacity that
-//! becomes free, too few to overflow the queue. Vegas assumes that `base_rtt` is the RTT of the empty path
-//! and that all flows use Vegas. A flow that joins others never measures the empty path. It takes their queue
-//! for part of the path and gets more than its share. Against Reno, which fills the queue, Vegas reduces its
-//! window until little is left. Both effects follow from using delay as the signal.
+//! Two to four segments stay in the queue, whatever the length of the path. Such a queue is long enough to
+//! use capacity that becomes free, and too short to overflow. Vegas assumes that `base_rtt` is the RTT of the
+//! empty path and that all flows use Vegas. A flow that joins others never measures the empty path. Such a
+//! flow mistakes the others' queue for part of the path and gets more than its share. Against Reno, which
+//! fills the queue, Vegas reduces its window until little is left. Both effects follow from the use of delay
+//! as the congestion signal.
 //!
-//! As in Linux: slow start doubles the window every round trip (in the paper, every second one); the minimum
-//! RTT of a round is used, which excludes delayed ACKs; in a round with fewer than three samples the window
-//! grows as in Reno; `diff` is relative to `base_rtt` instead of the RTT, which makes it larger than the true
-//! queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
+//! As in Linux, slow start doubles the window every round trip (in the paper, every second round trip). The
+//! minimum RTT of a round is used, which excludes delayed ACKs. In a round with fewer than three samples, the
+//! window grows as in Reno. `diff` is relative to `base_rtt` instead of the RTT, so it is larger than the
+//! true queue by the factor RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
 
 use super::window::Window;
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
 
-/// Lower bound of the queued segments; below it, the window grows by one segment (Linux `alpha`).
+/// Lower bound of the number of queued segments; below it, the window grows by one segment (Linux `alpha`).
 const ALPHA: u64 = 2;
 
-/// Upper bound of the queued segments; above it, the window shrinks by one segment (Linux `beta`).
+/// Upper bound of the number of queued segments; above it, the window shrinks by one segment (Linux `beta`).
 const BETA: u64 = 4;
 
 /// Number of queued segments above which slow start ends (Linux `gamma`).
 const GAMMA: u64 = 1;
 
-/// Minimum number of RTT samples per round: with three samples, at least one is probably not from a delayed
-/// ACK.
+/// Minimum number of RTT samples per round. Of three samples, at least one is probably unaffected by delayed
+/// ACKs.
 const MIN_SAMPLES: u64 = 3;
 
 /// Vegas state of one connection.
@@ -49,22 +50,23 @@ const MIN_SAMPLES: u64 = 3;
 pub struct Vegas {
     window: Window,
     watch: Watch,
-    /// Estimated number of queued segments at the last evaluation.
+    /// Number of queued segments estimated at the last evaluation.
     diff: u64,
 }
 
 /// RTT measurements of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// Minimum RTT since transmission last started with nothing in flight; used as the RTT of the empty path.
+    /// Minimum RTT since transmission last started with nothing in flight; it is used as the RTT of the empty
+    /// path.
     base: Option<Duration>,
     /// Minimum RTT of the current round.
     least: Option<Duration>,
     samples: u64,
-    /// Offset beyond which an acknowledgement ends the round.
+    /// The round ends with an acknowledgement beyond this offset.
     round_end: u64,
-    /// Whether RTTs are evaluated. They are ignored during loss recovery, when they do not reflect the
-    /// window.
+    /// Whether RTT samples are evaluated. During loss recovery, RTT samples do not reflect the window and are
+    /// ignored.
     on: bool,
 }
 
@@ -88,7 +90,7 @@ impl Watch {
         self.samples = 0;
     }
 
-    /// Returns the RTT of the empty path and the minimum RTT of the round; `None` if the round has too few
+    /// Returns the RTT of the empty path and the minimum RTT of the round, or `None` if the round has too few
     /// samples.
     fn rtts(&self) -> Option<(Duration, Duration)> {
         Some((self.base?, self.least?)).filter(|_| self.samples >= MIN_SAMPLES)
@@ -116,12 +118,12 @@ impl Vegas {
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has measured the capacity of the path: the window is set to that capacity,
+                // The round has measured the capacity of the path, so the window is set to that capacity,
                 // without a queue. The additional segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {
-                // Segments left over at ssthresh are not used: congestion avoidance adjusts the window once
+                // Segments beyond ssthresh are not used, because congestion avoidance adjusts the window once
                 // per round trip.
                 let _ = self.window.on_ack(cx, sample);
             }
@@ -136,7 +138,7 @@ impl Vegas {
 impl CongestionControl for Vegas {
     fn on_send(&mut self, _cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
-            // The path may have changed in the meantime: measure it again.
+            // The path may have changed in the meantime, so it is measured again.
             self.watch = Watch::new(sent.offset);
         }
     }
@@ -145,7 +147,7 @@ impl CongestionControl for Vegas {
         self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
         match signal {
             Signal::EnterRecovery => self.watch.on = false,
-            // Nothing is left in flight, so recovery starts on an empty path: measure it again.
+            // Nothing is left in flight, so recovery starts on an empty path, and the path is measured again.
             Signal::Timeout { .. } if cx.inflight == 0 => self.watch = Watch::new(cx.snd_nxt),
             Signal::Timeout { .. } => self.watch.on = false,
             Signal::ExitRecovery

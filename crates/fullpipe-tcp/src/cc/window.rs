@@ -1,15 +1,15 @@
 //! Congestion window of the loss-based controllers: the part shared by Reno, BIC, CUBIC and Vegas.
 //!
 //! Kernels count the window in whole segments, and the rounding is part of their behaviour: a reduction at 21
-//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. Therefore this module counts whole
-//! segments and converts them to bytes in [`Window::control`].
+//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. This module therefore counts whole
+//! segments, and converts them to bytes in [`Window::control`].
 //!
 //! ```text
 //!              acked                            every `count` acked
 //!   slow start ─────► cwnd += acked   avoidance ─────────────────► cwnd += 1
 //!        │  stops exactly at ssthresh     ▲
 //!        └────────── the rest ────────────┘
-//!   loss     ssthresh = cut(cwnd), cwnd = ssthresh    (PRR walks there during recovery)
+//!   loss     ssthresh = cut(cwnd), cwnd = ssthresh    (PRR gets there gradually)
 //!   timeout  ssthresh = cut(cwnd), cwnd = 1
 //! ```
 //!
@@ -19,30 +19,32 @@ use fullpipe_units::Duration;
 
 use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, Signal};
 
-/// Initial window in segments (RFC 6928; kernels do not apply its byte limit).
+/// Initial congestion window in segments (RFC 6928; kernels do not apply the byte limit of the RFC).
 pub const INITIAL_SEGMENTS: u64 = 10;
 
-/// Smallest slow-start threshold in segments (RFC 5681 equation 4): a single segment in flight could not
-/// trigger the duplicate ACKs needed to repair its loss.
+/// Minimum slow-start threshold in segments (RFC 5681 equation 4): a single segment in flight could not
+/// trigger the duplicate ACKs that are needed to repair its loss.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing rate in percent of `cwnd / srtt` while the window may still double: twice the current rate, so that
-/// pacing does not limit slow start.
+/// Pacing rate in percent of `cwnd / srtt` while the window may still double. This is twice the current rate,
+/// so that pacing does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
-/// Pacing rate in percent of `cwnd / srtt` otherwise: leaves a margin for growth and for filling gaps.
+/// Pacing rate in percent of `cwnd / srtt` outside slow start. This rate leaves a margin for growth and for
+/// filling gaps.
 const PACING_AVOIDANCE: u64 = 120;
 
-/// Time for which BIC and CUBIC reuse the computed growth while the window is unchanged.
+/// Time for which BIC and CUBIC reuse the computed growth if the window has not changed.
 pub(super) const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
 /// Denominator of the multiplicative decrease factor of BIC and CUBIC: 1024.
 pub(super) const KEEP_ONE: u64 = 1024;
 
-/// Slow-start threshold before the first reduction, in segments: no limit.
+/// Slow-start threshold before the first reduction: no limit.
 const NO_SSTHRESH: u64 = u64::MAX;
 
-/// Window and threshold before a reduction, to restore them if the reduction proves spurious.
+/// Congestion window and slow-start threshold before a reduction, kept so that a spurious reduction can be
+/// undone.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     cwnd: u64,
@@ -57,7 +59,7 @@ pub(super) struct Window {
     ssthresh: u64,
     /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Initial window, the lower limit of the decay after idle time.
+    /// Initial congestion window, the lower limit of the decay after idle time.
     initial: u64,
     in_recovery: bool,
     undo: Option<Undo>,
@@ -100,13 +102,13 @@ impl Window {
         if self.cwnd < self.ssthresh / 2 { PACING_SLOW_START } else { PACING_AVOIDANCE }
     }
 
-    /// Handles an ACK: records the phase and, in slow start, grows the window. Returns the number of segments
-    /// left for congestion avoidance.
+    /// Handles an ACK: records the phase, and grows the window in slow start. Returns the number of ACKed
+    /// segments left for congestion avoidance.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
         self.on_watched_ack(cx, sample, sample.acked_segments)
     }
 
-    /// Like [`Window::on_ack`], but slow start grows by at most `grant` segments.
+    /// Handles an ACK like [`Window::on_ack`], but limits slow-start growth to `grant` segments.
     pub(super) fn on_watched_ack(&mut self, cx: &Context, sample: &AckSample, grant: u64) -> u64 {
         if self.progresses(cx, sample) && self.is_used(cx) {
             self.slow_start(sample.acked_segments, grant)
@@ -115,22 +117,23 @@ impl Window {
         }
     }
 
-    /// Records the phase, and returns whether this ACK may change the window. Only an advance of the
-    /// cumulative ACK may do so, as a duplicate ACK may be the first sign of a loss. During fast recovery no
-    /// ACK does, because recovery sets the window.
+    /// Records the phase, and returns whether this ACK may change the window. Only an ACK that advances the
+    /// cumulative acknowledgement may do so, because a duplicate ACK may be the first sign of a loss. During
+    /// fast recovery no ACK may, because recovery sets the window.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.una_advanced
     }
 
     /// Returns whether the window is fully used. A window that was never filled does not show the capacity of
-    /// the path (RFC 7661). In slow start half a window in flight is sufficient, as the next round could fill
-    /// the window.
+    /// the path (RFC 7661). In slow start, half a window in flight is sufficient, because the next round
+    /// could fill the window.
     pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
 
-    /// Grows the window by `grant` segments, at most to `ssthresh`; returns the number of segments left over.
+    /// Grows the window by `grant` segments, but not beyond `ssthresh`. Returns the number of ACKed segments
+    /// left over.
     fn slow_start(&mut self, acked: u64, grant: u64) -> u64 {
         if !self.in_slow_start() {
             return acked;
@@ -142,8 +145,8 @@ impl Window {
 
     /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a burst
-    /// for which the current ACKs made no room.
+    /// Credit collected under a larger `count` adds only one segment. Several segments would leave as a
+    /// burst, for which the current ACKs have made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
         if self.credit >= count {
@@ -158,16 +161,16 @@ impl Window {
         }
     }
 
-    /// Sets the window without a loss. If the window shrinks, the threshold follows it; if the window grows,
-    /// the threshold becomes at least three quarters of it.
+    /// Sets the window without a loss. If the window shrinks, the threshold follows it. If the window grows,
+    /// the threshold becomes at least three quarters of the new window.
     pub(super) fn set(&mut self, segments: u64) {
         self.cwnd = segments.max(MIN_SSTHRESH);
         self.ssthresh = self.ssthresh.min(self.cwnd);
         self.ssthresh = self.remembered_ssthresh();
     }
 
-    /// Handles a signal. `cut` returns the new threshold for the current window; it is called only if the
-    /// signal reduces the window.
+    /// Handles a signal. If the signal reduces the window, calls `cut`, which returns the new threshold for
+    /// the current window.
     pub(super) fn on_signal(&mut self, cx: &Context, signal: Signal, cut: impl FnOnce(u64) -> u64) {
         match signal {
             Signal::EnterRecovery => {
@@ -176,9 +179,9 @@ impl Window {
                 self.reduce(cut);
             }
             // These reductions cannot be undone: an ECN mark is never spurious, and a tail loss probe that
-            // filled a hole proves the loss.
+            // filled a hole proves that data was lost.
             Signal::TlpRepaired | Signal::EcnEcho => {
-                // Fast recovery and a timeout have already reduced the window for this window of data.
+                // Fast recovery or a timeout has already reduced the window for this window of data.
                 if !cx.in_recovery && !cx.in_loss {
                     self.undo = None;
                     self.reduce(cut);
@@ -220,14 +223,14 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// Returns the threshold for the current window: at least three quarters of it, because that window was
-    /// in use without loss.
+    /// Returns the threshold for the current window: at least three quarters of the window, because it was in
+    /// use without loss.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }
 
-    /// Decays the window after idling (RFC 2861). The queue may have changed while nothing was sent, so the
-    /// window halves every RTO, down to the initial window.
+    /// Decays the window after an idle period (RFC 2861). The queue may have changed while nothing was sent,
+    /// so the window is halved once per RTO, down to the initial window.
     fn decay(&mut self, idle: u64, rto: u64) {
         if idle <= rto || rto == 0 {
             return;
@@ -252,7 +255,7 @@ impl Window {
         }
     }
 
-    /// Returns the name of the phase, for traces.
+    /// Returns the name of the current phase, for traces.
     pub(super) fn phase(&self) -> &'static str {
         if self.in_recovery {
             "recovery"
@@ -267,8 +270,8 @@ impl Window {
 /// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`
 /// 1024ths of it.
 ///
-/// The plateau usually is the window at the reduction. A reduction below the last plateau means that another
-/// flow is growing; then the new plateau is lower than the window, which releases capacity sooner (fast
+/// The plateau is usually the window at the reduction. A reduction below the last plateau means that another
+/// flow is growing. The new plateau is then lower than the window, which releases capacity sooner (fast
 /// convergence).
 pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
     if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }

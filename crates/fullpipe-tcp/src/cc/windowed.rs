@@ -1,8 +1,8 @@
 //! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
 //! A full history would need memory for each sample, and a plain maximum never expires. Three samples are
-//! enough: the best, the best since then, and the best since the second. When the best expires, the second
-//! replaces it as the best of the remaining samples.
+//! enough: the best one, the best since the first, and the best since the second. When the first sample
+//! expires, the second replaces it, because it is the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -12,9 +12,9 @@
 //!     ───────┴──────────┴────────┴──────► time      all three within `window`
 //! ```
 //!
-//! To spread the three samples over the window, the second must come from after its first quarter and the
-//! third from after its first half. The result can only be too low, never too high: when the best expires, a
-//! better sample between the three may already have been discarded.
+//! To spread the three samples over the window, the second must be taken after the first quarter of the
+//! window, and the third after the first half. The result may be too low, but never too high: when the first
+//! sample expires, a better sample than the second may already have been discarded.
 
 /// Sampled value and the time of the sample.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,11 +23,11 @@ struct TimedValue<V> {
     value: V,
 }
 
-/// Largest value of the last `window` units of time (rounds, in most uses).
+/// Maximum filter over the last `window` units of time, which are rounds in most uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WindowedMax<V> {
     window: u64,
-    /// Best, second and third sample, oldest first.
+    /// The largest, second and third samples, oldest first.
     best: [TimedValue<V>; 3],
 }
 
@@ -36,17 +36,17 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         Self { window, best: [TimedValue::default(); 3] }
     }
 
-    /// Sets the length of the window, from the next sample on.
+    /// Sets the length of the filter window, starting with the next sample.
     pub(super) fn set_window(&mut self, window: u64) {
         self.window = window;
     }
 
-    /// Returns the maximum.
+    /// Returns the largest sample in the filter window.
     pub(super) fn get(&self) -> V {
         self.best[0].value
     }
 
-    /// Records a sample; `at` must not decrease from call to call.
+    /// Adds a sample to the maximum filter. `at` must not decrease from call to call.
     pub(super) fn update(&mut self, at: u64, value: V) {
         let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;

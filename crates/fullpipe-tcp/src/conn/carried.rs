@@ -1,4 +1,4 @@
-//! Interface for drivers that carry real bytes: payload placement and explicit sequence numbers.
+//! Interface for drivers that carry real bytes: payload positions and explicit sequence numbers.
 
 use core::ops::Range;
 
@@ -7,18 +7,19 @@ use fullpipe_units::{Bytes, Instant};
 use super::{Config, Connection, State};
 use crate::wire::{Segment, SeqNum};
 
-/// Position of an accepted segment's payload in the stream.
+/// Stream position of the payload of an accepted segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Offset of the segment's first octet. It is below `range` if the segment repeats octets already
-    /// received in order.
+    /// Stream offset of the segment's first octet. The offset is below `range` if the segment repeats octets
+    /// already received in order.
     pub start: u64,
-    /// Range of offsets accepted from the segment. Part of it may already have been received, above a hole.
+    /// Range of stream offsets accepted from the segment. Part of the range may already have been received
+    /// above a hole.
     pub range: Range<u64>,
 }
 
 impl Connection {
-    /// Sets the initial sequence number, before anything has been sent. The default is drawn from
+    /// Sets the initial sequence number; must be called before anything is sent. The default is drawn from
     /// [`Config::seed`].
     pub fn start_at(&mut self, iss: SeqNum) {
         debug_assert!(
@@ -28,8 +29,8 @@ impl Connection {
         self.sender.iss = iss;
     }
 
-    /// Restores a passive connection that kept no state while its SYN-ACK with sequence number `iss` was in
-    /// flight. `syn` is the peer's reconstructed SYN. The caller must next handle the segment that
+    /// Restores a passive connection for which no state was kept while its SYN-ACK with sequence number `iss`
+    /// was in flight. `syn` is the peer's reconstructed SYN. The caller must next handle the segment that
     /// acknowledged the SYN-ACK.
     pub fn resumed(config: Config, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
         let mut connection = Self::server(config);
@@ -37,12 +38,13 @@ impl Connection {
         connection.handle_segment(now, syn);
         // The SYN-ACK has already been sent. Building it again restores the window that it advertised.
         let _ = connection.poll_transmit(now);
-        // The departure time of the SYN-ACK is unknown, so it gives no RTT sample (as in Karn's rule).
+        // The departure time of the SYN-ACK is unknown, so the SYN-ACK gives no RTT sample (as in Karn's
+        // rule).
         connection.handshake.retries = 1;
         connection
     }
 
-    /// Returns the position of the payload of the last handled segment. Returns `None` if no payload was
+    /// Returns the stream position of the last handled segment's payload. Returns `None` if no payload was
     /// accepted, or on a second call for the same segment.
     pub fn take_accepted(&mut self) -> Option<Accepted> {
         self.receiver.take_accepted()
@@ -64,12 +66,12 @@ impl Connection {
         segment.seq.offset_near(self.sender.iss.plus(1).plus(self.sender.snd_una), self.sender.snd_una)
     }
 
-    /// Returns the initial sequence number.
+    /// Returns the initial sequence number (ISS) of this side.
     pub fn iss(&self) -> SeqNum {
         self.sender.iss
     }
 
-    /// Returns the maximum memory of the send buffer and of the receive buffer.
+    /// Returns the maximum memory of the send buffer and the maximum memory of the receive buffer.
     pub fn buffer_limits(&self) -> (Bytes, Bytes) {
         (self.config.sndbuf.limit(), self.config.rcvbuf.limit())
     }

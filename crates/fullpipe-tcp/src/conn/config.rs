@@ -1,4 +1,4 @@
-//! Configuration of a connection.
+//! Configuration of a TCP connection.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -19,7 +19,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Returns the size of the IP and TCP headers without options, in bytes.
+    /// Returns the total size of the IP and TCP headers without options, in bytes.
     pub const fn headers(self) -> u64 {
         match self {
             Self::V4 => 40,
@@ -27,7 +27,7 @@ impl IpVersion {
         }
     }
 
-    /// Returns the MSS assumed for a peer that sends no MSS option (RFC 9293 MUST-15).
+    /// Returns the MSS assumed if the peer sends no MSS option (RFC 9293 MUST-15).
     pub(super) const fn default_mss(self) -> u16 {
         match self {
             Self::V4 => 536,
@@ -36,26 +36,25 @@ impl IpVersion {
     }
 }
 
-/// Configuration of a connection, fixed when it is created.
+/// Configuration of a TCP connection, fixed when the connection is created.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// MTU in bytes: the largest packet, IP header included.
+    /// MTU in bytes: the length of the largest packet, including the IP header.
     pub mtu: u64,
-    /// IP version of the path; the headers take 40 (IPv4) or 60 (IPv6) bytes of each packet.
+    /// IP version of the path. The IP and TCP headers take 40 bytes (IPv4) or 60 bytes (IPv6) of each packet.
     pub ip: IpVersion,
     /// Hop limit and DSCP of the IP header (`IP_TTL`, `IP_TOS`); a [`Stack`](crate::stack::Stack) writes
     /// them.
     pub ip_choices: IpChoices,
-    /// Whether segments shrink after three consecutive timeouts, in case a router drops large packets without
-    /// an ICMP message (`net.ipv4.tcp_mtu_probing = 1`, without its upward search).
+    /// Whether the segment size shrinks after three consecutive timeouts, in case a router drops large
+    /// packets without an ICMP message (`net.ipv4.tcp_mtu_probing = 1`, without its upward search).
     pub mtu_probing: bool,
     /// Congestion control algorithm of the sending half.
     pub cc: Algorithm,
-    /// Algorithm that ends slow start before a loss; `None` selects the default of the congestion control
-    /// algorithm.
+    /// Exit rule of slow start before a loss; `None` selects the default of the congestion control algorithm.
     pub slow_start: Option<SlowStart>,
-    /// Initial window in segments, as set by a route (`ip route ... initcwnd`); `None` means 10 segments (RFC
-    /// 6928).
+    /// Initial congestion window in segments, as set on a route (`ip route ... initcwnd`); `None` means 10
+    /// segments (RFC 6928).
     pub initcwnd: Option<u32>,
     /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
     /// section 4.1): the window is halved once per RTO of idle time, down to the initial window. Rate-based
@@ -64,19 +63,19 @@ pub struct Config {
     /// Limit on unsent data at which the socket accepts no more data (`TCP_NOTSENT_LOWAT`,
     /// `net.ipv4.tcp_notsent_lowat`). With `None`, only the send buffer limits unsent data.
     pub notsent_lowat: Option<Bytes>,
-    /// Send buffer.
+    /// Send buffer of the socket.
     pub sndbuf: Buffer,
-    /// Receive buffer.
+    /// Receive buffer of the socket.
     pub rcvbuf: Buffer,
-    /// Rule that converts receive-buffer memory into window.
+    /// Rule by which the kernel converts receive-buffer memory into a receive window.
     pub window_rule: WindowRule,
-    /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+    /// Upper bound of the advertised receive window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// Whether the host also paces algorithms that do not set a pacing rate (the `fq` queueing discipline).
+    /// Whether the host paces algorithms that do not set a pacing rate, as the `fq` queueing discipline does.
     pub fair_queue: bool,
     /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it enables pacing for every algorithm.
     pub max_pacing_rate: Option<Rate>,
-    /// Whether the active side requests ECN (`net.ipv4.tcp_ecn = 1`). The passive side always accepts it, as
+    /// Whether the active side requests ECN (`net.ipv4.tcp_ecn = 1`). The passive side always accepts ECN, as
     /// in Linux.
     pub ecn: bool,
     /// Whether to offer selective acknowledgement (`net.ipv4.tcp_sack`); SACK is used only if both ends offer
@@ -84,15 +83,16 @@ pub struct Config {
     pub sack: bool,
     /// Whether a short segment may be sent while another short segment is unacknowledged (`TCP_NODELAY`).
     pub nodelay: bool,
-    /// Keep-alive probes of an idle connection; `None` disables them and is the default (RFC 9293 MUST-25).
+    /// Keep-alive settings for an idle connection; `None`, the default, disables keep-alive (RFC 9293
+    /// MUST-25).
     pub keep_alive: Option<KeepAlive>,
     /// User timeout: longest time that written data may wait for an ACK or for the peer's window
     /// (`TCP_USER_TIMEOUT`; RFC 5482 without its TCP option). With `None`, the number of retransmissions
     /// decides when the connection gives up.
     pub user_timeout: Option<Duration>,
-    /// Behaviour in which TCP stacks differ.
+    /// Behaviour that differs between TCP stacks.
     pub tunables: Tunables,
-    /// Seed of the initial sequence number and of the random numbers of the congestion controller.
+    /// Seed of the initial sequence number and of the congestion controller's random numbers.
     pub seed: u64,
 }
 
@@ -105,7 +105,7 @@ impl Config {
 
 impl Default for Config {
     /// Defaults of Linux 6.18 on a host with at least 1 GB of memory: `tcp_wmem[2]` of 4 MiB, `tcp_rmem[2]`
-    /// of 32 MiB, CUBIC and an Ethernet path.
+    /// of 32 MiB, CUBIC, and an Ethernet MTU.
     fn default() -> Self {
         Self {
             mtu: 1500,

@@ -30,7 +30,7 @@ pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> 
     }
 }
 
-/// Returns whether both ends use ECN, from the peer's SYN or SYN-ACK (RFC 3168 section 6.1.1).
+/// Determines from the peer's SYN or SYN-ACK whether both ends use ECN (RFC 3168 section 6.1.1).
 pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
     if segment.flags.has(Flags::ACK) {
         asked && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR)
@@ -44,12 +44,12 @@ pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
 pub(super) struct Echo {
     /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// Whether CE-marked data has arrived and the sender has not yet answered with CWR.
+    /// Whether CE-marked data has arrived and the sender has not yet responded with CWR.
     echoing: bool,
 }
 
 impl Echo {
-    /// Returns the ECN bits of every segment that carries an ACK.
+    /// Returns the ECN bits to set in every segment that carries an ACK.
     #[inline(always)]
     pub(super) fn of_ack(self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }
@@ -61,9 +61,10 @@ impl Echo {
 pub(super) struct Reduction {
     /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// Whether the window was reduced and the next new data has to carry CWR.
+    /// Whether the window was reduced, so that the next new data has to carry CWR.
     reduced: bool,
-    /// SND.NXT at the last reduction. An echo for data below it belongs to the same congestion event.
+    /// SND.NXT at the last reduction. An ECN echo for data below this offset belongs to the same congestion
+    /// event.
     until: u64,
     /// Whether a reduction for ECE is in progress: PRR lowers the window to `ssthresh` until data beyond
     /// `until` is acknowledged.
@@ -72,26 +73,26 @@ pub(super) struct Reduction {
 
 impl Reduction {
     /// Returns the ECN codepoint and the ECN flags of new data. Only new data is ECN-capable, because the
-    /// loss of a retransmission, an ACK or a probe must be noticed (RFC 3168 sections 6.1.4 to 6.1.6).
+    /// loss of a retransmission, an ACK or a probe must be detected (RFC 3168 sections 6.1.4 to 6.1.6).
     pub(super) fn of_new_data(&mut self) -> (Ecn, Flags) {
         let flags = if std::mem::take(&mut self.reduced) { Flags::CWR } else { Flags::default() };
         (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
     }
 
-    /// Records a window reduction of any cause.
+    /// Records a window reduction, whatever its cause.
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;
         self.reducing = false;
     }
 
-    /// Returns true if a reduction for ECE is in progress.
+    /// Returns whether a reduction for ECE is in progress.
     pub(super) fn is_reducing(self) -> bool {
         self.reducing
     }
 
-    /// Hands a reduction in progress over to fast recovery. Returns the offset at which the reduction ends,
-    /// or `None` if no reduction is in progress.
+    /// Passes a reduction in progress on to fast recovery. Returns the offset at which the reduction ends, or
+    /// `None` if no reduction is in progress.
     pub(super) fn hand_over(&mut self) -> Option<u64> {
         std::mem::take(&mut self.reducing).then_some(self.until)
     }
@@ -107,15 +108,15 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // The change must reach the sender at once, so an ACK is sent without delay.
+            // The change must reach the sender quickly, so an ACK is sent without delay.
             self.acks.demand();
         }
     }
 }
 
 impl Sender {
-    /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2): at most one reduction per window of data,
-    /// and no reduction in addition to one for a loss.
+    /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2). The window is reduced at most once per
+    /// window of data, and not again if it was already reduced for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;

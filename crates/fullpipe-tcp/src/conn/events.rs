@@ -1,30 +1,31 @@
 //! Events that a connection reports to its driver, besides segments and timers.
 
-/// Event for the application or the driver; variants are in order of delivery.
+/// Event for the application or the driver. Variants are in order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The handshake is complete.
+    /// The handshake has completed.
     Connected,
     /// The send buffer has room again after a write found it full.
     Writable,
     /// In-order data is ready to be read.
     Readable,
-    /// The peer has sent its FIN, and all data before it has been received.
+    /// The peer's FIN and all data before it have been received.
     PeerClosed,
     /// The peer has acknowledged all written data and the FIN.
     Finished,
     /// An ICMP error arrived ([`Connection::soft_error`](super::Connection::soft_error)); the connection
     /// continues.
     SoftError,
-    /// The connection was reset or gave up. The driver can drop its state.
+    /// The connection was reset, or gave up after too many timeouts. The driver can drop the connection's
+    /// state.
     Aborted,
     /// The connection ended normally: both sides have closed, or a detached connection stopped waiting for
-    /// the peer. The driver can drop its state.
+    /// the peer. The driver can drop the connection's state.
     Closed,
 }
 
-/// Set of the events not yet delivered. A set is sufficient: a reader that learns of available data reads all
-/// of it, so the number of segments does not matter.
+/// Set of pending events. A set is sufficient, because a reader that learns of available data reads all of
+/// it, whatever the number of segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Events(u8);
 

@@ -7,8 +7,8 @@
 //!   Established  ── ACK ──►     Established          Established                              Established
 //! ```
 //!
-//! A segment that acknowledges a SYN never sent gets a reset: the peer mistakes this host for an earlier
-//! connection.
+//! A segment that acknowledges a SYN that was never sent is answered with a reset, because the peer still
+//! considers an earlier connection to be open.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
@@ -19,42 +19,42 @@ use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
-/// Retransmissions of a SYN before giving up, and how many of them are one second apart before the interval
-/// doubles (TCP-9).
+/// Number of retransmissions of a SYN before the connection gives up, and the number sent one second apart
+/// before the interval doubles (TCP-9).
 const SYN_RETRIES: u32 = 10;
 const SYN_LINEAR_TIMEOUTS: u32 = 4;
-/// Retransmissions of a SYN-ACK before giving up.
+/// Number of retransmissions of a SYN-ACK before the connection gives up.
 const SYN_ACK_RETRIES: u32 = 5;
 
-/// Options that both ends have offered.
+/// TCP options that both ends have offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
-    /// Selective acknowledgement (RFC 2018).
+    /// Whether selective acknowledgement is used (RFC 2018).
     pub(super) sack: bool,
-    /// Timestamps (RFC 7323).
+    /// Whether timestamps are used (RFC 7323).
     pub(super) timestamps: bool,
 }
 
 impl Agreed {
-    /// Size of the options in every segment, in bytes.
+    /// Returns the size of the TCP options that every segment carries, in bytes.
     pub(super) const fn option_bytes(self) -> u64 {
         if self.timestamps { 12 } else { 0 }
     }
 }
 
-/// Progress of the handshake. The negotiated values go to the two halves.
+/// Progress of the handshake. The negotiated values are passed to the sending and the receiving half.
 #[derive(Debug)]
 pub(super) struct Handshake {
     /// Whether the peer's SYN opened the connection.
     pub(super) passive: bool,
-    /// Whether a SYN or SYN-ACK is due.
+    /// Whether a SYN or SYN-ACK is due to be sent.
     pending: bool,
-    /// Timeouts since the handshake began.
+    /// Number of timeouts since the handshake began.
     pub(super) retries: u32,
-    /// Number of SYNs or SYN-ACKs sent, for whatever reason.
+    /// Number of SYNs or SYN-ACKs sent, for any reason.
     transmissions: u32,
     sent_at: Instant,
-    /// Departure of the first SYN or SYN-ACK.
+    /// Departure time of the first SYN or SYN-ACK.
     opened_at: Instant,
 }
 
@@ -70,12 +70,13 @@ impl Handshake {
         }
     }
 
-    /// Returns true if a SYN or SYN-ACK is due.
+    /// Returns whether a SYN or SYN-ACK is due to be sent.
     pub(super) fn is_pending(&self) -> bool {
         self.pending
     }
 
-    /// Records the departure of a SYN-ACK (`answer`) or a SYN, and returns when its retransmission is due.
+    /// Records the departure of a SYN-ACK (if `answer`) or a SYN, and returns the time at which its
+    /// retransmission is due.
     fn on_transmission(&mut self, now: Instant, answer: bool, config: &Config) -> Instant {
         self.pending = false;
         if self.transmissions == 0 {
@@ -88,7 +89,7 @@ impl Handshake {
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
     }
 
-    /// Handles a SYN or SYN-ACK that was not answered in time. Returns true if the connection is given up.
+    /// Handles a SYN or SYN-ACK that was not answered in time. Returns whether the connection gives up.
     fn on_timeout(&mut self, now: Instant, config: &Config) -> bool {
         let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
         let waited = now.saturating_since(self.opened_at);
@@ -100,14 +101,14 @@ impl Handshake {
         false
     }
 
-    /// Returns the RTT at the arrival of the answer, or `None` if a SYN was retransmitted (Karn's rule).
+    /// Returns the handshake RTT when the answer arrives, or `None` if a SYN was retransmitted (Karn's rule).
     fn rtt(&self, now: Instant) -> Option<Duration> {
         (self.transmissions == 1 && self.retries == 0).then(|| now.saturating_since(self.sent_at))
     }
 }
 
 impl Connection {
-    /// Starts the handshake: the next transmission is a SYN.
+    /// Starts the handshake. The next transmission is a SYN.
     pub fn open(&mut self) {
         if self.lifecycle.state == State::Closed && !self.lifecycle.over {
             self.lifecycle.state = State::SynSent;
@@ -115,17 +116,17 @@ impl Connection {
         }
     }
 
-    /// Builds the SYN or SYN-ACK that is due.
+    /// Builds the SYN or SYN-ACK that is due to be sent.
     pub(super) fn transmit_syn(&mut self, now: Instant) -> Segment {
         let answer = self.lifecycle.state == State::SynReceived;
         let repeated = self.handshake.retries > 0;
         let due = self.handshake.on_transmission(now, answer, &self.config);
-        // A SYN-ACK retransmitted in answer to a repeated SYN does not postpone the timeout.
+        // A SYN-ACK retransmitted in response to a retransmitted SYN does not postpone the timeout.
         self.sender.timer.get_or_insert((RetransmitTimer::Timeout, due));
         let agreed = self.sender.agreed;
         let ecn = ecn::of_syn(answer, self.sender.ecn.agreed, self.config.ecn, repeated);
-        // The window is a multiple of the segments that this host receives. The peer's MSS bounds what this
-        // host sends.
+        // The advertised window is a multiple of the size of segments that this host receives. The peer's MSS
+        // limits only the segments that this host sends.
         let mss = if answer { self.received_mss(agreed) } else { self.sender.mss };
         Segment {
             seq: self.sender.iss,
@@ -144,13 +145,13 @@ impl Connection {
         }
     }
 
-    /// Returns the MSS to announce: the payload of the largest packet without options (RFC 9293 section
-    /// 3.7.1).
+    /// Returns the value of this host's MSS option: the payload of the largest packet without TCP options
+    /// (RFC 9293 section 3.7.1).
     fn own_mss(&self) -> u64 {
         self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
-    /// Returns the payload of the largest segment that this host receives with the `agreed` options.
+    /// Returns the payload of the largest segment that this host receives if the `agreed` options are in use.
     fn received_mss(&self, agreed: Agreed) -> u64 {
         self.own_mss().saturating_sub(agreed.option_bytes()).max(48)
     }
@@ -162,8 +163,8 @@ impl Connection {
         }
     }
 
-    /// Handles a segment outside the data states. Returns true if the connection is now established and the
-    /// segment needs further handling.
+    /// Handles a segment in a state that carries no data. Returns true if the connection is now established
+    /// and the segment needs further handling.
     #[cold]
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.lifecycle.state {
@@ -203,7 +204,7 @@ impl Connection {
         if acknowledges && of_another {
             self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::RST) {
-            // Without an ACK, any off-path host could have guessed the reset.
+            // Without a valid ACK, any off-path host could have forged the reset.
             if acknowledges {
                 self.end(now, Event::Aborted);
             }
@@ -234,7 +235,7 @@ impl Connection {
             }
         } else if segment.flags.has(Flags::SYN) && segment.seq == self.receiver.irs {
             if acknowledges && !self.handshake.passive {
-                // Simultaneous open: the peer's SYN-ACK acknowledges ours.
+                // Simultaneous open: the peer's SYN-ACK acknowledges our SYN.
                 self.establish(now, segment);
             } else if self.receiver.may_answer(now) {
                 // Our SYN-ACK was lost or is late. The limit keeps a forger from multiplying segments.
@@ -273,13 +274,14 @@ impl Connection {
             return;
         }
         let mut fresh = Self::new(self.config.clone(), State::Listen);
-        // The sequence numbers of the next attempt do not overlap those of this one.
+        // The next connection attempt starts 65 537 higher, so its sequence numbers do not overlap those of
+        // this attempt.
         fresh.sender.iss = self.sender.iss.plus(65_537);
         fresh.sender.queue = self.sender.queue.clone();
         *self = fresh;
     }
 
-    /// Reads the options of the peer's SYN. An option is used only if both sides sent it.
+    /// Reads the TCP options of the peer's SYN. An option is used only if both sides sent it.
     fn agree(&mut self, now: Instant, segment: &Segment) {
         self.receiver.irs = segment.seq;
         let ecn = ecn::is_agreed(segment, self.config.ecn);
@@ -293,7 +295,8 @@ impl Connection {
         };
         let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
         self.receiver.agree(now, agreed, options.window_scale.is_some(), timestamp);
-        // An absent MSS takes RFC 9293's default, and a tiny one Linux's floor (MSS-2, MSS-3).
+        // A missing MSS option is replaced by RFC 9293's default, and a tiny value by Linux's minimum (MSS-2,
+        // MSS-3).
         let default = self.config.ip.default_mss();
         let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
         let mss = self.own_mss().min(peer_mss).saturating_sub(agreed.option_bytes()).max(48);
@@ -301,11 +304,12 @@ impl Connection {
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
-        // If the application has already closed, the connection goes straight to FIN-WAIT-1.
+        // If the application has already closed the connection, the state becomes FIN-WAIT-1 at once.
         let closed = self.sender.queue.is_closed();
         self.lifecycle.state = if closed { State::FinWait1 } else { State::Established };
         self.receiver.window.on_established(now);
-        // The window of a SYN is never scaled; in SYN-RECEIVED the segment is an ordinary one.
+        // The window field of a SYN is never scaled. In SYN-RECEIVED, the segment is an ordinary one, and its
+        // window field is scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
         let window = u64::from(segment.window) << shift;
         self.sender.establish(now, window, self.handshake.rtt(now), self.handshake.retries > 1);

@@ -7,8 +7,8 @@
 //! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
 //! An ICMP message never ends an established connection: the message may be forged, and the condition may be
-//! temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, except that it also gives up in
-//! SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
+//! temporary (RFC 5927 section 5.2, RFC 5461). Linux behaves in the same way, with one exception: it also
+//! gives up in SYN-SENT if the destination is unreachable, which RFC 9293 MUST-56 forbids.
 
 use fullpipe_units::Instant;
 
@@ -16,8 +16,8 @@ use super::{Connection, Event, State};
 use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
-    /// Handles an ICMP error about the segment of this connection that begins at `quoted`. Returns true if
-    /// the error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
+    /// Handles an ICMP error about a segment of this connection that begins at `quoted`. Returns whether the
+    /// error is accepted: `quoted` must be outstanding, which only a host on the path can know (RFC 5927
     /// section 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Returns the last ICMP error other than "too big", which is the likely reason if the connection fails.
+    /// Returns the last ICMP error other than "too big", which is the likely cause if the connection fails.
     /// [`Event::SoftError`] reports its arrival.
     pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error

@@ -19,30 +19,30 @@ use crate::recovery::probe::ProbeKind;
 /// Keep-alive settings of a connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// Idle time before the first probe (`TCP_KEEPIDLE`).
+    /// Idle time before the first keep-alive probe (`TCP_KEEPIDLE`).
     pub idle: Duration,
-    /// Time between probes (`TCP_KEEPINTVL`).
+    /// Time between keep-alive probes (`TCP_KEEPINTVL`).
     pub interval: Duration,
-    /// Number of unanswered probes after which the connection is reset (`TCP_KEEPCNT`). A user timeout, if
-    /// set, replaces this limit.
+    /// Number of unanswered keep-alive probes after which the connection is reset (`TCP_KEEPCNT`). A user
+    /// timeout, if set, replaces this limit.
     pub probes: u32,
 }
 
 impl Default for KeepAlive {
-    /// Linux defaults: two hours, then nine probes 75 s apart (`net.ipv4.tcp_keepalive_*`).
+    /// Linux defaults: two hours of idle time, then nine probes 75 s apart (`net.ipv4.tcp_keepalive_*`).
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
 impl Connection {
-    /// Returns the time of the last data segment or ACK from the peer.
+    /// Returns the time at which the last data segment or ACK arrived from the peer.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;
         self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))
     }
 
-    /// Arms the keep-alive timer if keep-alive is configured and the sending half has nothing outstanding.
+    /// Arms the keep-alive timer if keep-alive is configured and no data is outstanding.
     #[inline(always)]
     pub(super) fn watch_silence(&mut self) {
         if let Some(keep_alive) = self.config.keep_alive {

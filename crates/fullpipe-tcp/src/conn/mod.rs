@@ -20,8 +20,8 @@
 //! | `receiver.rs` | data received, ACKs, and the advertised window |
 //! | `close.rs` (`Lifecycle`) | the state of RFC 9293, resets, and TIME-WAIT |
 //!
-//! A connection handles stream offsets, never payload bytes. It reads no clock: the caller passes the time.
-//! The driver calls
+//! A connection handles stream offsets, never payload bytes. The caller passes the time, because a connection
+//! reads no clock. The driver calls
 //!
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
 //! 2. `handle_timeout` when the time of `poll_timeout` is reached,
@@ -82,7 +82,7 @@ use sender::Sender;
 pub use state::State;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 
-/// One TCP connection.
+/// State machine of one TCP connection.
 #[derive(Debug)]
 pub struct Connection {
     config: Arc<Config>,
@@ -96,12 +96,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Creates the active side of a connection; [`Connection::open`] starts the handshake.
+    /// Creates the active side of a connection. [`Connection::open`] starts the handshake.
     pub fn client(config: Config) -> Self {
         Self::new(Arc::new(config), State::Closed)
     }
 
-    /// Creates the passive side of a connection, in [`State::Listen`].
+    /// Creates the passive side of a connection, in state [`State::Listen`].
     pub fn server(config: Config) -> Self {
         Self::new(Arc::new(config), State::Listen)
     }
@@ -121,12 +121,12 @@ impl Connection {
         }
     }
 
-    /// Returns the state of the connection.
+    /// Returns the TCP state of the connection.
     pub fn state(&self) -> State {
         self.lifecycle.state
     }
 
-    /// Returns the configured IP header fields.
+    /// Returns the IP header fields from the configuration.
     pub(crate) fn ip_choices(&self) -> IpChoices {
         self.config.ip_choices
     }
@@ -142,19 +142,19 @@ impl Connection {
         self.sender.write(len)
     }
 
-    /// Returns true if the send buffer is full, so that only an skb already begun accepts more data. The
-    /// application learns this only from another write, which takes time.
+    /// Returns whether the send buffer is full; only an skb that has already been started then accepts more
+    /// data. The application learns this only from another write, which takes time.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())
     }
 
-    /// Returns true if the socket is writable: at least a third of the send buffer is free. Otherwise
-    /// [`Event::Writable`] reports when the socket becomes writable.
+    /// Returns whether the socket is writable: at least a third of the send buffer is free. If not,
+    /// [`Event::Writable`] reports when it becomes writable.
     pub fn wait_for_room(&mut self) -> bool {
         self.sender.queue.wait_for_room(self.sender.fresh.snd_nxt())
     }
 
-    /// Returns the number of bytes ready to be read.
+    /// Returns the number of in-order bytes ready to be read by the application.
     pub fn readable(&self) -> u64 {
         self.receiver.readable()
     }
@@ -165,18 +165,18 @@ impl Connection {
         self.receiver.read(now, len)
     }
 
-    /// Returns the number of in-order payload bytes received, without the FIN.
+    /// Returns the number of in-order payload bytes received, excluding the FIN.
     pub fn received(&self) -> u64 {
         self.receiver.received()
     }
 
-    /// Returns the number of bytes acknowledged by the peer, without the FIN.
+    /// Returns the number of bytes that the peer has acknowledged, excluding the FIN.
     pub fn acknowledged(&self) -> u64 {
         self.sender.snd_una.min(self.sender.queue.written())
     }
 
-    /// Returns the next pending event, in the order of [`Event`]. An event that occurred several times since
-    /// the last call is returned once.
+    /// Returns the next pending event, in the order of [`Event`]. An event that has occurred several times
+    /// since the last call is returned only once.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.take()

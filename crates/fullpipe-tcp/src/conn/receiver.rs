@@ -4,8 +4,8 @@
 //!   segment ─► timestamps (PAWS) ─► reassembly ─► window ─► ACK policy ─► `acknowledge`, in all segments
 //! ```
 //!
-//! It knows nothing of the sending half. The caller passes in what it needs from there: the segment size and
-//! the RTT.
+//! The receiving half does not access the sending half. The caller passes the values that it needs, the
+//! segment size and the RTT.
 
 use core::ops::Range;
 
@@ -23,69 +23,69 @@ use crate::rx::window::ReceiveWindow;
 use crate::tx::Transmit;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Minimum interval between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
+/// Minimum interval between two ACKs in response to unacceptable segments (Linux: `tcp_invalid_ratelimit`).
 pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Age up to which a timestamp of the peer can be compared (RFC 7323 section 5.5).
+/// Maximum age of a peer timestamp that can still be compared (RFC 7323 section 5.5).
 const TIMESTAMP_VALID_FOR: Duration = Duration::from_secs(24 * 86_400);
 
-/// Number of out-of-order ranges that even the smallest receive buffer may hold.
+/// Number of out-of-order ranges that even the smallest receive buffer can hold.
 const LEAST_RANGES: usize = 64;
 
-/// The receiving half.
+/// Receiving half of a connection.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    /// The peer's initial sequence number: offset 0 is the octet after its SYN.
+    /// The peer's initial sequence number (IRS). Offset 0 is the octet after the peer's SYN.
     pub(super) irs: SeqNum,
     pub(super) agreed: Agreed,
     pub(super) reassembly: Reassembly,
-    /// Range accepted from the segment handled last.
+    /// Range accepted from the most recently handled segment.
     pub(super) accepted: Accepted,
     pub(super) acks: AckPolicy,
     pub(super) window: ReceiveWindow,
     pub(super) rcv_mss: u64,
-    /// Offset of the peer's FIN.
+    /// Stream offset of the peer's FIN.
     pub(super) fin_at: Option<u64>,
     /// Number of bytes read by the application.
     pub(super) copied: u64,
     pub(super) ts_recent: u32,
-    /// Arrival of `ts_recent`.
+    /// Arrival time of the segment that carried `ts_recent`.
     pub(super) ts_recent_at: Instant,
     pub(super) last_ack_sent: u64,
-    /// Time of the last answer to a segment out of place.
+    /// Time of the last ACK sent in response to an unacceptable segment.
     challenged_at: Option<Instant>,
     pub(super) ecn: Echo,
 }
 
-/// Result of an arriving data segment.
+/// Result of handling an arriving data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Whether more can be read, or the stream has ended.
+    /// Whether the application can read more data, or the stream has ended.
     pub(super) readable: bool,
-    /// Whether all data of the peer has been received, and its FIN.
+    /// Whether the peer's FIN and all data before it have been received.
     pub(super) closed: bool,
 }
 
-/// FIN of an arriving segment.
+/// Effect of a FIN on the acknowledgement of the arriving segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fin {
-    /// The segment has none.
+    /// The segment has no FIN.
     Absent,
-    /// Its ACK is delayed.
+    /// The ACK of the FIN may be delayed.
     Delayed,
-    /// It is acknowledged at once.
+    /// The FIN is acknowledged at once.
     Urgent,
 }
 
 impl Receiver {
-    /// Creates the receiving half of a connection that `listens`, or that connects.
+    /// Creates the receiving half of a connection. `listens` says whether the connection is passive.
     pub(super) fn new(config: &Config, listens: bool, mss: u64) -> Self {
         let mut window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
         if !listens {
             window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
         }
-        // In Linux each out-of-order segment occupies an skb, so memory bounds their number; here it bounds
-        // the ranges.
+        // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. Here
+        // memory limits the number of ranges.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);
@@ -107,7 +107,8 @@ impl Receiver {
         }
     }
 
-    /// Applies the negotiated options: whether the peer scales its windows, and the `timestamp` of its SYN.
+    /// Applies the negotiated options: `scales` says whether the peer scales its windows, and `timestamp` is
+    /// the timestamp of the peer's SYN.
     pub(super) fn agree(&mut self, now: Instant, agreed: Agreed, scales: bool, timestamp: Option<u32>) {
         self.agreed = agreed;
         if !scales {
@@ -130,33 +131,33 @@ impl Receiver {
         self.irs.plus(1).plus(self.rcv_nxt())
     }
 
-    /// Returns the number of in-order payload bytes received, without the FIN.
+    /// Returns the number of in-order payload bytes received, excluding the FIN.
     pub(super) fn received(&self) -> u64 {
         let next = self.rcv_nxt();
         self.fin_at.map_or(next, |fin| next.min(fin))
     }
 
-    /// Returns the number of bytes ready to be read.
+    /// Returns the number of in-order bytes that the application can read.
     pub(super) fn readable(&self) -> u64 {
         self.received() - self.copied
     }
 
-    /// Returns true if the peer's FIN and everything before it have been received.
+    /// Returns whether the peer's FIN and all data before it have been received.
     pub(super) fn is_peer_closed(&self) -> bool {
         self.fin_at.is_some_and(|fin| self.rcv_nxt() > fin)
     }
 
-    /// Returns the segment's timestamps; `None` if it has none or they were not negotiated (RFC 7323 section
-    /// 3.2).
+    /// Returns the segment's timestamps, or `None` if the segment carries none or timestamps were not
+    /// negotiated (RFC 7323 section 3.2).
     #[inline]
     pub(super) fn timestamps_of(&self, segment: &Segment) -> Option<Timestamps> {
         segment.timestamps.filter(|_| self.agreed.timestamps)
     }
 
-    /// Returns true if `value` is older than the peer's last timestamp. A timestamp that is 24 days old is
-    /// not compared, because the peer's clock may have gone halfway round (RFC 7323 section 5.5, PAWS-3).
-    /// Zero is not compared either: some hosts put it into their SYN, and their real clock may look older
-    /// than that.
+    /// Returns whether `value` is older than the peer's last timestamp. If the last timestamp is more than 24
+    /// days old, nothing is compared, because the peer's clock may have gone halfway round (RFC 7323 section
+    /// 5.5, PAWS-3). A last timestamp of zero is not compared either: some hosts put zero into their SYN, and
+    /// their real clock may look older.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
@@ -168,21 +169,22 @@ impl Receiver {
         Duration::from_millis(u64::from(self.ts_recent.wrapping_sub(value)))
     }
 
-    /// Stores the timestamp of a segment starting at `start` as the next one to echo. It must not be older
-    /// than the last.
+    /// Stores the timestamp of a segment that starts at `start` as the next timestamp to echo. The timestamp
+    /// must not be older than the last one stored.
     #[inline]
     pub(super) fn note_timestamp(&mut self, now: Instant, timestamps: Timestamps, start: u64) {
-        // An unchanged value, as in a delayed copy, does not prove that the peer's clock advances.
+        // An unchanged timestamp, as in a delayed copy of a segment, does not prove that the peer's clock
+        // advances.
         if timestamps.value != self.ts_recent && start <= self.last_ack_sent {
             self.ts_recent = timestamps.value;
-            // A segment that repeats received data may have been in the network for weeks.
+            // A segment that repeats received data may have spent weeks in the network.
             if start >= self.rcv_nxt() {
                 self.ts_recent_at = now;
             }
         }
     }
 
-    /// Takes an RTT sample on the receiving side, from the timestamp that a data segment echoes.
+    /// Takes an RTT sample at the receiver, from the timestamp that a data segment echoes.
     #[inline]
     pub(super) fn note_rtt(&mut self, now: Instant, timestamps: Timestamps) {
         if self.window.is_new_echo(timestamps.echo) {
@@ -190,8 +192,8 @@ impl Receiver {
         }
     }
 
-    /// Sends a challenge ACK, at most one per half second, so that two connections never answer each other
-    /// for ever (RFC 5961 section 7, CH-5).
+    /// Sends a challenge ACK, at most once per half second. The limit prevents two connections from answering
+    /// each other endlessly (RFC 5961 section 7, CH-5).
     pub(super) fn challenge(&mut self, now: Instant) {
         if self.may_answer(now) {
             self.acks.demand();
@@ -216,9 +218,9 @@ impl Receiver {
         start + u64::from(segment.len) > self.window.edge().max(self.rcv_nxt()) && self.readable() > 0
     }
 
-    /// Answers an unacceptable segment with an ACK and accepts nothing from it. Octets received before are
-    /// reported as a duplicate (RFC 2883). A segment with data cannot be part of an ACK loop, so each one is
-    /// answered.
+    /// Answers an unacceptable segment with an ACK and accepts nothing from the segment. Octets that were
+    /// already received are reported as a duplicate (RFC 2883). Every segment with data is answered, because
+    /// it cannot be part of an ACK loop.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -239,8 +241,8 @@ impl Receiver {
         }
     }
 
-    /// Accepts the data and the FIN of a segment with the offsets `range`; `mss` is the payload of a full
-    /// segment. `open` says whether this side has not sent its own FIN.
+    /// Accepts the data and the FIN of a segment with the offsets `range`. `mss` is the payload of a full
+    /// segment. `open` is true if this side has not sent its own FIN.
     pub(super) fn on_data(
         &mut self,
         now: Instant,
@@ -273,7 +275,7 @@ impl Receiver {
             self.window.on_out_of_order(self.reassembly.highest() - self.rcv_nxt());
         }
         let fin = match segment.flags.has(Flags::FIN) {
-            // Its ACK may wait for this side's FIN, if the stream has no holes.
+            // If the stream has no holes, the ACK of the FIN may wait for this side's own FIN.
             true if open && self.is_peer_closed() && arrival.advanced => Fin::Delayed,
             true => Fin::Urgent,
             false => Fin::Absent,
@@ -284,8 +286,8 @@ impl Receiver {
         Progress { readable: after > before, closed }
     }
 
-    /// Returns true if the segment is the next in a stream without holes and of the expected size, so that
-    /// [`Self::on_data`] would accept it whole.
+    /// Returns whether the segment has the expected size and continues a stream without holes, so that
+    /// [`Self::on_data`] would accept all of it.
     #[inline(always)]
     pub(super) fn expects(&self, segment: &Segment, end: u64, mss: u64) -> bool {
         !self.reassembly.has_holes()
@@ -295,7 +297,8 @@ impl Receiver {
             && !segment.ecn.is_marked()
     }
 
-    /// Handles a segment that it [`expects`](Self::expects), like [`Self::on_data`].
+    /// Handles a segment for which [`expects`](Self::expects) returned true, with the same result as
+    /// [`Self::on_data`].
     #[inline(always)]
     pub(super) fn on_expected_data(
         &mut self,
@@ -312,7 +315,7 @@ impl Receiver {
         self.owe_ack(now, end - start, arrival, Fin::Absent, rtt);
     }
 
-    /// Opens the window for `len` accepted octets, and decides when to acknowledge them.
+    /// Opens the window for `len` accepted octets, and determines when the ACK for them is due.
     #[inline(always)]
     fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: Fin, rtt: &RttEstimator) {
         let occupied = self.reassembly.held_bytes() + self.readable();
@@ -326,7 +329,7 @@ impl Receiver {
                 len,
                 mss: self.rcv_mss,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                // Without SACK an ACK carries no other news, so it is not delayed.
+                // Without SACK, an ACK carries no additional information, so it is not delayed.
                 crowded: arrival.crowded || !self.agreed.sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
                 closes: fin == Fin::Delayed,
@@ -340,14 +343,14 @@ impl Receiver {
         );
     }
 
-    /// Hands up to `len` in-order bytes to the application and returns the number. Reading may open the
+    /// Passes up to `len` in-order bytes to the application and returns their number. Reading may open the
     /// window.
     #[inline]
     pub(super) fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
         let span = if self.reassembly.has_holes() { self.reassembly.highest() - self.rcv_nxt() } else { 0 };
-        // A reader takes one packet after another, and Linux runs right-sizing after each. A measurement that
-        // is due therefore ends with the first packet: data released by a filled hole belongs to the next
+        // A reader takes one skb after another, and Linux runs right-sizing after each of them. A measurement
+        // that is due therefore ends with the first skb. Data released by a filled hole belongs to the next
         // measurement.
         let first = taken.min(self.rcv_mss);
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
@@ -356,8 +359,8 @@ impl Receiver {
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.rcv_nxt(), self.reassembly.held_bytes());
             let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // A peer that has sent its FIN needs no window. A second unacknowledged segment is acknowledged
-            // on a read (G-9).
+            // A peer that has sent its FIN needs no window update. A second unacknowledged segment is
+            // acknowledged on a read (G-9).
             if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
                 self.acks.demand();
             }
@@ -365,7 +368,7 @@ impl Receiver {
         taken
     }
 
-    /// Returns where the payload of the segment handled last belongs.
+    /// Returns the stream position of the payload of the most recently handled segment.
     pub(super) fn take_accepted(&mut self) -> Option<Accepted> {
         let accepted = core::mem::take(&mut self.accepted);
         let data_end = self.fin_at.map_or(u64::MAX, |fin| fin);
@@ -373,13 +376,13 @@ impl Receiver {
         (!range.is_empty()).then_some(Accepted { range, ..accepted })
     }
 
-    /// Advertises the free window and returns its header field.
+    /// Advertises the free part of the receive window and returns the window field of the header.
     #[inline(always)]
     pub(super) fn offer_window(&mut self) -> u16 {
         self.window.offer(self.rcv_nxt(), self.reassembly.held_bytes(), self.readable(), self.rcv_mss)
     }
 
-    /// Returns the timestamps of a segment that leaves at `now`, if they were negotiated.
+    /// Returns the timestamps for a segment that leaves at `now`, if timestamps were negotiated.
     #[inline(always)]
     pub(super) fn timestamps(&self, now: Instant) -> Option<Timestamps> {
         self.agreed.timestamps.then(|| Timestamps { value: Timestamps::clock(now), echo: self.ts_recent })
@@ -399,8 +402,8 @@ impl Receiver {
         self.acks.on_ack_sent();
     }
 
-    /// Builds the SACK blocks: a pending duplicate first, then the out-of-order ranges from the newest change
-    /// on.
+    /// Builds the SACK blocks: first a pending duplicate, then the out-of-order ranges, most recently changed
+    /// first.
     #[cold]
     fn sack_blocks(&mut self) -> SackBlocks {
         let origin = self.irs.plus(1);

@@ -1,4 +1,4 @@
-//! Observable state of a connection: counters, times and the values of a trace row.
+//! Observable state of a connection: counters, times, and the values of a trace row.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -8,32 +8,32 @@ use crate::cc::Status;
 use crate::estimate::RttHistogram;
 use crate::recovery::Phase;
 
-/// Counters of a connection.
+/// Event counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Data segments sent, retransmissions included.
+    /// Number of data segments sent, including retransmissions.
     pub segments_sent: u64,
-    /// Bytes sent, retransmissions included.
+    /// Number of payload bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Segments retransmitted.
+    /// Number of segments retransmitted.
     pub retransmits: u64,
-    /// Expiries of the retransmission timeout.
+    /// Number of expiries of the retransmission timeout.
     pub timeouts: u64,
-    /// Tail loss probes sent.
+    /// Number of tail loss probes sent.
     pub probes: u64,
-    /// Fast recoveries started.
+    /// Number of fast recoveries started.
     pub recoveries: u64,
-    /// Window reductions in response to ECE.
+    /// Number of window reductions in response to ECE.
     pub ecn_reductions: u64,
-    /// Duplicate ranges reported by the peer (D-SACK, RFC 2883).
+    /// Number of duplicate ranges reported by the peer (D-SACK, RFC 2883).
     pub duplicates: u64,
-    /// ACKs that delivered data.
+    /// Number of ACKs that delivered data.
     pub acks: u64,
-    /// Accesses to the records of sent segments, a measure of processing cost.
+    /// Number of accesses to the records of sent segments, a measure of processing cost.
     pub records_visited: u64,
 }
 
-/// Time spent blocked by each limit.
+/// Time for which each limit has blocked the sender.
 #[derive(Clone, Debug)]
 pub(super) struct LimitClock {
     pub(super) current: SendLimit,
@@ -63,28 +63,28 @@ impl LimitClock {
     }
 }
 
-/// Sender state for a trace row.
+/// Sender state at one time, for a trace row.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Congestion window in effect, in bytes.
     pub cwnd: u64,
     /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
-    /// Bytes estimated to be in the network.
+    /// Bytes estimated to be in the network: sent, but neither delivered nor marked lost.
     pub inflight: u64,
     /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
     pub flight_size: u64,
-    /// Window offered by the peer, in bytes.
+    /// Receive window advertised by the peer, in bytes.
     pub rwnd: u64,
-    /// Payload bytes of a full segment.
+    /// Payload of a full segment, in bytes.
     pub mss: u64,
     /// Pacing rate in effect.
     pub pacing_rate: Option<Rate>,
-    /// Last delivery-rate sample that reflects the path.
+    /// Most recent delivery-rate sample that reflects the path.
     pub delivery_rate: Option<Rate>,
-    /// Whether that delivery-rate sample is application-limited.
+    /// Whether the most recent delivery-rate sample is application-limited.
     pub app_limited: bool,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the connection (RFC 6298).
     pub srtt: Option<Duration>,
     /// Minimum RTT of the last five minutes.
     pub min_rtt: Option<Duration>,
@@ -92,49 +92,49 @@ pub struct Snapshot {
     pub delivered: u64,
     /// Bytes marked lost since the start of the connection.
     pub lost: u64,
-    /// Bytes written and not yet acknowledged.
+    /// Bytes written by the application and not yet acknowledged.
     pub queued: u64,
-    /// Bytes written and not yet sent.
+    /// Bytes written by the application and not yet sent.
     pub notsent: u64,
     /// Memory limit of the send buffer, in bytes.
     pub sndbuf: u64,
-    /// Memory used by the send buffer, in bytes.
+    /// Memory in use by the send buffer, in bytes.
     pub sndbuf_used: u64,
-    /// Whether the connection is in fast recovery or in recovery after a timeout.
+    /// Whether the connection is in fast recovery or in recovery after a retransmission timeout.
     pub recovering: bool,
     /// Limit that currently blocks the sender.
     pub limit: SendLimit,
-    /// Status of the congestion controller.
+    /// Phase and internal values of the congestion controller.
     pub status: Status,
-    /// Counters since the start.
+    /// Event counters since the start of the connection.
     pub stats: Stats,
 }
 
-/// Receiver state for a trace row.
+/// Receiver state at one time, for a trace row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverSnapshot {
-    /// In-order payload bytes received.
+    /// Number of in-order payload bytes received.
     pub received: u64,
-    /// In-order bytes received and not yet read by the application.
+    /// Number of in-order bytes received and not yet read by the application.
     pub unread: u64,
-    /// Memory limit of the receive buffer, in bytes.
+    /// Current memory limit of the receive buffer, in bytes.
     pub rcvbuf: u64,
-    /// Maximum size of the receive buffer, in bytes.
+    /// Maximum memory limit of the receive buffer, in bytes.
     pub rcvbuf_limit: u64,
 }
 
 impl Connection {
-    /// Returns the time spent blocked by each limit, in the order of [`SendLimit::ALL`].
+    /// Returns the time for which each limit has blocked the sender, in the order of [`SendLimit::ALL`].
     pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
         self.sender.limits.spent(now)
     }
 
-    /// Returns the counters since the start.
+    /// Returns the event counters since the start of the connection.
     pub fn stats(&self) -> Stats {
         Stats { records_visited: self.sender.recovery.board.visited(), ..self.sender.stats }
     }
 
-    /// Returns the histogram of RTT samples, one sample per ACK.
+    /// Returns the histogram of RTT samples, with one sample per ACK.
     pub fn rtts(&self) -> &RttHistogram {
         &self.sender.rtts
     }

@@ -1,4 +1,4 @@
-//! Connection states.
+//! States of a TCP connection (RFC 9293 section 3.3.2).
 
 /// Connection state (RFC 9293 section 3.3.2).
 ///
@@ -21,7 +21,7 @@
 ///   any ──reset, or no answer for too long──► Closed
 /// ```
 /// `close` moves to [`State::FinWait1`] or [`State::LastAck`] at once; the FIN leaves after the last byte
-/// written. From [`State::Established`] to [`State::LastAck`] segments are handled in the same way: the
+/// written. From [`State::Established`] to [`State::LastAck`], all segments are handled in the same way: the
 /// sending half and the receiving half decide what is still allowed.
 /// [`Event::Finished`](super::Event::Finished) reports that the peer has acknowledged our FIN, and
 /// [`Event::PeerClosed`](super::Event::PeerClosed) that the peer's FIN has arrived.
@@ -29,7 +29,7 @@
 pub enum State {
     /// The connection is not open yet, or has ended.
     Closed,
-    /// Waiting for a SYN.
+    /// The connection waits for a SYN.
     Listen,
     /// A SYN has been sent.
     SynSent,
@@ -37,22 +37,23 @@ pub enum State {
     SynReceived,
     /// Data may flow in both directions.
     Established,
-    /// This side has closed; its FIN is not acknowledged yet.
+    /// This side has closed, and its FIN is not acknowledged yet.
     FinWait1,
-    /// This side has closed, and the peer has acknowledged its FIN.
+    /// This side has closed, and the peer has acknowledged the FIN.
     FinWait2,
-    /// The peer has closed.
+    /// The peer has closed; this side has not.
     CloseWait,
-    /// Both sides have closed simultaneously; our FIN is not acknowledged yet.
+    /// Both sides have closed simultaneously, and our FIN is not acknowledged yet.
     Closing,
-    /// This side has closed after the peer; our FIN is not acknowledged yet.
+    /// This side has closed after the peer, and our FIN is not acknowledged yet.
     LastAck,
-    /// Both sides have closed, this side first; delayed segments must not reach a new connection.
+    /// Both sides have closed, this side first. The state prevents delayed segments from reaching a new
+    /// connection.
     TimeWait,
 }
 
 impl State {
-    /// Returns true if both sides have agreed on sequence numbers and data may still flow in at least one
+    /// Returns whether both sides have agreed on sequence numbers and data may still flow in at least one
     /// direction.
     #[inline]
     pub(super) const fn carries_data(self) -> bool {

@@ -1,6 +1,6 @@
 //! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
-//! lifetimes. It acknowledges a retransmitted FIN and keeps delayed segments out of a new connection between
-//! the same sockets.
+//! lifetimes. In TIME-WAIT, it acknowledges a retransmitted FIN and keeps delayed segments out of a new
+//! connection between the same sockets.
 //!
 //! ```text
 //!   FIN again, old data      acknowledged, and the time restarts
@@ -14,13 +14,14 @@ use fullpipe_units::{Duration, Ecn, Instant};
 use super::receiver::CHALLENGE_INTERVAL;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Duration of TIME-WAIT, two segment lifetimes: `TCP_TIMEWAIT_LEN` in Linux. RFC 9293 calls its 240 s an
-/// engineering choice; on today's paths no packet lives for a minute.
+/// Duration of TIME-WAIT: two segment lifetimes, as `TCP_TIMEWAIT_LEN` in Linux. RFC 9293 calls its value of
+/// 240 s an engineering choice; on today's paths, no packet survives for a minute.
 const LENGTH: Duration = Duration::from_secs(60);
-/// Distance between the old and the new sequence numbers, larger than any unscaled window.
+/// Distance between the sequence numbers of the old and the new connection. The distance is larger than any
+/// unscaled window.
 const ISS_STEP: u64 = 65_537;
 
-/// State kept for a closed connection in TIME-WAIT. A host may keep this state and discard the rest of the
+/// State that is kept for a connection in TIME-WAIT. A host may keep this state and discard the rest of the
 /// connection.
 #[derive(Clone, Debug)]
 pub struct TimeWait {
@@ -36,11 +37,11 @@ pub struct TimeWait {
 /// Result of handling a segment in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeWaitVerdict {
-    /// The segment needs no answer.
+    /// The segment needs no response.
     Ignored,
-    /// The segment must be answered with [`TimeWait::acknowledgement`].
+    /// The segment must be answered with the ACK that [`TimeWait::acknowledgement`] builds.
     Acknowledged,
-    /// TIME-WAIT has ended.
+    /// TIME-WAIT has ended because of the segment.
     Ended,
 }
 
@@ -61,7 +62,7 @@ impl TimeWait {
     }
 
     /// Returns the lowest initial sequence number for the new connection that `segment` opens in place of
-    /// this one. Returns `None` if `segment` is not a SYN or may be an old SYN (RFC 6191, TW-3, TW-4).
+    /// this one. Returns `None` if `segment` is not a SYN, or may be an old SYN (RFC 6191, TW-3, TW-4).
     pub fn reopened_by(&self, segment: &Segment) -> Option<SeqNum> {
         let flags = segment.flags;
         let syn = flags.has(Flags::SYN) && !flags.has(Flags::ACK) && !flags.has(Flags::RST);
@@ -70,7 +71,7 @@ impl TimeWait {
         (syn && newer && age.is_none_or(|age| age >= 0)).then(|| self.snd_nxt.plus(ISS_STEP))
     }
 
-    /// Handles a segment that does not open a new connection.
+    /// Handles a segment in TIME-WAIT that does not open a new connection.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         if !segment.flags.may_be_handled() {
             return TimeWaitVerdict::Ignored;
@@ -93,7 +94,7 @@ impl TimeWait {
         if stale || segment.flags.has(Flags::ACK) {
             self.until = now + LENGTH;
         }
-        // A segment with data cannot be part of an ACK loop; any other segment is answered at most twice a
+        // A segment with data cannot be part of an ACK loop. Any other segment is answered at most twice per
         // second (CH-6).
         let may_loop = segment.flags.has(Flags::SYN) || segment.seq_len() == 0;
         if may_loop && self.answered_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL) {
@@ -105,7 +106,7 @@ impl TimeWait {
         TimeWaitVerdict::Acknowledged
     }
 
-    /// Builds the ACK of all data received.
+    /// Builds the ACK that acknowledges all data received on the connection.
     pub fn acknowledgement(&self, now: Instant) -> Segment {
         Segment {
             seq: self.snd_nxt,
@@ -120,8 +121,8 @@ impl TimeWait {
         }
     }
 
-    /// Returns the difference between the segment's timestamp and the last one, in ticks; positive if the
-    /// segment is newer, `None` without timestamps.
+    /// Returns the difference between the segment's timestamp and the last timestamp of the peer, in ticks,
+    /// or `None` without timestamps. The difference is positive if the segment is newer.
     fn age(&self, segment: &Segment) -> Option<i32> {
         Some(segment.timestamps?.value.wrapping_sub(self.ts_recent?) as i32)
     }
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// TW-1: a retransmitted FIN is acknowledged each time, and TIME-WAIT restarts.
+    /// TW-1: every retransmitted FIN is acknowledged, and TIME-WAIT restarts each time.
     #[test]
     fn tw_1_a_repeated_fin() {
         let mut wait = time_wait(Some(500));
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(ack.timestamps, Some(Timestamps { value: Timestamps::clock(at(69)), echo: 500 }));
     }
 
-    /// TW-2: a reset ends TIME-WAIT only at the next expected octet; a reset elsewhere or with an old
+    /// TW-2: a reset ends TIME-WAIT only at the next expected octet. A reset at another octet or with an old
     /// timestamp is ignored.
     #[test]
     fn tw_2_resets() {
@@ -182,8 +183,8 @@ mod tests {
         }
     }
 
-    /// TW-3, TW-4: a SYN opens a new connection if its sequence number or its timestamp is newer and its
-    /// timestamp is not older. Every other SYN is acknowledged and changes nothing.
+    /// TW-3, TW-4: a SYN opens a new connection if its sequence number or its timestamp is newer, provided
+    /// that its timestamp is not older. Every other SYN is acknowledged and changes nothing.
     #[test]
     fn tw_3_and_4_a_new_syn() {
         for (distance, recent, value, opens) in [
@@ -212,8 +213,8 @@ mod tests {
         }
     }
 
-    /// CH-6: unacceptable ACKs are answered at most twice a second, so two endpoints in TIME-WAIT do not
-    /// answer each other endlessly.
+    /// CH-6: unacceptable ACKs are answered at most twice per second, so that two endpoints in TIME-WAIT do
+    /// not answer each other endlessly.
     #[test]
     fn ch_6_no_loop_of_acks() {
         let (mut wait, ack) = (time_wait(None), segment(Flags::ACK, 5, 0, None));

@@ -1,11 +1,11 @@
-//! RTT histogram for quantiles in constant memory.
+//! RTT histogram that yields quantiles in constant memory.
 
 use fullpipe_units::Duration;
 
-/// Binary logarithm of the number of bins per doubling: neighbouring bins differ by 1/32, about 3 %.
+/// Binary logarithm of the number of bins per doubling. Neighbouring bins differ by 1/32, about 3 %.
 const STEPS_LOG2: u32 = 5;
 const STEPS: u64 = 1 << STEPS_LOG2;
-/// Number of bins: enough for every duration in 64 bits of nanoseconds.
+/// Number of bins, sufficient for every duration in 64 bits of nanoseconds.
 const BINS: usize = (64 << STEPS_LOG2) as usize;
 
 /// Counts of RTT samples in logarithmic bins, with the exact mean and minimum.
@@ -24,7 +24,7 @@ impl Default for RttHistogram {
 }
 
 impl RttHistogram {
-    /// Counts one sample.
+    /// Counts one RTT sample.
     #[inline]
     pub fn add(&mut self, rtt: Duration) {
         self.bins[bin(rtt.as_nanos())] += 1;
@@ -33,7 +33,7 @@ impl RttHistogram {
         self.min = self.min.min(rtt);
     }
 
-    /// Adds the samples of `other`.
+    /// Adds all samples of the histogram `other`.
     pub fn merge(&mut self, other: &Self) {
         for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
             *bin += more;
@@ -43,22 +43,23 @@ impl RttHistogram {
         self.min = self.min.min(other.min);
     }
 
-    /// Returns the smallest sample.
+    /// Returns the smallest RTT sample, or `None` if the histogram is empty.
     pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// Returns the mean of all samples.
+    /// Returns the exact mean of all RTT samples, or `None` if the histogram is empty.
     pub fn mean(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos((self.sum / u128::from(self.count)) as u64))
     }
 
-    /// Returns the upper edge of the bin that contains the given percentile, within 3 % of the true value.
+    /// Returns the upper edge of the bin that contains the given percentile of the RTT. The value is within 3
+    /// % of the true percentile.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         self.permille(10 * percent)
     }
 
-    /// Like [`RttHistogram::percentile`], with the quantile in thousandths.
+    /// Returns a quantile of the RTT like [`RttHistogram::percentile`], but with the quantile in thousandths.
     pub fn permille(&self, permille: u64) -> Option<Duration> {
         let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;

@@ -1,4 +1,4 @@
-//! Estimates that the sender derives from ACKs: round-trip time and delivery rate.
+//! Estimates that the sender derives from ACKs: RTT and delivery rate.
 
 mod histogram;
 mod rate;

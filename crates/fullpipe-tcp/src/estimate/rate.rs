@@ -15,37 +15,37 @@
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Delivery state when a record was last sent.
+/// Delivery state of the connection when a record was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSnapshot {
-    /// Total bytes delivered.
+    /// Total number of bytes delivered when the record was sent.
     pub delivered: u64,
-    /// Time at which `delivered` last grew.
+    /// Time at which `delivered` last grew before the record was sent.
     pub delivered_time: Instant,
-    /// Time at which the sender began to send the flight that this record belongs to.
+    /// Time at which the sender began to send the flight to which this record belongs.
     pub first_send_time: Instant,
-    /// Bytes in flight just after the record was sent, itself included.
+    /// Bytes in flight just after the record was sent, including the record.
     pub tx_in_flight: u64,
-    /// Total bytes marked lost.
+    /// Total number of bytes marked lost when the record was sent.
     pub lost: u64,
-    /// Whether the flow was application-limited.
+    /// Whether the flow was application-limited when the record was sent.
     pub app_limited: bool,
 }
 
 /// Delivery-rate sample: bytes delivered in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateSample {
-    /// Bytes delivered.
+    /// Number of bytes delivered in the interval.
     pub delivered: u64,
-    /// Time in which the bytes were delivered.
+    /// Interval in which the bytes were delivered.
     pub interval: Duration,
-    /// Whether the sample is application-limited: the application left part of the window unused in that
-    /// time.
+    /// Whether the sample is application-limited: the application left part of the window unused during the
+    /// interval.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// Returns the delivery rate.
+    /// Returns the delivery rate of the sample.
     pub fn rate(self) -> Rate {
         Rate::of(Bytes::new(self.delivered), self.interval)
     }
@@ -59,22 +59,23 @@ impl RateSample {
 /// Delivery-rate estimator of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryRate {
-    /// Total bytes delivered.
+    /// Total number of bytes delivered since the start of the connection.
     pub delivered: u64,
     /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
     first_send_time: Instant,
-    /// Value of `delivered` up to which samples are marked application-limited; zero if no mark is active.
+    /// Value of `delivered` up to which samples are marked application-limited; zero if no samples are being
+    /// marked.
     app_limited_until: u64,
     next_round_delivered: u64,
     last: Option<RateSample>,
 }
 
 impl DeliveryRate {
-    /// Returns the snapshot for a transmission at `departure`.
+    /// Returns the delivery snapshot for a transmission that leaves at `departure`.
     pub fn on_send(&mut self, departure: Instant, inflight: u64, len: u64, lost: u64) -> RateSnapshot {
         if inflight == 0 {
-            // A new flight starts: idle time must not count as time of slow delivery.
+            // A new flight starts: the idle time must not lower the delivery rate.
             self.first_send_time = departure;
             self.delivered_time = departure;
         }
@@ -97,9 +98,9 @@ impl DeliveryRate {
         }
     }
 
-    /// Returns the interval of the sample that ends with the delivery of a record sent at `sent_at` with
-    /// `snapshot`; `None` if it is shorter than `min_rtt`, because no real delivery is that fast. The next
-    /// send interval starts at `sent_at`.
+    /// Returns the interval of the rate sample that ends with the delivery of a record sent at `sent_at` with
+    /// `snapshot`. An interval shorter than `min_rtt` yields `None`, because no real delivery is that fast.
+    /// The next send interval starts at `sent_at`.
     pub fn interval(
         &mut self,
         sent_at: Instant,
@@ -113,20 +114,20 @@ impl DeliveryRate {
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
     }
 
-    /// Stores a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
-    /// sample does not replace an earlier one with a higher rate.
+    /// Stores a rate sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
+    /// sample does not replace an earlier sample with a higher rate.
     pub fn keep(&mut self, sample: RateSample) {
         if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
             self.last = Some(sample);
         }
     }
 
-    /// Returns the last stored sample.
+    /// Returns the most recently stored rate sample.
     pub fn last(&self) -> Option<RateSample> {
         self.last
     }
 
-    /// Returns whether a delivery with this snapshot begins a new packet-timed round trip.
+    /// Returns whether the delivery of a record with this snapshot begins a new packet-timed round trip.
     pub fn starts_round(&mut self, snapshot: &RateSnapshot) -> bool {
         let starts = snapshot.delivered >= self.next_round_delivered;
         if starts {
@@ -135,8 +136,8 @@ impl DeliveryRate {
         starts
     }
 
-    /// Marks samples application-limited until everything in flight is delivered. The caller calls it when
-    /// the application has nothing to send although the window has room.
+    /// Marks samples application-limited until all data in flight has been delivered. The caller must call it
+    /// when the application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -155,7 +156,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// DR-1 and DR-2: the longer interval is used, and an interval below `min_rtt` is invalid.
+    /// DR-1 and DR-2: of the send and ACK intervals, the longer one is used. An interval below `min_rtt` is
+    /// invalid.
     #[test]
     fn the_longer_interval_counts() {
         let snapshot = RateSnapshot {
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(rate.interval(at(110), &snapshot, Some(Duration::from_millis(25))), None);
     }
 
-    /// DR-6: samples are marked application-limited until everything that was in flight has been delivered.
+    /// DR-6: samples are marked application-limited until all data that was in flight has been delivered.
     #[test]
     fn app_limited_lasts_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate { delivered: 50_000, ..DeliveryRate::default() };
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(rate.last().map(RateSample::rate), Some(Rate::from_bps(100_000)));
     }
 
-    /// DR-13: a round ends when something sent after its start is delivered.
+    /// DR-13: a round ends when a segment that was sent after the start of the round is delivered.
     #[test]
     fn rounds_are_timed_by_packets() {
         let mut rate = DeliveryRate::default();

@@ -9,35 +9,35 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::RtoRule;
 
-/// Largest retransmission timeout, back-off included.
+/// Maximum retransmission timeout, including back-off.
 pub const RTO_MAX: Duration = Duration::from_secs(120);
-/// Retransmission timeout before the first sample (RFC 6298 section 2.1).
+/// Retransmission timeout before the first RTT sample (RFC 6298 section 2.1).
 pub const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// Time after which a later, larger minimum replaces the minimum RTT.
+/// Age at which the minimum RTT expires and is replaced by a later, larger minimum.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Estimator of SRTT, RTTVAR, the RTO and the windowed minimum RTT.
+/// Estimator of SRTT, RTTVAR, the retransmission timeout and the windowed minimum RTT.
 #[derive(Clone, Debug, Default)]
 pub struct RttEstimator {
     rule: RtoRule,
     srtt: Option<Duration>,
-    /// Mean deviation, times four.
+    /// Mean deviation of the RTT, multiplied by four.
     mdev4: u64,
     /// Largest `mdev4` of the current round trip.
     mdev4_max: u64,
-    /// `4 RTTVAR`; under [`RtoRule::Slack`] including the floor.
+    /// Four times RTTVAR; with [`RtoRule::Slack`], the floor is included.
     var4: u64,
     round_end: u64,
     min_rtt: Option<(Duration, Instant)>,
 }
 
 impl RttEstimator {
-    /// Returns an estimator that computes the timeout by `rule`.
+    /// Returns an RTT estimator that computes the retransmission timeout by `rule`.
     pub fn new(rule: RtoRule) -> Self {
         Self { rule, ..Self::default() }
     }
 
-    /// Records a sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
+    /// Records an RTT sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
     /// delivered, which includes the peer's ACK delay.
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
@@ -56,8 +56,8 @@ impl RttEstimator {
         };
         let srtt = srtt.as_nanos();
         let deviation = m.abs_diff(srtt);
-        // mdev += (|err| - mdev) / 4, stored times four; the gain is an eighth of that when the RTT falls by
-        // more than mdev.
+        // mdev += (|err| - mdev) / 4, stored times four. If the RTT falls by more than mdev, the gain is an
+        // eighth of that.
         let mdev = self.mdev4 / 4;
         self.mdev4 = if m < srtt && deviation > mdev {
             self.mdev4 + (deviation - mdev) / 8
@@ -79,7 +79,7 @@ impl RttEstimator {
         }
     }
 
-    /// Records a sample as in RFC 6298 section 2.
+    /// Records an RTT sample by the rules of RFC 6298 section 2.
     #[inline(never)]
     fn on_plain_sample(&mut self, rtt: Duration) {
         let r = rtt.as_nanos().max(1);
@@ -89,7 +89,7 @@ impl RttEstimator {
                 self.var4 = 2 * r;
             }
             Some(srtt) => {
-                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, stored times four; SRTT is the value before this
+                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, stored times four. SRTT is the value before this
                 // sample.
                 self.var4 = self.var4 - self.var4 / 4 + r.abs_diff(srtt);
                 self.srtt = Some(Duration::from_nanos(srtt - srtt / 8 + r / 8));
@@ -97,7 +97,7 @@ impl RttEstimator {
         }
     }
 
-    /// Records a sample for the minimum RTT: the RTT of the *newest* segment that an ACK delivered.
+    /// Records an RTT sample for the minimum RTT: the RTT of the *newest* segment that an ACK delivered.
     pub fn on_min_sample(&mut self, rtt: Duration, now: Instant) {
         match self.min_rtt {
             Some((min, at)) if rtt > min && now.saturating_since(at) <= MIN_RTT_WINDOW => {}
@@ -105,12 +105,12 @@ impl RttEstimator {
         }
     }
 
-    /// Returns SRTT; `None` before the first sample.
+    /// Returns SRTT, or `None` before the first RTT sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.srtt
     }
 
-    /// Returns RTTVAR; under [`RtoRule::Slack`] including the floor.
+    /// Returns RTTVAR; with [`RtoRule::Slack`], the floor is included.
     pub fn rttvar(&self) -> Duration {
         Duration::from_nanos(self.var4 / 4)
     }
@@ -120,7 +120,7 @@ impl RttEstimator {
         self.min_rtt.map(|(rtt, _)| rtt)
     }
 
-    /// Returns the retransmission timeout without back-off.
+    /// Returns the retransmission timeout, excluding back-off.
     pub fn rto(&self) -> Duration {
         match self.srtt {
             None => RTO_INITIAL,
@@ -145,22 +145,24 @@ mod tests {
     fn feed(samples: &[u64]) -> RttEstimator {
         let mut estimator = RttEstimator::default();
         for (i, &ms) in samples.iter().enumerate() {
-            // One sample per round trip.
+            // The test records one sample per round trip.
             estimator.on_sample(MS(ms), 10 * i as u64 + 5, 10 * (i as u64 + 1));
         }
         estimator
     }
 
-    /// RTO-2: a steady RTT of 100 ms gives a timeout of 300 ms, not 200.
+    /// RTO-2: a steady RTT of 100 ms gives a retransmission timeout of 300 ms, not 200 ms.
     #[test]
     fn steady_rtt_keeps_200_ms_of_slack() {
-        // Compared in whole microseconds: the integer decay stops a few nanoseconds above the floor.
+        // Values are compared in whole microseconds, because the integer decay stops a few nanoseconds above
+        // the floor.
         assert_eq!(feed(&[100; 50]).rto().as_micros(), 300_000);
         assert_eq!(feed(&[210; 100]).rto().as_micros(), 410_000);
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
     }
 
-    /// RTO-1, profile `rfc`: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's floor.
+    /// RTO-1, profile `rfc`: the timeout is 300, 250, 325 and 282.8 ms without a floor, and one second with
+    /// the RFC's floor.
     #[test]
     fn rto_1_the_numbers_of_the_rfc() {
         let granularity = MS(1);
@@ -175,8 +177,8 @@ mod tests {
         }
     }
 
-    /// RTO-6, profile `rfc`: at a constant RTT the variance falls to zero, and the RTO stays one clock tick
-    /// above SRTT.
+    /// RTO-6, profile `rfc`: at a constant RTT, RTTVAR falls to zero, and the RTO stays one clock tick above
+    /// SRTT.
     #[test]
     fn rto_6_a_tick_is_left() {
         let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(estimator.rto(), MS(101));
     }
 
-    /// RTO-6: at a constant RTT the variance falls to its floor and nothing underflows.
+    /// RTO-6: at a constant RTT, RTTVAR falls to its floor, and nothing underflows.
     #[test]
     fn variance_decays_to_its_floor() {
         let mut samples = vec![100, 900, 100];
@@ -197,7 +199,7 @@ mod tests {
         assert!(estimator.rto() <= MS(310), "{}", estimator.rto());
     }
 
-    /// A jump in the RTT lengthens the timeout at once.
+    /// A sudden increase of the RTT lengthens the retransmission timeout at once.
     #[test]
     fn a_spike_widens_the_timeout() {
         let before = feed(&[100; 20]).rto();

@@ -4,19 +4,20 @@ use crate::cc::{LossCause, Lost};
 
 use super::scoreboard::SentRecord;
 
-/// Record as it was when it was marked lost.
+/// State of a record at the time at which it was marked lost.
 #[derive(Clone, Copy, Debug)]
 struct Marked {
     offset: u64,
     len: u64,
-    /// Bytes in flight just after the record was sent, itself included.
+    /// Bytes in flight just after the record was sent, including the record.
     tx_in_flight: u64,
     /// Bytes marked lost between the start of the connection and the last transmission of the record.
     lost_before_sent: u64,
     app_limited: bool,
 }
 
-/// Buffer for the records that one event marks lost. It is reused, so it allocates memory only when it grows.
+/// Buffer for the records that one event marks lost. The buffer is reused, and allocates memory only when it
+/// grows.
 #[derive(Debug, Default)]
 pub(crate) struct LossBuffer(Vec<Marked>);
 
@@ -41,7 +42,7 @@ impl LossBuffer {
 pub(crate) struct Losses<'a> {
     marked: &'a [Marked],
     cause: LossCause,
-    /// Total bytes marked lost before this event.
+    /// Total number of bytes marked lost before this event.
     lost_before: u64,
     /// Whether one of the lost records is a retransmission sent after the last window reduction.
     retransmission: bool,
@@ -57,17 +58,17 @@ impl<'a> Losses<'a> {
         Self { marked: &buffer.0, cause, lost_before, retransmission }
     }
 
-    /// Returns true if nothing was marked lost.
+    /// Returns whether no record was marked lost.
     pub(crate) fn is_empty(&self) -> bool {
         self.marked.is_empty()
     }
 
-    /// Returns true if a retransmission sent after the last window reduction was lost.
+    /// Returns whether a retransmission sent after the last window reduction was lost.
     pub(crate) fn has_retransmission(&self) -> bool {
         self.retransmission
     }
 
-    /// Returns one loss report per record, for the congestion controller.
+    /// Returns one loss report per lost record, for the congestion controller.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Lost> + '_ {
         let (mut total, mut previous_end) = (self.lost_before, None);
         self.marked.iter().map(move |record| {
@@ -92,8 +93,8 @@ mod tests {
     use super::*;
     use crate::recovery::scoreboard::board;
 
-    /// Each report includes the bytes lost before the event; a lost range is new if the preceding record was
-    /// not marked lost.
+    /// Each loss report includes the bytes lost before the event. A lost range is new if the preceding record
+    /// was not marked lost.
     #[test]
     fn each_record_is_told_with_its_sums() {
         let (board, mut buffer) = (board(10), LossBuffer::default());

@@ -53,23 +53,25 @@ pub(crate) enum Phase {
     Loss,
 }
 
-/// Loss recovery of a connection: the sent records, and the detectors and timeouts that mark them lost.
+/// Loss recovery of a connection: the records of sent data, and the detectors and timeouts that mark records
+/// lost.
 #[derive(Debug)]
 pub(crate) struct LossRecovery {
     pub(crate) board: Scoreboard,
     pub(crate) rack: Rack,
-    /// Loss detection without SACK, used instead of RACK.
+    /// Loss detection for connections without SACK, in place of RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// Start of the retransmission timeout: the last progress, or the first transmission after a pause.
+    /// Start of the retransmission timeout: the time of the last progress, or of the first transmission after
+    /// a pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
     pub(crate) phase: Phase,
-    /// Time of the last window reduction for a loss.
+    /// Time of the last window reduction because of a loss.
     pub(crate) reduced_at: Instant,
-    /// Whether SACK was negotiated.
+    /// Whether SACK was negotiated on the connection.
     pub(crate) has_sack: bool,
 }
 
@@ -105,14 +107,14 @@ impl LossRecovery {
         self.undo.on_retransmission(Timestamps::clock(now));
     }
 
-    /// Returns true if RACK may find a loss.
+    /// Returns whether loss detection by RACK may find a loss.
     #[inline(always)]
     pub(crate) fn suspects(&mut self) -> bool {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Marks losses with RACK; called after [`suspects`](Self::suspects) returns true. Returns the losses and
-    /// the time of the next check.
+    /// Marks losses with RACK. The caller must have received true from [`suspects`](Self::suspects). Returns
+    /// the losses and the time of the next check.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,
@@ -130,8 +132,8 @@ impl LossRecovery {
         (Losses::new(buffer, LossCause::Rack, lost_before, retransmission), look_again)
     }
 
-    /// Detects losses from duplicate ACKs, without SACK. `advanced` says whether the cumulative ACK advanced,
-    /// to `snd_una`.
+    /// Detects losses from duplicate ACKs, on connections without SACK. `advanced` says whether the
+    /// cumulative ACK has advanced to `snd_una`.
     pub(crate) fn detect_without_sack<'b>(
         &mut self,
         snd_una: u64,
@@ -146,7 +148,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::DupAck, lost_before, false)
     }
 
-    /// Marks records lost after a retransmission timeout; marks all of them if the peer has `reneged`.
+    /// Marks records lost after a retransmission timeout. If the peer has `reneged`, marks all records lost.
     pub(crate) fn mark_on_timeout<'b>(
         &mut self,
         now: Instant,
@@ -166,7 +168,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Removes the loss marks of records not yet retransmitted, because those records were only late.
+    /// Removes the loss marks of records that were not retransmitted, because those records were only late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);
@@ -178,7 +180,7 @@ impl LossRecovery {
         ReoWndInputs { min_rtt, srtt, in_recovery: self.phase != Phase::Open }
     }
 
-    /// Recounts the records and checks the counters, for tests.
+    /// Recounts the records and checks the counters against the result, for tests.
     pub(crate) fn check(&self) {
         self.board.check();
     }

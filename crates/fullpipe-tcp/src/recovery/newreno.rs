@@ -1,9 +1,9 @@
 //! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
-//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. It counts
-//! like a SACK of one segment: segments held by the peer have left the network, and PRR sets the window as it
-//! does with SACK. The window inflation of RFC 6582 (three segments, and one more for each duplicate) gives
-//! the same result.
+//! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. The duplicate
+//! ACK counts like a SACK of one segment: segments held by the peer have left the network, and PRR sets the
+//! window as it does with SACK. The window inflation of RFC 6582 (three segments, and one more for each
+//! duplicate) gives the same result.
 //!
 //! ```text
 //!   open ──`dup_thresh` duplicates──► oldest is lost ──ACK advances, below `recover`──► new oldest is lost
@@ -15,17 +15,17 @@
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 
-/// Upper limit of `dup_thresh` after reordering (`tcp_max_reordering`).
+/// Upper limit to which reordering can raise `dup_thresh` (Linux: `tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 
-/// Loss detection state from duplicate ACKs.
+/// State of loss detection from duplicate ACKs (RFC 6582).
 #[derive(Clone, Debug)]
 pub struct NewReno {
     /// Number of segments that the peer holds above the oldest outstanding segment.
     held: u64,
     dup_thresh: u64,
-    /// End of the data outstanding when the last recovery began. Duplicate ACKs below this offset belong to
-    /// that recovery (RFC 6582 section 3.2, step 1).
+    /// End of the data that was outstanding when the last recovery began. Duplicate ACKs below this offset
+    /// belong to that recovery (RFC 6582 section 3.2, step 1).
     recover: Option<u64>,
 }
 
@@ -36,19 +36,20 @@ impl Default for NewReno {
 }
 
 impl NewReno {
-    /// Starts fast recovery or recovery after a timeout, with data outstanding up to `snd_nxt`.
+    /// Starts fast recovery or recovery after a timeout. Data up to `snd_nxt` is outstanding.
     pub fn begin(&mut self, snd_nxt: u64) {
         self.recover = self.recover.max(Some(snd_nxt));
     }
 
-    /// Returns true if duplicate ACKs of `snd_una` belong to the current flight.
+    /// Returns whether duplicate ACKs of `snd_una` belong to the current flight.
     pub fn listens(&self, snd_una: u64) -> bool {
         self.recover.is_none_or(|recover| snd_una > recover)
     }
 
-    /// Counts a duplicate ACK as one segment of `mss` bytes. Returns true if the peer can hold one more
-    /// segment; at least one segment must be missing, or the ACK would have advanced. Excess duplicates come
-    /// from a path that reorders or duplicates packets, and raise `dup_thresh`.
+    /// Counts a duplicate ACK as the delivery of one segment of `mss` bytes. Returns whether the peer can
+    /// hold one more segment: at least one outstanding segment must be missing, or the ACK would have
+    /// advanced. Excess duplicate ACKs come from a path that reorders or duplicates packets, and raise
+    /// `dup_thresh`.
     pub fn on_duplicate(&mut self, board: &mut Scoreboard, mss: u64) -> bool {
         let outstanding = board.outstanding() as u64;
         if self.held + 1 >= outstanding {
@@ -60,9 +61,9 @@ impl NewReno {
         true
     }
 
-    /// Handles an ACK that covers `segments` more segments: the hole, and segments held above it. Returns how
-    /// many of them had already been counted by duplicate ACKs. Segments held beyond the ACK are kept only
-    /// while `recovery` continues.
+    /// Handles an ACK that covers `segments` more segments: the hole, and segments held above it. Returns the
+    /// number of these segments that duplicate ACKs had already counted. Segments held beyond the ACK are
+    /// kept only while `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };
@@ -70,15 +71,15 @@ impl NewReno {
         counted
     }
 
-    /// Discards the count of held segments: all of them will be retransmitted.
+    /// Discards the count of held segments, because all of them will be retransmitted.
     pub fn forget(&mut self, board: &mut Scoreboard) {
         self.held = 0;
         board.presume_delivered(0);
     }
 
     /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
-    /// it (RFC 6582 section 3.2, step 3). A record already retransmitted is left to the retransmission
-    /// timeout.
+    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is left to the
+    /// retransmission timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -98,7 +99,7 @@ impl NewReno {
         }
     }
 
-    /// Marks all records lost, because without SACK the arrived segments are unknown.
+    /// Marks all records lost: without SACK, it is unknown which segments have arrived.
     pub(super) fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
         for number in board.numbers() {
             if board.mark_lost(number)
@@ -124,8 +125,8 @@ mod tests {
         marked
     }
 
-    /// FR-1 and FR-2: each duplicate ACK takes one segment out of the network, and the third marks the oldest
-    /// record lost, once.
+    /// FR-1 and FR-2: each duplicate ACK means that one segment has left the network. The third duplicate ACK
+    /// marks the oldest record lost, once.
     #[test]
     fn the_third_duplicate_marks_the_oldest() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -140,7 +141,7 @@ mod tests {
         board.check();
     }
 
-    /// FR-3: a partial ACK uncovers the next hole; the segments held beyond that hole still count as held.
+    /// FR-3: a partial ACK uncovers the next hole. Segments held beyond that hole still count as held.
     #[test]
     fn a_partial_ack_uncovers_the_next_hole() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // After its retransmission, the record is left to the retransmission timeout.
+        // Once retransmitted, the record is left to the retransmission timeout.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});
@@ -162,8 +163,8 @@ mod tests {
         assert_eq!(board.inflight(), 0);
     }
 
-    /// More duplicate ACKs than segments above the hole raise `dup_thresh`, as in Linux: the path duplicates
-    /// packets.
+    /// If there are more duplicate ACKs than segments above the hole, the path duplicates packets. As in
+    /// Linux, `dup_thresh` rises.
     #[test]
     fn too_many_duplicates_make_patient() {
         let (mut board, mut newreno) = (board(6), NewReno::default());
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(detect(&newreno, &mut board, true, false), []);
     }
 
-    /// FR-5: duplicate ACKs for data of the last recovery do not start another one.
+    /// FR-5: duplicate ACKs for data of the last recovery do not start another recovery.
     #[test]
     fn an_episode_is_not_begun_twice() {
         let mut newreno = NewReno::default();

@@ -2,7 +2,7 @@
 //!
 //! | kind | condition | segment |
 //! |---|---|---|
-//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data, or the newest again |
+//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data or newest segment |
 //! | window probe (RFC 9293 section 3.8.6.1) | window closed for an RTO | acknowledged octet, or new data |
 //! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding or heard | acknowledged octet |
 //!
@@ -20,14 +20,14 @@
 
 use fullpipe_units::Duration;
 
-/// Largest ACK delay of the peer (`MAX_ACK_DELAY` in RFC 8985).
+/// Maximum ACK delay of the peer (`MAX_ACK_DELAY` in RFC 8985).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Slack beyond two round trips, if the peer has several segments to acknowledge.
+/// Slack of the probe timeout beyond two round trips, if several segments are in flight.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
-/// Probe timeout before the first RTT sample.
+/// Probe timeout (PTO) before the first RTT sample.
 const PTO_INITIAL: Duration = Duration::from_secs(1);
 
-/// Kind of probe.
+/// Kind of probe segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeKind {
     /// Tail loss probe.
@@ -38,7 +38,7 @@ pub(crate) enum ProbeKind {
     KeepAlive,
 }
 
-/// The probe currently due, and the number of unanswered window and keep-alive probes.
+/// The probe that is currently due, and the number of unanswered window and keep-alive probes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
     due: Option<ProbeKind>,
@@ -46,12 +46,12 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Makes a tail loss probe due.
+    /// Requests a tail loss probe.
     pub(crate) fn request_tail(&mut self) {
         self.due = Some(ProbeKind::Tail);
     }
 
-    /// Makes a window or keep-alive probe due. The probe counts as unanswered until an acceptable segment
+    /// Requests a window or keep-alive probe. The probe counts as unanswered until an acceptable segment
     /// arrives.
     pub(crate) fn request(&mut self, kind: ProbeKind) {
         self.due = Some(kind);
@@ -64,7 +64,7 @@ impl Probes {
         self.due.is_some()
     }
 
-    /// Takes the probe that is due, if any.
+    /// Returns the probe that is due, if any, and clears the request.
     #[inline(always)]
     pub(crate) fn take_due(&mut self) -> Option<ProbeKind> {
         self.due.take()
@@ -76,13 +76,13 @@ impl Probes {
         self.unanswered = 0;
     }
 
-    /// Returns the number of probes since the last acceptable segment.
+    /// Returns the number of window and keep-alive probes since the last acceptable segment.
     pub(crate) fn unanswered(&self) -> u32 {
         self.unanswered
     }
 }
 
-/// State of the tail loss probe.
+/// State of the tail loss probe (RFC 8985 section 7).
 #[derive(Clone, Debug, Default)]
 pub struct TailProbe {
     outstanding: Option<Outstanding>,
@@ -90,23 +90,23 @@ pub struct TailProbe {
 
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
-    /// `snd_nxt` after the probe.
+    /// Value of `snd_nxt` just after the probe was sent.
     high_seq: u64,
-    /// Whether the probe retransmitted data instead of sending new data.
+    /// Whether the probe was a retransmission rather than new data.
     is_retransmission: bool,
 }
 
 /// Outcome of a tail loss probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeEnd {
-    /// Nothing was lost.
+    /// Nothing was lost, so the probe was not needed.
     NotNeeded,
-    /// The probe repaired a loss: the window must be reduced once (RFC 8985 section 7.4.2).
+    /// The probe repaired a loss, so the window must be reduced once (RFC 8985 section 7.4.2).
     RepairedLoss,
 }
 
 impl TailProbe {
-    /// Returns the probe timeout (PTO).
+    /// Returns the probe timeout (PTO) for `segments_in_flight`.
     pub fn timeout(srtt: Option<Duration>, segments_in_flight: u64) -> Duration {
         match srtt {
             None => PTO_INITIAL,
@@ -114,21 +114,21 @@ impl TailProbe {
         }
     }
 
-    /// Returns true if a probe is outstanding.
+    /// Returns whether a tail loss probe is outstanding.
     pub fn is_outstanding(&self) -> bool {
         self.outstanding.is_some()
     }
 
-    /// Records that a probe was sent.
+    /// Records that a tail loss probe was sent.
     pub fn on_sent(&mut self, snd_nxt: u64, is_retransmission: bool) {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// Handles an ACK. `news` says whether the ACK delivered data, `duplicate_reported` whether it carried a
-    /// D-SACK.
+    /// Handles an ACK. `news` says whether the ACK delivered data, and `duplicate_reported` whether it
+    /// carried a D-SACK.
     ///
     /// The first ACK of the probed segment does not show whether the original or the probe arrived. A later
-    /// D-SACK shows that nothing was lost; an ACK of further data without a D-SACK shows that the probe
+    /// D-SACK shows that nothing was lost. An ACK of further data without a D-SACK shows that the probe
     /// repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;
@@ -148,7 +148,7 @@ impl TailProbe {
         Some(end)
     }
 
-    /// Cancels the probe when recovery or a timeout takes over.
+    /// Cancels the tail loss probe when fast recovery or a timeout takes over.
     pub fn cancel(&mut self) {
         self.outstanding = None;
     }
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
     }
 
-    /// TLP-2 and TLP-3: a loss repaired by the probe causes one window reduction; a reported duplicate causes
-    /// none. The first ACK of the probed segment does not decide the outcome.
+    /// TLP-2 and TLP-3: a loss that the probe repaired causes one window reduction. A D-SACK for the probe
+    /// causes none. The first ACK of the probed segment does not decide the outcome.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

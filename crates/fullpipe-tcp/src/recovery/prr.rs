@@ -1,11 +1,11 @@
 //! Proportional rate reduction (RFC 9937): the window during fast recovery.
 //!
 //! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction: while
-//! more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
+//! more than `ssthresh` is in flight, PRR sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
 //! have reduced the flight below `ssthresh`, PRR sends about as much as is delivered, plus one segment if the
 //! ACK makes progress without a new loss, until `ssthresh` is reached again.
 
-/// PRR's variables; names as in the RFC.
+/// Variables of PRR, with the names of RFC 9937.
 #[derive(Clone, Debug, Default)]
 pub struct Prr {
     /// Congestion window at the start of recovery; Linux uses it for `RecoverFS`.
@@ -16,7 +16,7 @@ pub struct Prr {
 }
 
 impl Prr {
-    /// Starts recovery with window `cwnd`.
+    /// Starts recovery with a congestion window of `cwnd`.
     pub fn enter(&mut self, cwnd: u64) {
         *self = Self { recover_fs: cwnd.max(1), prr_delivered: 0, prr_out: 0, cwnd };
     }
@@ -26,8 +26,8 @@ impl Prr {
         self.prr_out += len;
     }
 
-    /// Handles an ACK of `delivered` bytes; `inflight` already reflects this ACK and the losses that it
-    /// revealed.
+    /// Handles an ACK that delivered `delivered` bytes. `inflight` already reflects this ACK and the losses
+    /// that it revealed.
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -58,7 +58,7 @@ impl Prr {
         self.cwnd = inflight + sndcnt;
     }
 
-    /// Returns the window in effect.
+    /// Returns the congestion window that PRR currently allows.
     pub fn cwnd(&self) -> u64 {
         self.cwnd
     }
@@ -68,14 +68,14 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Returns the number of segments sent per SACK, from the loss detection at the third SACK on, for a
-    /// flight of 20 whose first segment is lost. SACKs arrive one at a time.
+    /// Returns the number of segments sent per SACK for a flight of 20 whose first segment is lost. SACKs
+    /// arrive one at a time, and counting starts with the loss detection at the third SACK.
     fn sends_per_sack(ssthresh: u64) -> Vec<u64> {
         let mut prr = Prr::default();
-        // Two limited transmits raised the number of sent segments to 22; the third SACK detects the loss.
+        // Limited transmit has raised the number of sent segments to 22. The third SACK detects the loss.
         let (mut inflight, mut sends) = (20u64, Vec::new());
         prr.enter(20);
-        inflight -= 1; // the first is marked lost, three are SACKed, two new segments were sent
+        inflight -= 1; // the first is marked lost, three are SACKed, and two new segments were sent
         inflight -= 1;
         for sack in 0..17 {
             if sack > 0 {
@@ -90,7 +90,7 @@ mod tests {
         sends
     }
 
-    /// PRR-1: with Reno's factor of 0.5, every other SACK releases a segment, eight in total, and the flight
+    /// PRR-1: with Reno's factor of 0.5, every other SACK releases a segment, eight in total. The flight size
     /// ends at `ssthresh`.
     #[test]
     fn reno_releases_every_other() {
@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(sends_per_sack(14), [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
     }
 
-    /// PRR-3: after 7 of 20 segments are delivered, with `ssthresh` = 14, ceil(4.9) = 5 segments may have
-    /// been sent.
+    /// PRR-3: after 7 of 20 segments have been delivered, with `ssthresh` = 14, ceil(4.9) = 5 segments may
+    /// have been sent.
     #[test]
     fn the_share_is_rounded_up() {
         let mut prr = Prr::default();
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(prr.cwnd() - 18, 5);
     }
 
-    /// PRR-4: under heavy loss no ACK releases more than the delivered amount plus one segment.
+    /// PRR-4: under heavy loss, no ACK releases more than the delivered amount plus one segment.
     #[test]
     fn heavy_loss_releases_what_is_delivered() {
         let mut prr = Prr::default();

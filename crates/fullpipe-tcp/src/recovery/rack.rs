@@ -1,8 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if one sent sufficiently later has been delivered: later by more than the reordering
-//! window. The order of sending decides, not the order of offsets, so lost retransmissions are found like
-//! lost first transmissions. Two FIFOs in order of departure make the search incremental:
+//! A record is lost if another record has been delivered that was sent later by more than the reordering
+//! window. Only the order of transmission counts, not the order of offsets. Lost retransmissions are
+//! therefore detected in the same way as lost first transmissions. Two FIFOs in order of departure make the
+//! search incremental:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -10,7 +11,7 @@
 //!   each is consumed from its oldest entry while   sent_at + RACK.rtt + reo_wnd <= now
 //! ```
 //!
-//! RACK marks records lost and says when to check again; it never sends.
+//! RACK marks records lost and returns the time of the next check. RACK itself never sends anything.
 
 use std::collections::VecDeque;
 
@@ -18,21 +19,21 @@ use fullpipe_units::{Duration, Instant};
 
 use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
 
-/// Largest multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
+/// Maximum multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
 const MAX_REO_WND_MULT: u64 = 255;
-/// Number of recoveries without a D-SACK after which the window shrinks again.
+/// Number of recoveries without a D-SACK after which the reordering window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
-/// Number of segments delivered out of order that sets the reordering window to 0, if no reordering was ever
-/// seen.
+/// If this number of segments has been delivered out of order and no reordering has been seen, the reordering
+/// window is 0.
 pub(super) const DUP_THRESH: u64 = 3;
 
-/// Variables of RACK, with the names of the RFC.
+/// Variables of RACK, with the names of RFC 8985.
 #[derive(Clone, Debug)]
 pub struct Rack {
     xmit_ts: Instant,
     end_seq: u64,
     rtt: Duration,
-    /// Highest offset delivered, to detect reordering.
+    /// Highest stream offset delivered, used to detect reordering.
     fack: u64,
     reordering_seen: bool,
     reo_wnd_mult: u64,
@@ -59,19 +60,19 @@ impl Default for Rack {
     }
 }
 
-/// Inputs of the reordering window.
+/// Inputs to the computation of the reordering window.
 #[derive(Clone, Copy, Debug)]
 pub struct ReoWndInputs {
-    /// Smallest RTT.
+    /// Minimum RTT of the connection.
     pub min_rtt: Duration,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the connection.
     pub srtt: Duration,
-    /// Whether fast recovery or the repair after a timeout is in progress.
+    /// Whether fast recovery or the recovery after a timeout is in progress.
     pub in_recovery: bool,
 }
 
 impl Rack {
-    /// Records the retransmission of record `number`.
+    /// Records that record `number` was retransmitted at `sent_at`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
         self.resent.push_back((number, sent_at));
     }
@@ -90,7 +91,8 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // Such an ACK answers the original; as one of the retransmission it would give too small an RTT.
+            // An ACK with such a short RTT answers the original transmission. Attributed to the
+            // retransmission, it would give too small an RTT.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return false;
             }
@@ -110,8 +112,8 @@ impl Rack {
         true
     }
 
-    /// Widens the reordering window after a D-SACK: it was too short (RFC 8985 section 6.2 step 4). It is
-    /// widened at most once per round trip.
+    /// Widens the reordering window after a D-SACK, which shows that the window was too short (RFC 8985
+    /// section 6.2 step 4). The window is widened at most once per round trip.
     pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
         if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
             return;
@@ -121,12 +123,12 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that a late segment, not its retransmission, filled a hole.
+    /// Records that a hole was filled by a late segment and not by its retransmission.
     pub fn on_late_original(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Records the end of a recovery.
+    /// Records the end of a fast recovery.
     pub fn on_recovery_exit(&mut self) {
         if self.reo_wnd_persist > 0 {
             self.reo_wnd_persist -= 1;
@@ -144,8 +146,8 @@ impl Rack {
         (inputs.min_rtt * self.reo_wnd_mult / 4).min(inputs.srtt)
     }
 
-    /// Returns true if a record may be lost. Without loss everything is delivered in order, so no outstanding
-    /// record is older than the newest one delivered.
+    /// Returns whether a record may be lost. Without loss, everything is delivered in order, so no
+    /// outstanding record is older than the newest delivered record.
     #[inline(always)]
     pub(super) fn suspects(&mut self, board: &mut Scoreboard) -> bool {
         self.fresh_cursor = self.fresh_cursor.max(board.base());
@@ -153,14 +155,14 @@ impl Rack {
         !self.resent.is_empty() || fresh.is_some_and(|record| !record.is_fresh() || self.precedes(record))
     }
 
-    /// Returns true if the record was sent before the newest delivered one.
+    /// Returns whether the record was sent before the newest delivered record.
     fn precedes(&self, record: &SentRecord) -> bool {
         (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
     }
 
-    /// Marks the records lost by `now` (RFC 8985 section 6.2 step 5) and calls `lost` for each, in the order
-    /// of marking. Returns when to check again if more may prove lost. [`Self::suspects`] has already visited
-    /// the record at the cursor.
+    /// Marks the records lost at `now` (RFC 8985 section 6.2 step 5), and calls `lost` for each of them in
+    /// the order of marking. Returns the time of the next check if more records may prove lost.
+    /// [`Self::suspects`] has already visited the record at the cursor.
     pub(super) fn mark_older(
         &mut self,
         now: Instant,
@@ -205,8 +207,9 @@ impl Rack {
         look_again
     }
 
-    /// Marks the losses that a retransmission timeout implies: the oldest record, and every record sent more
-    /// than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks everything.
+    /// Marks the records that a retransmission timeout implies to be lost: the oldest record, and every
+    /// record sent more than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all
+    /// records.
     pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,
@@ -223,13 +226,13 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // A peer that acknowledges one octet per timeout would otherwise make the list grow with every
+        // Otherwise, a peer that acknowledges one octet per timeout could make the list grow with every
         // timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }
 
-    /// Returns the number of retransmissions in the list.
+    /// Returns the number of retransmissions in the list of RACK.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         self.resent.len()
@@ -244,8 +247,8 @@ impl Rack {
     }
 }
 
-/// Returns true if the transmission at `sent_at` is the record's last and still in the network. Otherwise the
-/// record is gone, or another entry stands for it.
+/// Returns whether the transmission at `sent_at` is the record's last and is still in the network. If not,
+/// the list entry is obsolete.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }
@@ -282,7 +285,8 @@ mod tests {
         (marked, look_again)
     }
 
-    /// RK-1: if only the second of two segments arrives, RACK waits a quarter of the RTT for the first.
+    /// RK-1: if only the second of two segments arrives, RACK waits for the first segment for a quarter of
+    /// the RTT.
     #[test]
     fn one_later_delivery_waits_the_reordering_window() {
         let (mut board, mut rack) = (board(2), Rack::default());
@@ -291,7 +295,8 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
     }
 
-    /// RK-2: after three later deliveries without any reordering so far, the segment is lost at once.
+    /// RK-2: if three later segments were delivered and no reordering was seen, the segment is marked lost at
+    /// once.
     #[test]
     fn three_later_deliveries_mark_at_once() {
         let (mut board, mut rack) = (board(4), Rack::default());
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
     }
 
-    /// RK-3: once reordering was seen, three later deliveries no longer prove a loss.
+    /// RK-3: once reordering has been seen, three later deliveries no longer prove a loss.
     #[test]
     fn seen_reordering_restores_patience() {
         let (mut board, mut rack) = (board(8), Rack::default());
@@ -309,7 +314,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
     }
 
-    /// RK-4: each round with a D-SACK widens the window by a quarter of `min_rtt`, up to SRTT.
+    /// RK-4: each round with a D-SACK widens the reordering window by a quarter of `min_rtt`, up to SRTT.
     #[test]
     fn duplicates_widen_the_window() {
         let mut rack = Rack { reordering_seen: true, ..Rack::default() };
@@ -325,7 +330,8 @@ mod tests {
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
     }
 
-    /// RFC 8985 section 6.2 step 2: RACK.rtt is that of every delivered segment, not of the newest alone.
+    /// RFC 8985 section 6.2 step 2: RACK.rtt is updated by every delivered segment, not only by the newest
+    /// one.
     #[test]
     fn the_rtt_is_that_of_the_last_delivery() {
         let (mut board, mut rack) = (Scoreboard::default(), Rack::default());
@@ -336,11 +342,12 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // 10 ms + 135 ms + min_rtt / 4: with 110 ms the second would already be lost.
+        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it
+        // would be marked lost already.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 
-    /// RK-5: the delivery of a later transmission reveals a lost retransmission.
+    /// RK-5: the delivery of a later transmission reveals that a retransmission was lost.
     #[test]
     fn a_lost_retransmission_is_found() {
         let (mut board, mut rack) = (board(4), Rack::default());

@@ -9,31 +9,32 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::estimate::{RTO_MAX, RttEstimator};
 
-/// Back-off and F-RTO state of the retransmission timeout.
+/// Back-off of the retransmission timeout, and state of F-RTO (RFC 5682).
 #[derive(Clone, Debug, Default)]
 pub struct Rto {
     /// Number of timeout doublings: expiries and unanswered probes since the last valid RTT sample.
     backoff: u32,
-    /// Number of expiries since the last advance of the cumulative ACK.
+    /// Number of RTO expiries since the cumulative ACK last advanced.
     expiries: u32,
-    /// Offset whose acknowledgement ends recovery after a timeout.
+    /// Stream offset whose acknowledgement ends recovery after a timeout.
     repair_until: Option<u64>,
-    /// Time of the last expiry that may still prove spurious.
+    /// Time of the last RTO expiry that may still prove spurious.
     suspect_since: Option<Instant>,
-    /// `snd_nxt` when F-RTO began to test the path with new data.
+    /// `snd_nxt` at the time when F-RTO began to test the path with new data.
     asked_at: Option<u64>,
 }
 
 impl Rto {
-    /// Returns the timeout in effect, back-off included.
+    /// Returns the retransmission timeout in effect, including back-off.
     pub fn timeout(&self, rtt: &RttEstimator) -> Duration {
         let doubled = rtt.rto() * (1u64 << self.backoff.min(20));
         doubled.min(RTO_MAX)
     }
 
-    /// Handles an expiry with data outstanding up to `snd_nxt`; `recovering` says whether fast recovery is in
-    /// progress. Returns true for the first expiry for this data. After a repeated expiry, the first may
-    /// still prove spurious. F-RTO does not test an expiry after progress or during fast recovery.
+    /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` says whether fast recovery
+    /// is in progress. Returns whether this is the first expiry for this data. After a repeated expiry, the
+    /// first expiry may still prove spurious. F-RTO does not test an expiry after progress or during fast
+    /// recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
@@ -45,13 +46,13 @@ impl Rto {
         first
     }
 
-    /// Records an unanswered window probe, which doubles the time to the next probe.
+    /// Records an unanswered window probe. The time to the next probe doubles.
     pub fn on_unanswered_probe(&mut self) {
         self.backoff += 1;
     }
 
-    /// Records an advance of the cumulative ACK. By Karn's rule the back-off continues until a valid RTT
-    /// sample, but the peer is alive.
+    /// Records an advance of the cumulative ACK, which shows that the peer is alive. By Karn's rule, the
+    /// back-off continues until a valid RTT sample is taken.
     pub fn on_progress(&mut self) {
         self.expiries = 0;
     }
@@ -61,18 +62,19 @@ impl Rto {
         self.backoff = 0;
     }
 
-    /// Returns true if a delivered record proves the timeout spurious: it was sent before the timeout and
-    /// never retransmitted, so its ACK was only late (RFC 5682 section 3, SACK variant).
+    /// Returns whether a delivered record proves that the timeout was spurious. The record must have been
+    /// sent before the timeout and never retransmitted, so that only its ACK was late (RFC 5682 section 3,
+    /// SACK variant).
     pub fn proves_spurious(&self, sent_at: Instant, transmissions: u8) -> bool {
         transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
     }
 
-    /// Returns true if new data has been sent since the F-RTO test began.
+    /// Returns whether new data has been sent since the F-RTO test began.
     pub fn has_asked(&self, snd_nxt: u64) -> bool {
         self.asked_at.is_some_and(|at| snd_nxt > at)
     }
 
-    /// Ends recovery and returns true if all data outstanding at the timeout is acknowledged.
+    /// If all data that was outstanding at the timeout is acknowledged, ends recovery and returns true.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
         if over {
@@ -81,21 +83,21 @@ impl Rto {
         over
     }
 
-    /// Ends recovery after a timeout, whether it succeeded or was not needed.
+    /// Ends recovery after a timeout, whether recovery succeeded or was not needed.
     pub fn end_repair(&mut self) {
         self.repair_until = None;
         self.confirm();
     }
 
     /// Performs the F-RTO step for an ACK that neither proves the timeout spurious nor ends recovery.
-    /// `advanced`, `sacked` and `sendable` say whether the cumulative ACK advanced, whether SACK blocks
-    /// arrived, and whether new data can be sent.
+    /// `advanced` says whether the cumulative ACK advanced, `sacked` whether SACK blocks arrived, and
+    /// `sendable` whether new data can be sent.
     pub fn on_ack_in_repair(&mut self, advanced: bool, sacked: bool, snd_nxt: u64, sendable: bool) {
         if self.suspect_since.is_none() {
             return;
         }
         match self.asked_at {
-            // A SACK or a duplicate ACK shows that a hole remains: the loss was real.
+            // A SACK or a duplicate ACK shows that a hole remains, so the loss was real.
             Some(_) if sacked || !advanced => self.confirm(),
             Some(_) => {}
             None if advanced && sendable => {
@@ -107,18 +109,18 @@ impl Rto {
         }
     }
 
-    /// Returns true while F-RTO tests the path with new data; lost data is not retransmitted until the test
+    /// Returns whether F-RTO is testing the path with new data. Lost data is not retransmitted until the test
     /// ends.
     pub fn asks_with_new_data(&self) -> bool {
         self.asked_at.is_some()
     }
 
-    /// Returns true if recovery after a timeout is in progress.
+    /// Returns whether recovery after a timeout is in progress.
     pub fn repairing(&self) -> bool {
         self.repair_until.is_some()
     }
 
-    /// Returns the number of timeout doublings.
+    /// Returns the number of times that the retransmission timeout has doubled.
     pub fn backoff(&self) -> u32 {
         self.backoff
     }
@@ -128,7 +130,7 @@ impl Rto {
         self.expiries
     }
 
-    /// Accepts the timeout as genuine; it can no longer be undone.
+    /// Accepts the timeout as genuine. The window reduction can no longer be undone.
     pub fn confirm(&mut self) {
         self.suspect_since = None;
         self.asked_at = None;
@@ -139,7 +141,7 @@ impl Rto {
 mod tests {
     use super::*;
 
-    /// RTO-3: the timeout doubles at each expiry up to 120 s, and a valid sample ends the back-off.
+    /// RTO-3: the timeout doubles at each expiry, up to 120 s. A valid RTT sample ends the back-off.
     #[test]
     fn backs_off_exponentially() {
         let rtt = RttEstimator::default();
@@ -154,8 +156,8 @@ mod tests {
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// FRTO-4: an expiry for other data during recovery cannot be spurious; after a repeated expiry without
-    /// progress, the first still can.
+    /// FRTO-4: an expiry for other data during recovery cannot be spurious. After a repeated expiry without
+    /// progress, the first expiry still can be.
     #[test]
     fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();

@@ -23,48 +23,48 @@ use fullpipe_units::Instant;
 use crate::estimate::RateSnapshot;
 use crate::ranges::RangeSet;
 
-/// Number of a sent record. Numbers grow by one for each segment sent for the first time.
+/// Number of a sent record. Each segment that is sent for the first time gets the next number.
 pub type RecordNo = u64;
 
-/// One segment that has been sent and not yet cumulatively acknowledged.
+/// Record of a segment that has been sent and not yet cumulatively acknowledged.
 #[derive(Clone, Debug)]
 pub struct SentRecord {
-    /// Offset of the first octet.
+    /// Stream offset of the segment's first octet.
     pub offset: u64,
-    /// Length in octets of sequence space (a FIN counts one).
+    /// Length of the segment in octets of sequence space (a FIN counts as one octet).
     pub len: u32,
-    /// Number of transmissions; saturates at 255.
+    /// Number of transmissions of the segment; saturates at 255.
     pub transmissions: u8,
-    /// Estimated state of the record.
+    /// Estimated state of the segment.
     pub state: RecordState,
-    /// Whether the last transmission was a copy or a tail loss probe, sent without an indication of loss.
+    /// Whether the last transmission was sent without an indication of loss, as a copy or a tail loss probe.
     pub was_copy: bool,
-    /// Whether the record carries the FIN.
+    /// Whether the segment carries the FIN.
     pub fin: bool,
-    /// Whether the record carries PSH, which its retransmissions repeat.
+    /// Whether the segment carries PSH; if so, its retransmissions carry PSH, too.
     pub psh: bool,
-    /// Departure time of the last transmission.
+    /// Departure time of the last transmission of the segment.
     pub sent_at: Instant,
-    /// Delivery-rate snapshot at the last transmission.
+    /// Delivery-rate snapshot taken at the last transmission of the segment.
     pub snapshot: RateSnapshot,
 }
 
 /// Run of newly delivered records: a single record, or several consecutive records that were in the network
-/// and had been sent once. Consecutive records left in offset order, so an ACK needs only the first and the
-/// last of them.
+/// and had been sent once. Consecutive records were sent in offset order, so only the first and the last of
+/// them are needed to handle an ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Record with the lowest offset.
+    /// Record of the run with the lowest offset.
     pub first: &'a SentRecord,
-    /// Record with the highest offset.
+    /// Record of the run with the highest offset.
     pub last: &'a SentRecord,
-    /// Number of records.
+    /// Number of records in the run.
     pub segments: u64,
-    /// Number of octets.
+    /// Number of octets in the run.
     pub octets: u64,
 }
 
-/// Estimated state of a record: where the sender believes it to be.
+/// Estimated state of a record: where the sender believes the segment to be.
 ///
 /// ```text
 ///   InFlight ──lost──► Lost ──retransmitted──► Resent ──lost──► Lost …
@@ -72,31 +72,31 @@ pub struct Run<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
-    /// In the network, after one transmission (or an additional copy).
+    /// In the network after one transmission, or after an additional copy.
     InFlight,
     /// Marked lost and not yet retransmitted.
     Lost,
-    /// In the network again, after a retransmission.
+    /// In the network again after a retransmission.
     Resent,
-    /// Received out of order, according to a SACK of the peer.
+    /// Received out of order, as reported by the peer in a SACK block.
     Sacked,
 }
 
-/// Records of all outstanding segments, with their counters.
+/// Records of all outstanding segments, and their counters.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
     records: VecDeque<SentRecord>,
     base: RecordNo,
     sacked: RangeSet,
     sacked_segments: u64,
-    /// Octets in the network: in flight or resent.
+    /// Number of octets in the network, either in flight or retransmitted.
     inflight: u64,
-    /// Octets of `inflight` presumed delivered from duplicate ACKs, which do not identify them
-    /// (`newreno.rs`).
+    /// Number of octets of `inflight` presumed delivered because of duplicate ACKs, which do not identify the
+    /// delivered segments (`newreno.rs`).
     presumed: u64,
     lost_pending: u64,
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
-    /// Octets marked lost since the start of the connection.
+    /// Number of octets marked lost since the start of the connection.
     lost_total: u64,
     /// Number of records in the network that were sent more than once.
     resent_in_network: u64,
@@ -108,44 +108,44 @@ impl SentRecord {
         matches!(self.state, RecordState::InFlight | RecordState::Resent)
     }
 
-    /// Returns the offset after the last octet of the record.
+    /// Returns the offset after the last octet of the segment.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 
-    /// Returns true if the record is in the network and was sent once.
+    /// Returns whether the segment is in the network and was sent once.
     pub fn is_fresh(&self) -> bool {
         self.state == RecordState::InFlight && self.transmissions == 1
     }
 
-    /// Returns 1 if the record is in the network and was sent more than once, else 0.
+    /// Returns 1 if the segment is in the network and was sent more than once, otherwise 0.
     fn resent(&self) -> u64 {
         u64::from(self.transmissions > 1 && self.is_in_network())
     }
 }
 
 impl Scoreboard {
-    /// Returns the octets believed to be in the network (`pipe` in RFC 6675).
+    /// Returns the number of octets estimated to be in the network (`pipe` in RFC 6675).
     pub fn inflight(&self) -> u64 {
         self.inflight.saturating_sub(self.presumed)
     }
 
-    /// Sets the number of octets presumed delivered from duplicate ACKs without SACK.
+    /// Sets the number of octets presumed delivered because of duplicate ACKs without SACK.
     pub fn presume_delivered(&mut self, octets: u64) {
         self.presumed = octets;
     }
 
-    /// Returns the octets marked lost and not yet retransmitted.
+    /// Returns the number of octets marked lost and not yet retransmitted.
     pub fn lost_pending(&self) -> u64 {
         self.lost_pending
     }
 
-    /// Returns the octets marked lost since the start of the connection.
+    /// Returns the number of octets marked lost since the start of the connection.
     pub fn lost_total(&self) -> u64 {
         self.lost_total
     }
 
-    /// Returns the number of records that the peer received out of order.
+    /// Returns the number of records that the peer has SACKed.
     pub fn sacked_segments(&self) -> u64 {
         self.sacked_segments
     }
@@ -155,22 +155,22 @@ impl Scoreboard {
         self.records.len()
     }
 
-    /// Returns true if nothing is outstanding.
+    /// Returns whether no segment is outstanding.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Returns the number of the next new record.
+    /// Returns the number that the next new record will get.
     pub fn end(&self) -> RecordNo {
         self.base + self.records.len() as u64
     }
 
-    /// Returns the number of the oldest record.
+    /// Returns the number of the oldest outstanding record.
     pub fn base(&self) -> RecordNo {
         self.base
     }
 
-    /// Returns record `number`; `None` if it is acknowledged or not yet sent.
+    /// Returns record `number`, or `None` if its segment is already acknowledged or not yet sent.
     pub fn get(&self, number: RecordNo) -> Option<&SentRecord> {
         self.records.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -179,17 +179,17 @@ impl Scoreboard {
         self.records.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    /// Returns the newest record.
+    /// Returns the newest outstanding record.
     pub fn newest(&self) -> Option<&SentRecord> {
         self.records.back()
     }
 
-    /// Returns the oldest record.
+    /// Returns the oldest outstanding record.
     pub fn oldest(&self) -> Option<&SentRecord> {
         self.records.front()
     }
 
-    /// Adds a record sent for the first time.
+    /// Adds the record of a segment sent for the first time.
     pub fn push_new(&mut self, offset: u64, len: u32, fin: bool, sent_at: Instant, snapshot: RateSnapshot) {
         debug_assert!(self.records.back().is_none_or(|last| last.offset + u64::from(last.len) == offset));
         self.inflight += u64::from(len);
@@ -206,14 +206,14 @@ impl Scoreboard {
         });
     }
 
-    /// Sets PSH on the newest record.
+    /// Sets PSH in the newest record.
     pub fn set_push(&mut self) {
         if let Some(newest) = self.records.back_mut() {
             newest.psh = true;
         }
     }
 
-    /// Returns the lowest record marked lost and not yet retransmitted.
+    /// Returns the number of the lowest record that is marked lost and not yet retransmitted.
     #[inline]
     pub fn next_lost(&mut self) -> Option<RecordNo> {
         if self.lost_queue.is_empty() { None } else { self.first_still_lost() }
@@ -225,14 +225,14 @@ impl Scoreboard {
             if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
                 return Some(number);
             }
-            // The record has been delivered in the meantime, or already retransmitted after a timeout.
+            // In the meantime, the segment has been delivered, or retransmitted after a timeout.
             self.visited += 1;
             self.lost_queue.pop();
         }
         None
     }
 
-    /// Records the retransmission of record `number`.
+    /// Records that record `number` was retransmitted at `sent_at`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant, snapshot: RateSnapshot, is_copy: bool) {
         let Some(record) = self.get_mut(number) else { return };
         let before = record.resent();
@@ -252,8 +252,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks record `number` lost; returns false if it was not in the network. Only loss recovery decides
-    /// what is lost.
+    /// Marks record `number` lost. Returns false if the record was not in the network. Only the modules in
+    /// `recovery/` may call it.
     pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {
@@ -269,7 +269,7 @@ impl Scoreboard {
         true
     }
 
-    /// Marks lost every record in the network that is larger than `len`, because the path cannot carry it.
+    /// Marks every record in the network that is larger than `len` lost, because the path cannot carry it.
     /// Scans all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {
@@ -280,14 +280,15 @@ impl Scoreboard {
         }
     }
 
-    /// Removes the loss marks of all records not yet retransmitted, after a spurious timeout or recovery.
+    /// Removes the loss marks of all records that were not retransmitted, after a spurious timeout or
+    /// recovery.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The record may have been sent more than once. Since it counts as in the network again, so
-                // does its last transmission.
+                // The record may have been sent more than once. Because it counts as in the network again,
+                // its last transmission does, too.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -299,13 +300,13 @@ impl Scoreboard {
         }
     }
 
-    /// Returns true if the peer has reneged: the oldest record is SACKed, but a peer that still held it would
-    /// have acknowledged it cumulatively.
+    /// Returns whether the peer has reneged. The oldest record is SACKed in that case: a peer that still held
+    /// it would have acknowledged it cumulatively.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
 
-    /// Discards all SACK information; SACKed records count as in the network again (RFC 2018 section 8).
+    /// Discards all SACK information. SACKed records count as in the network again (RFC 2018 section 8).
     pub fn forget_sacks(&mut self) {
         let Self { records, inflight, resent_in_network, .. } = self;
         for record in records.iter_mut().filter(|record| record.state == RecordState::Sacked) {
@@ -318,9 +319,9 @@ impl Scoreboard {
         self.sacked = RangeSet::default();
     }
 
-    /// Handles a cumulative acknowledgement of everything below `offset`. Calls `newly` for the newly
-    /// delivered records, in offset order. If a record not yet delivered is acknowledged in part, returns the
-    /// number of acknowledged octets of that record.
+    /// Handles a cumulative acknowledgement of all data below `offset`. Calls `newly` for the newly delivered
+    /// records, in offset order. If an undelivered record is acknowledged only in part, returns the number of
+    /// its octets that are acknowledged.
     pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
@@ -360,14 +361,14 @@ impl Scoreboard {
         part
     }
 
-    /// Returns true if every outstanding record is in the network and was sent once, and none is SACKed.
+    /// Returns whether every outstanding record is in the network and was sent once, and no record is SACKed.
     #[inline]
     pub fn is_fresh(&self) -> bool {
         self.sacked.is_empty() && self.lost_pending == 0 && self.resent_in_network == 0
     }
 
-    /// Acknowledges whole records below `offset` as one run; requires that [`Scoreboard::is_fresh`] is true.
-    /// Returns false, without changing anything, if `offset` lies within a record.
+    /// Acknowledges all records below `offset` as one run. [`Scoreboard::is_fresh`] must be true. If `offset`
+    /// lies within a record, returns false and changes nothing.
     #[inline]
     pub fn acknowledge_fresh(&mut self, offset: u64, newly: impl FnOnce(Run<'_>)) -> bool {
         let mut segments = 1;
@@ -390,13 +391,14 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer acknowledged only part of it, as after a shrunk window or with
-    /// partial ACKs.
+    /// Shortens the oldest record if the peer acknowledged only part of it, for example after a shrunk
+    /// window.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
         record.offset = offset;
-        // The part is shorter than the record; a wholly acknowledged record has already been removed.
+        // The acknowledged part is shorter than the record, because a record acknowledged as a whole has
+        // already been removed.
         record.len -= part as u32;
         match record.state {
             RecordState::Sacked => return 0,
@@ -406,10 +408,10 @@ impl Scoreboard {
         part
     }
 
-    /// Handles one SACK block. Calls `newly` for the records that it newly covers, in offset order.
+    /// Handles one SACK block. Calls `newly` for the records that are newly SACKed, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
-        // No well-behaved peer reports more ranges than there are segments. The limit bounds the memory that
-        // a hostile peer can use.
+        // A well-behaved peer reports at most as many ranges as there are segments. The limit bounds the
+        // memory that a hostile peer can use.
         if self.sacked.len() > self.records.len() {
             return;
         }
@@ -482,8 +484,8 @@ impl Scoreboard {
         self.resent_in_network
     }
 
-    /// Returns the number of record accesses since the start. The number of accesses per ACK must not grow
-    /// with the window.
+    /// Returns the number of record accesses since the start of the connection. The number of accesses per
+    /// ACK must not grow with the window.
     pub fn visited(&self) -> u64 {
         self.visited
     }
@@ -494,12 +496,12 @@ impl Scoreboard {
         self.get(number)
     }
 
-    /// Returns the end of the highest range that the peer has SACKed.
+    /// Returns the end offset of the highest range that the peer has SACKed.
     pub fn highest_sacked(&self) -> Option<u64> {
         self.sacked.last().map(|(_, end)| end)
     }
 
-    /// Returns the numbers of all outstanding records.
+    /// Returns the range of the numbers of all outstanding records.
     pub fn numbers(&self) -> std::ops::Range<RecordNo> {
         self.base..self.end()
     }
@@ -507,8 +509,8 @@ impl Scoreboard {
 
 /// Returns the index of the first record that starts at or after `offset`.
 ///
-/// Segments nearly all have the same length, so the distance gives the index. A binary search handles varying
-/// lengths.
+/// Nearly all segments have the same length, so the index follows from the distance in octets. For varying
+/// lengths, a binary search is used.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);
@@ -548,8 +550,8 @@ mod tests {
         numbers
     }
 
-    /// Records sent once are reported in runs, all others one by one, and records already delivered are not
-    /// reported again.
+    /// Records sent once are reported in runs, and all other records one by one. Records already delivered
+    /// are not reported again.
     #[test]
     fn runs_are_of_what_was_sent_once() {
         let mut board = board(10);
@@ -571,7 +573,7 @@ mod tests {
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
-    /// A SACK block that repeats known ranges visits no record: only new information costs time.
+    /// A SACK block that repeats known ranges visits no record, so only new information costs time.
     #[test]
     fn a_repeated_block_visits_nothing() {
         let mut board = board(10);
@@ -583,7 +585,8 @@ mod tests {
         assert_eq!(board.highest_sacked(), Some(900));
     }
 
-    /// SK-3: `pipe` is the data sent, minus delivered data, minus lost data, plus retransmitted data.
+    /// SK-3: `pipe` is the data sent, minus the delivered data, minus the lost data, plus the retransmitted
+    /// data.
     #[test]
     fn counters_follow_every_transition() {
         let mut board = board(10);
@@ -602,8 +605,8 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// UN-4: removing the loss marks restores the counters to their values before the records were marked
-    /// lost.
+    /// UN-4: when the loss marks are removed, the counters return to their values before the records were
+    /// marked lost.
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);
@@ -626,8 +629,8 @@ mod tests {
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
     }
 
-    /// The memory for a peer's SACKs is bounded by the data sent: at most as many one-octet blocks are stored
-    /// as there are records, and a record lost repeatedly is queued at most twice.
+    /// The memory for a peer's SACK blocks is bounded by the data sent. At most as many one-octet blocks are
+    /// stored as there are records, and a record that is lost repeatedly is queued at most twice.
     #[test]
     fn memory_is_bounded_by_what_was_sent() {
         let mut board = board(50);

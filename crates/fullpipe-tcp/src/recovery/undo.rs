@@ -1,33 +1,33 @@
 //! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing was lost. Nothing was lost
-//! either if an ACK that makes progress echoes a timestamp older than the first retransmission, because then
-//! the original arrived. In both cases the window reduction is undone.
+//! If every retransmission of an episode is reported as a duplicate, nothing was lost. An ACK that makes
+//! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
+//! because the original arrived. In both cases, the window reduction is undone.
 
-/// Retransmissions of the current episode not yet reported as duplicates.
+/// Number of retransmissions in the current episode that have not been reported as duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Undo {
-    /// `snd_una` at the start of the episode; reports below it belong to earlier episodes.
+    /// `snd_una` at the start of the episode; duplicate reports below this offset belong to earlier episodes.
     marker: Option<u64>,
     unanswered: u64,
     sent: u64,
-    /// Timestamp of the first retransmission.
+    /// Timestamp of the first retransmission in the episode.
     first_sent: Option<u32>,
-    /// Number of segments retransmitted since the start of the connection, and the number of them reported as
-    /// duplicates.
+    /// Number of segments retransmitted since the start of the connection, and the number of those that the
+    /// peer reported as duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }
 
 impl Undo {
-    /// Starts an episode with `under_way` earlier retransmissions in the network, which may still be reported
-    /// as duplicates. The timestamp of the first of them is kept, as it is the oldest.
+    /// Starts a recovery episode. `under_way` earlier retransmissions are in the network and may still be
+    /// reported as duplicates. The timestamp of the first of them is kept, because it is the oldest one.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
     }
 
-    /// Records a segment retransmitted with `timestamp`.
+    /// Records that a segment was retransmitted with `timestamp`.
     pub fn on_retransmission(&mut self, timestamp: u32) {
         self.sent_in_all += 1;
         self.first_sent.get_or_insert(timestamp);
@@ -37,23 +37,23 @@ impl Undo {
         }
     }
 
-    /// Returns true if an echo of `timestamp`, in an ACK that advances, is of a segment sent before the first
-    /// retransmission.
+    /// Returns whether `timestamp`, echoed in an ACK that advances, belongs to a segment sent before the
+    /// first retransmission.
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
     }
 
-    /// Returns the number of spuriously retransmitted segments of `mss` bytes in a D-SACK of `octets`.
-    /// Returns 0 if there are more reports than retransmissions, because then the network duplicated packets.
+    /// Returns the number of spuriously retransmitted segments of `mss` bytes in a D-SACK of `octets`. If
+    /// there are more reports than retransmissions, the network has duplicated packets, and the result is 0.
     pub fn spurious_segments(&mut self, octets: u64, mss: u64) -> u64 {
         let segments = octets.div_ceil(mss.max(1));
         self.reported_in_all += segments;
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// Handles a D-SACK of octets from `start` on. Returns true if it accounts for the last retransmission of
-    /// the episode, so that the whole episode was spurious.
+    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last retransmission of the
+    /// episode, so that the whole episode was spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {
             return false;
@@ -66,7 +66,7 @@ impl Undo {
         spurious
     }
 
-    /// Ends the episode; it can no longer be undone.
+    /// Ends the recovery episode. The window reduction of this episode can no longer be undone.
     pub fn end(&mut self) {
         self.marker = None;
     }
@@ -76,7 +76,8 @@ impl Undo {
 mod tests {
     use super::*;
 
-    /// UN-1 and UN-3: an undo requires a duplicate report for every retransmission; one of two is not enough.
+    /// UN-1 and UN-3: an undo requires a duplicate report for every retransmission. A report for one of two
+    /// retransmissions is not enough.
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();
@@ -99,7 +100,8 @@ mod tests {
         assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
-    /// UN-1, Eifel: only an echo from before the first retransmission shows that the original arrived.
+    /// UN-1, Eifel: only the echo of a timestamp from before the first retransmission shows that the original
+    /// arrived.
     #[test]
     fn an_old_echo_speaks_for_the_original() {
         let mut undo = Undo::default();

@@ -1,78 +1,79 @@
-//! Reassembly: the offsets received, and the SACK blocks that report them (RFC 2018, RFC 2883).
+//! Reassembly: the stream offsets received, and the SACK blocks that report them (RFC 2018, RFC 2883).
 
 use crate::ranges::RangeSet;
 
-/// Number of most recently changed ranges kept for reports.
+/// Number of most recently changed ranges kept for SACK blocks.
 const REMEMBERED: usize = 4;
 
-/// Effect of an arriving range.
+/// Effect of an arriving range of octets on reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Number of new bytes.
+    /// Number of octets that had not been received before.
     pub(crate) new: u64,
-    /// Whether `rcv_nxt` moved.
+    /// Whether the arrival advanced `rcv_nxt`.
     pub(crate) advanced: bool,
-    /// Whether the range filled the last hole.
+    /// Whether the arrival filled the last hole.
     pub(crate) filled_last_hole: bool,
-    /// Whether the range lies above a hole.
+    /// Whether the arrival lies above a hole.
     pub(crate) out_of_order: bool,
-    /// Whether it changed a range other than the two changed last: one ACK reports three changes.
+    /// Whether the arrival changed a range other than the two most recently changed ones. One ACK can report
+    /// three changed ranges.
     pub(crate) crowded: bool,
 }
 
 impl Arrival {
-    /// Arrival from which nothing was accepted.
+    /// Arrival of which nothing was accepted.
     const NOTHING: Self =
         Self { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
 }
 
-/// Offsets received.
+/// Reassembly state: the stream offsets received.
 #[derive(Clone, Debug)]
 pub(crate) struct Reassembly {
     rcv_nxt: u64,
-    /// Largest number of out-of-order ranges.
+    /// Maximum number of out-of-order ranges.
     most: usize,
     held: RangeSet,
-    /// Ranges to report, most recent change first.
+    /// Ranges to report in SACK blocks, most recently changed first.
     recent: Vec<(u64, u64)>,
-    /// Range that arrived twice, to be reported once (D-SACK).
+    /// Range that has arrived twice and must be reported once (D-SACK).
     duplicate: Option<(u64, u64)>,
 }
 
 impl Reassembly {
-    /// Creates a reassembly of up to `most` out-of-order ranges. A range beyond them is neither accepted nor
-    /// reported, so the sender retransmits it. This bounds the memory that a peer can use by sending every
-    /// second octet; segments of ordinary size stay below the limit.
+    /// Creates a reassembly of up to `most` out-of-order ranges. A range beyond that number is neither
+    /// accepted nor reported, so the sender retransmits it. The limit bounds the memory that a peer can use
+    /// by sending every second octet. Segments of ordinary size stay below the limit.
     pub(crate) fn new(most: usize) -> Self {
         Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
     }
 
-    /// Checks that the memory is bounded, for tests.
+    /// Checks that memory use is bounded, for tests.
     pub(crate) fn check(&self) {
         assert!(self.held.len() <= self.most && self.recent.len() <= REMEMBERED, "too much is held");
     }
 
-    /// Returns the next expected offset.
+    /// Returns the next expected stream offset (RCV.NXT).
     pub(crate) fn rcv_nxt(&self) -> u64 {
         self.rcv_nxt
     }
 
-    /// Returns the number of bytes held above holes.
+    /// Returns the number of octets held above holes.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.covered()
     }
 
-    /// Returns true if there are holes.
+    /// Returns whether there are holes in the received data.
     pub(crate) fn has_holes(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Returns the end of the highest range held, or `rcv_nxt`.
+    /// Returns the end offset of the highest range held, or `rcv_nxt` if none is held.
     pub(crate) fn highest(&self) -> u64 {
         self.held.last().map_or(self.rcv_nxt, |(_, end)| end)
     }
 
-    /// Accepts `start..end`, already limited to the window.
+    /// Accepts the octets `start..end`, which the caller has already limited to the window.
     #[inline]
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Arrival {
         if start == self.rcv_nxt && start < end && self.held.is_empty() {
@@ -82,7 +83,7 @@ impl Reassembly {
         self.insert_out_of_place(start, end)
     }
 
-    /// Accepts a range while holes exist, or one that is not the next or was received before.
+    /// Accepts a range while there are holes, or a range that is not the next one or was received before.
     #[inline(never)]
     fn insert_out_of_place(&mut self, start: u64, end: u64) -> Arrival {
         let mut arrival = Arrival::NOTHING;
@@ -106,8 +107,8 @@ impl Reassembly {
             arrival.out_of_order = true;
             return arrival;
         }
-        // The octets between the new parts are held already: they are duplicates, also inside a segment that
-        // fills a hole (RFC 2883 section 4.2).
+        // The octets between the new parts are already held. These octets are duplicates, even inside a
+        // segment that fills a hole (RFC 2883 section 4.2).
         let mut position = start;
         self.held.insert(start, end, |from, to| {
             note_duplicate(&mut duplicate, position, from);
@@ -131,7 +132,8 @@ impl Reassembly {
                 let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 match &mut self.recent[..] {
-                    // The range changed last keeps growing, as one above a hole does with each packet.
+                    // The most recently changed range keeps growing, as a range above a hole does with each
+                    // packet.
                     [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
                         *newest = range;
                     }
@@ -146,24 +148,24 @@ impl Reassembly {
         arrival
     }
 
-    /// Returns true if ranges above a hole, or a duplicate, are to be reported.
+    /// Returns whether ranges above a hole or a duplicate must be reported.
     pub(crate) fn has_reports(&self) -> bool {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// Takes the duplicate to report, which then counts as sent.
+    /// Returns the duplicate range to report. From then on it counts as reported.
     pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
         self.duplicate.take()
     }
 
-    /// Returns the ranges to report, most recent change first.
+    /// Returns the ranges to report in SACK blocks, most recently changed first.
     pub(crate) fn recent(&self) -> &[(u64, u64)] {
         &self.recent
     }
 }
 
-/// Adds `start..end` to the `duplicate` to report, which is one range: the first, as far as others adjoin it
-/// (Linux: `tcp_dsack_extend`).
+/// Adds `start..end` to the `duplicate` to report. The duplicate is a single range: the first one, extended
+/// by ranges that adjoin it (Linux: `tcp_dsack_extend`).
 fn note_duplicate(duplicate: &mut Option<(u64, u64)>, start: u64, end: u64) {
     if start >= end {
         return;
@@ -181,7 +183,8 @@ fn note_duplicate(duplicate: &mut Option<(u64, u64)>, start: u64, end: u64) {
 mod tests {
     use super::*;
 
-    /// SK-1: the first block holds the newest segment, the others repeat recent changes.
+    /// SK-1: the first SACK block contains the newest segment; the other blocks repeat the most recent
+    /// changes.
     #[test]
     fn the_newest_change_is_reported_first() {
         let mut rx = Reassembly::new(100);
@@ -197,7 +200,7 @@ mod tests {
         assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (300, 500));
     }
 
-    /// ACK-5: a fully duplicate segment is reported as exactly that range, once.
+    /// ACK-5: a segment that was received before is reported once, with exactly its range.
     #[test]
     fn duplicates_are_reported_once() {
         let mut rx = Reassembly::new(100);
@@ -210,7 +213,8 @@ mod tests {
         assert_eq!(rx.take_duplicate(), Some((500, 600)));
     }
 
-    /// RFC 2883 section 4.2: a segment that fills a hole and spans data held above it repeats that data.
+    /// RFC 2883 section 4.2: a segment that fills a hole and also covers data held above the hole is a
+    /// duplicate of that data.
     #[test]
     fn duplicates_inside_a_segment_that_fills_a_hole_are_reported() {
         let mut rx = Reassembly::new(100);
@@ -239,9 +243,9 @@ mod tests {
         assert!(rx.recent().is_empty());
     }
 
-    /// The ranges of a peer that sends every second octet are limited: those beyond the limit are neither
-    /// accepted nor reported. A segment adjacent to a held range is accepted, and so is one that fills a
-    /// hole.
+    /// The number of ranges that a peer can create by sending every second octet is limited. Ranges beyond
+    /// the limit are neither accepted nor reported. A segment adjacent to a held range is accepted, and so is
+    /// a segment that fills a hole.
     #[test]
     fn ranges_are_bounded() {
         let mut rx = Reassembly::new(8);

@@ -1,47 +1,47 @@
 //! The advertised window and the receive buffer.
 //!
-//! The window is what the buffer's free memory allows by Linux's window rule. It never exceeds
+//! The free memory of the buffer determines the window, by Linux's window rule. The window never exceeds
 //! `rcv_ssthresh`, which grows with accepted data, and its right edge never moves left (RFC 9293 section
-//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT it is set to
-//! hold twice the data that the application read in that time, so that a sender whose window doubles each
-//! round trip is not limited.
+//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT, the buffer is
+//! set to hold twice the data that the application read in that time, so that a sender whose window doubles
+//! each round trip is not limited.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::buffers::{Buffer, WindowRule};
 
-/// Receive buffer of a new connection, in bytes (`tcp_rmem[1]`).
+/// Receive buffer size of a new connection, in bytes (`tcp_rmem[1]`).
 const INITIAL_BUFFER: u64 = 131_072;
-/// Window of a new connection, in bytes: 45 segments of 1448 bytes.
+/// Receive window of a new connection, in bytes: 45 segments of 1448 bytes.
 const INITIAL_WINDOW: u64 = 65_160;
-/// Largest buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). It also
-/// determines the window scale.
+/// Maximum receive buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). This
+/// maximum also determines the window scale.
 const RMEM_MAX: u64 = 4_194_304;
-/// Largest window scale (RFC 7323 section 2.3).
+/// Maximum window scale shift (RFC 7323 section 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;
 
-/// Receive buffer, advertised window, and their growth.
+/// Receive buffer and advertised window of a connection, and their growth.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// Rule for segments of this size, the largest that the path takes.
+    /// Window rule for full-size segments, and the largest segment size that the path carries.
     at_full_size: (WindowRule, u64),
-    /// Rule for the segment size received.
+    /// Window rule for the segment size actually received.
     rule: WindowRule,
     buffer: Buffer,
-    /// Memory limit of the buffer, in bytes.
+    /// Memory limit of the receive buffer, in bytes.
     rcvbuf: u64,
-    /// Window that `rcvbuf` allows while the buffer is empty.
+    /// Receive window that `rcvbuf` allows while the buffer is empty, in bytes.
     full: u64,
     clamp: u64,
     rcv_ssthresh: u64,
-    /// Right edge last advertised.
+    /// Right edge of the most recently advertised window.
     edge: u64,
     scale: u8,
-    /// Whether the peer's SYN had the window scale option, or has not come yet.
+    /// Whether the peer's SYN contained the window scale option, or has not arrived yet.
     peer_scales: bool,
     drs: RightSizing,
-    /// Last result of `free`: occupied bytes and the window that they leave. For a reader that keeps up,
-    /// every query is the same.
+    /// Last result of `free`: the number of occupied bytes, and the resulting window. If the application
+    /// keeps up, every query has the same arguments.
     free_with: (u64, u64),
 }
 
@@ -50,7 +50,7 @@ struct RightSizing {
     rtt: Option<Duration>,
     last_echo: u32,
     since: Instant,
-    /// Bytes that the application read in the previous round.
+    /// Number of bytes that the application read in the previous round.
     space: u64,
     copied_at_start: u64,
 }
@@ -63,7 +63,8 @@ impl ReceiveWindow {
             Buffer::Fixed(size) => size.get(),
         };
         let clamp = clamp.map_or(u64::MAX, Bytes::get);
-        // A fixed buffer never grows; otherwise the host's limit for fixed buffers counts too.
+        // A fixed buffer never grows. For an autotuned buffer, the host's limit for fixed buffers is also
+        // taken into account.
         let largest = match buffer {
             Buffer::Auto { .. } => limit.max(RMEM_MAX),
             Buffer::Fixed(size) => rule.unmeasured().window(size).get().max(65_535),
@@ -72,7 +73,7 @@ impl ReceiveWindow {
         let rule = rule.unmeasured();
         let full = rule.window(Bytes::new(rcvbuf)).get();
         let initial = full.min(INITIAL_WINDOW).min(clamp);
-        // The window is whole segments, if it holds one.
+        // The window consists of whole segments if at least one segment fits.
         let initial = if initial > mss { initial / mss * mss } else { initial };
         Self {
             at_full_size,
@@ -90,33 +91,34 @@ impl ReceiveWindow {
         }
     }
 
-    /// Sets the initial window to whole segments of `mss` bytes, the payload that this host receives: without
-    /// the timestamp option in a SYN, which cannot allow for it yet, and as agreed in a SYN-ACK.
+    /// Sets the initial window to whole segments of `mss` bytes, the payload that this host receives. In a
+    /// SYN, `mss` does not account for the timestamp option, which is not negotiated yet; in a SYN-ACK, it
+    /// accounts for the negotiated options.
     pub(crate) fn start_with(&mut self, mss: u64) {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
     }
 
-    /// Returns the window scale in force, which is fixed for the connection (RFC 7323 section 2.2, WS-1).
+    /// Returns the window scale shift in use, which is fixed for the connection (RFC 7323 section 2.2, WS-1).
     #[cfg(test)]
     pub(crate) fn scale(&self) -> u8 {
         self.scale
     }
 
-    /// Disables scaling because the peer does not scale: all windows fit in 16 bits.
+    /// Disables window scaling because the peer does not scale. All windows then fit into 16 bits.
     pub(crate) fn disable_scaling(&mut self) {
         self.scale = 0;
         self.peer_scales = false;
     }
 
-    /// Returns the window scale option of a SYN or SYN-ACK: `None` once the peer's SYN came without it, because
-    /// a SYN-ACK may only have the option if the SYN had it (RFC 7323 section 2.2).
+    /// Returns the window scale option of a SYN or SYN-ACK. If the peer's SYN had no such option, the result
+    /// is `None`, because then the SYN-ACK must not have it either (RFC 7323 section 2.2).
     pub(crate) fn offered_scale(&self) -> Option<u8> {
         self.peer_scales.then_some(self.scale)
     }
 
-    /// Advertises the window at `rcv_nxt` and returns its header field. `held` and `unread` bytes take
-    /// memory.
+    /// Advertises the window at `rcv_nxt` and returns the window field of the header. `held` and `unread` are
+    /// the numbers of bytes that occupy memory.
     pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
         let (field, edge) = self.next_offer(rcv_nxt, held + unread, mss);
         self.edge = edge;
@@ -145,18 +147,18 @@ impl ReceiveWindow {
         (field as u16, self.edge.max(rcv_nxt + field * unit))
     }
 
-    /// Advertises the window of a SYN and returns its field, which is never scaled.
+    /// Advertises the window of a SYN and returns the window field, which is never scaled.
     pub(crate) fn offer_in_syn(&mut self, mss: u64) -> u16 {
         let window = self.select(0, mss).min(65_535);
         self.edge = self.edge.max(window);
         window as u16
     }
 
-    /// Applies silly-window avoidance to the free space (RFC 9293 section 3.8.6.2.2).
+    /// Applies silly window syndrome avoidance to the free space (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn select(&self, occupied: u64, mss: u64) -> u64 {
         let full = self.full;
-        // The buffer of a reader that keeps up is empty.
+        // If the application keeps up, the buffer is empty.
         if occupied == 0 && self.scale > 0 {
             return full.min(self.rcv_ssthresh).min(self.clamp);
         }
@@ -166,7 +168,8 @@ impl ReceiveWindow {
             return 0;
         }
         let window = free.min(self.rcv_ssthresh).min(self.clamp);
-        // Without scaling the window is in whole segments, or every byte read would cause an update.
+        // Without scaling, the window consists of whole segments. Otherwise, every byte read would cause an
+        // update.
         if self.scale == 0 && window >= mss && mss > 0 && self.clamp == u64::MAX {
             window / mss * mss
         } else {
@@ -174,38 +177,38 @@ impl ReceiveWindow {
         }
     }
 
-    /// Returns the window that `occupied` bytes in the buffer leave.
+    /// Returns the window that remains if `occupied` bytes of the buffer are in use.
     fn free(&self, occupied: u64) -> u64 {
         let used = self.rule.space(Bytes::new(occupied)).get();
         self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get()
     }
 
-    /// Returns the bytes that the advertised window still allows beyond `rcv_nxt`.
+    /// Returns the number of bytes beyond `rcv_nxt` that the advertised window still allows.
     pub(crate) fn remaining(&self, rcv_nxt: u64) -> u64 {
         self.edge.saturating_sub(rcv_nxt)
     }
 
-    /// Returns the memory limit of the buffer, in bytes.
+    /// Returns the memory limit of the receive buffer, in bytes.
     pub(crate) fn rcvbuf(&self) -> u64 {
         self.rcvbuf
     }
 
-    /// Returns the right edge last advertised.
+    /// Returns the right edge of the most recently advertised window.
     pub(crate) fn edge(&self) -> u64 {
         self.edge
     }
 
-    /// Updates the window rule for a segment larger than any before. Only then does Linux compare its payload
-    /// with the memory that it takes (`tcp_measure_rcv_mss`, since 6.6).
+    /// Updates the window rule for a segment larger than any earlier one. Only for such a segment does Linux
+    /// compare the payload with the memory that it occupies (`tcp_measure_rcv_mss`, since 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
         let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);
         self.recount();
     }
 
-    /// Opens the window by twice the data accepted, as far as the buffer allows, and returns true if it
-    /// opened. Data above a hole counts too, or one loss in slow start would limit the sender for many round
-    /// trips.
+    /// Opens the window by twice the amount of accepted data, as far as the buffer allows. Returns whether
+    /// the window opened. Data above a hole counts, too; otherwise one loss in slow start would limit the
+    /// sender for many round trips.
     #[inline(always)]
     pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         if self.free_with.0 != occupied {
@@ -219,8 +222,8 @@ impl ReceiveWindow {
         opens
     }
 
-    /// Returns true if, with `occupied` bytes in the buffer, the window would be smaller than when it was
-    /// last advertised, at `acknowledged`.
+    /// Returns whether, with `occupied` bytes in the buffer, the window would be smaller than the window last
+    /// advertised, at `acknowledged`.
     #[inline(always)]
     pub(crate) fn shrinks(&mut self, occupied: u64, acknowledged: u64) -> bool {
         if self.free_with.0 != occupied {
@@ -231,14 +234,14 @@ impl ReceiveWindow {
         window.next_multiple_of(1 << self.scale) < self.remaining(acknowledged)
     }
 
-    /// Returns true if the echoed timestamp differs from the last one, so that it yields an RTT sample.
+    /// Returns whether the echoed timestamp differs from the last one. If it does, it yields an RTT sample.
     pub(crate) fn is_new_echo(&self, echo: u32) -> bool {
         echo != self.drs.last_echo
     }
 
-    /// Takes the receiver's own RTT sample from an echoed timestamp. A smaller sample replaces the estimate
-    /// (since Linux 6.16). A larger one may include a pause of the sender, or of our application if data
-    /// waits `unread`.
+    /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate
+    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of our application
+    /// if data is `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
@@ -249,18 +252,18 @@ impl ReceiveWindow {
         });
     }
 
-    /// Returns the receiver's RTT.
+    /// Returns the RTT estimate of the receiver.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.drs.rtt
     }
 
-    /// Starts the first measurement of the application's reading rate, when the connection is established.
+    /// Starts the first measurement of the application's read rate when the connection is established.
     pub(crate) fn on_established(&mut self, now: Instant) {
         self.drs.since = now;
     }
 
-    /// Grows the buffer once per receiver RTT. The application has read `copied` bytes in total, `unread`
-    /// bytes remain, and `out_of_order_span` bytes lie between `rcv_nxt` and the highest held.
+    /// Grows the receive buffer once per receiver RTT. The application has read `copied` bytes in total,
+    /// `unread` bytes remain, and `out_of_order_span` bytes lie between `rcv_nxt` and the highest octet held.
     pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
         let Some(rtt) = self.drs.rtt else { return };
         if now.saturating_since(self.drs.since) < rtt {
@@ -276,13 +279,14 @@ impl ReceiveWindow {
         self.drs.copied_at_start = copied;
     }
 
-    /// Grows the buffer when data arrives above a hole, by the span that the application cannot read yet.
+    /// Grows the receive buffer when data arrives above a hole, by the span that the application cannot read
+    /// yet.
     pub(crate) fn on_out_of_order(&mut self, span: u64) {
         self.grow(self.drs.space, self.drs.space, span);
     }
 
-    /// Grows the buffer to twice the data read, and proportionally more while that amount still grows (DRS-1
-    /// to DRS-3).
+    /// Grows the receive buffer to twice the amount of data read, and by a larger factor while that amount is
+    /// still growing (DRS-1 to DRS-3).
     fn grow(&mut self, taken: u64, previous: u64, out_of_order_span: u64) {
         let Buffer::Auto { max } = self.buffer else { return };
         let window = drs_window(taken, previous, out_of_order_span);
@@ -293,7 +297,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Recomputes the full window after a change of the buffer or the rule.
+    /// Recomputes the window of an empty buffer after a change of the buffer or the window rule.
     fn recount(&mut self) {
         self.full = self.rule.window(Bytes::new(self.rcvbuf)).get();
         self.free_with = (0, self.full);
@@ -306,7 +310,8 @@ fn drs_window(taken: u64, previous: u64, out_of_order_span: u64) -> u64 {
     double.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)).saturating_add(out_of_order_span)
 }
 
-/// Returns the smallest window scale with which 16 bits express `limit`, rounded as in Linux (WS-1).
+/// Returns the smallest window scale shift with which 16 bits can express `limit`, rounded as in Linux
+/// (WS-1).
 fn scale_for(limit: u64) -> u8 {
     let shift = limit.ilog2().saturating_sub(15);
     (shift as u8).min(MAX_WINDOW_SCALE)
@@ -326,7 +331,8 @@ mod tests {
         assert_eq!(scale_for(u64::MAX), 14);
     }
 
-    /// DRS-1 to DRS-3: the window is twice the data read, plus a share for growth and the out-of-order span.
+    /// DRS-1 to DRS-3: the window is twice the amount of data read, plus an allowance for growth and the
+    /// out-of-order span.
     #[test]
     fn right_sizing_doubles_and_anticipates_growth() {
         assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);
@@ -360,7 +366,7 @@ mod tests {
         assert!((1_000..19_000).contains(&opened), "{opened}");
     }
 
-    /// WS-4: the right edge never moves left, however much data is held.
+    /// WS-4: the right edge of the window never moves left, however much data is held.
     #[test]
     fn the_edge_is_monotone() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
@@ -374,8 +380,9 @@ mod tests {
         }
     }
 
-    /// A buffer of 4096 bytes advertises 1448, so the sender sends half of that at a time. Such a segment
-    /// fills an skb worse than a full one, and the window becomes 1280 (measured on Linux 6.18).
+    /// A buffer of 4096 bytes advertises a window of 1448 bytes, so the sender sends half of that at a time.
+    /// Such a short segment uses less of its skb than a full one, and the window becomes 1280 bytes (measured
+    /// on Linux 6.18).
     #[test]
     fn small_segments_make_a_small_window() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);

@@ -17,18 +17,18 @@ use super::isn::{Purpose, hash};
 use super::siphash::Key;
 use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
-/// Tick of the cookie clock, in nanoseconds.
+/// Tick of the SYN cookie clock, in nanoseconds.
 const MINUTE_NANOS: u64 = 60_000_000_000;
-/// Age in ticks at which a cookie expires: one to two minutes after it was sent.
+/// Age, in ticks, at which a SYN cookie expires: one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
 
-/// MSS values that a cookie can encode, in ascending order.
+/// MSS values that a SYN cookie can encode, in ascending order.
 const MSS_V4: [u16; 4] = [536, 1_300, 1_440, 1_460];
 const MSS_V6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
 
-/// Bit fields in the low six bits of the timestamp.
+/// Bit fields in the low six bits of the SYN-ACK timestamp.
 const SCALE_BITS: u32 = 0xf;
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
@@ -40,14 +40,14 @@ fn table(tuple: &FourTuple) -> &'static [u16; 4] {
 }
 
 fn minute(now: Instant) -> u32 {
-    // 2^32 minutes are eight thousand years.
+    // 2^32 minutes are eight thousand years, so truncation to 32 bits is harmless.
     (now.as_nanos() / MINUTE_NANOS) as u32
 }
 
 /// Reduces a peer's SYN to the options that [`decode`] can restore from a cookie.
 pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
-    // Without an MSS option the protocol default applies, which is the lowest value of the table.
+    // If the SYN has no MSS option, the protocol default applies, which is the lowest value in the table.
     let mss = table(tuple).iter().rev().find(|&&mss| mss <= options.mss).unwrap_or(&table(tuple)[0]);
     let has_timestamps = syn.timestamps.is_some();
     let options = SynOptions {
@@ -61,7 +61,7 @@ pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     Segment { syn: Some(options), flags, len: 0, ..syn.clone() }
 }
 
-/// Returns the cookie for a SYN that has been [`reduced`].
+/// Returns the SYN cookie for a SYN that was simplified by [`reduced`].
 pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -> SeqNum {
     let mss = syn.syn.map_or(0, |options| options.mss);
     let index = table(tuple).iter().rposition(|&known| known <= mss).unwrap_or(0) as u32;
@@ -74,8 +74,8 @@ pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -
     SeqNum(cookie)
 }
 
-/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits. It is at most 64 ticks
-/// behind `clock`.
+/// Returns the timestamp of the SYN-ACK, which has the negotiated options in its low bits. The timestamp is
+/// at most 64 ticks behind `clock`.
 pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
     let mut bits = options.window_scale.map_or(NO_SCALE, u32::from);
@@ -85,14 +85,14 @@ pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     if stamp > clock { stamp.wrapping_sub(OPTION_BITS + 1) } else { stamp }
 }
 
-/// Restores the SYN from `answer`, the ACK of a SYN-ACK with a cookie. Returns `None` if the cookie is
-/// invalid or has expired.
+/// Restores the SYN from `answer`, the ACK that answers a SYN-ACK with a cookie. Returns `None` if the cookie
+/// is invalid or has expired.
 pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment) -> Option<Segment> {
     let irs = SeqNum(answer.seq.0.wrapping_sub(1));
     let cookie = answer.ack.0.wrapping_sub(1);
     let rest = cookie.wrapping_sub(hash(key, tuple, Purpose::Cookie, 0)).wrapping_sub(irs.0);
     let now = minute(now);
-    // The cookie holds the low eight bits of the minute count.
+    // The cookie contains the low eight bits of the minute count.
     let age = now.wrapping_sub(rest >> COUNT_SHIFT) & (u32::MAX >> COUNT_SHIFT);
     if age >= MAX_AGE {
         return None;
@@ -111,7 +111,7 @@ pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment
         flags: Flags::SYN.with(ecn),
         syn: Some(SynOptions {
             mss,
-            // At most 14, so it fits in eight bits.
+            // The shift is at most 14, so it fits into eight bits.
             window_scale: scale.map(|scale| scale as u8),
             sack_permitted: has(SACK_BIT),
         }),

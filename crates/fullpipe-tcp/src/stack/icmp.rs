@@ -1,4 +1,4 @@
-//! Delivery of ICMP errors about the stack's segments to the connection concerned.
+//! Delivery of ICMP errors about the stack's segments to the connections that sent them.
 
 use fullpipe_units::Instant;
 
@@ -6,8 +6,8 @@ use super::{FourTuple, Stack};
 use crate::wire::{Checksums, IcmpMessage};
 
 impl Stack {
-    /// Handles a packet that is not TCP. An ICMP error message is passed to the connection whose segment it
-    /// quotes (RFC 9293 MUST-54).
+    /// Handles a packet of a protocol other than TCP. An ICMP error message is passed to the connection whose
+    /// segment it quotes (RFC 9293 MUST-54).
     #[cold]
     pub(super) fn handle_icmp(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         match IcmpMessage::parse(bytes, checksums) {

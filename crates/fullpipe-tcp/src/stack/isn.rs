@@ -15,22 +15,23 @@ use super::FourTuple;
 use super::siphash::Key;
 use crate::wire::SeqNum;
 
-/// Purpose of a hash; an input of the hash, so that different purposes give unrelated values.
+/// Purpose of a hash. The purpose is an input to the hash, so that hashes for different purposes are
+/// unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Isn = 0,
     Cookie = 1,
     CookieCount = 2,
-    /// Random numbers of a congestion controller.
+    /// Random numbers of the congestion controller.
     Chance = 3,
 }
 
-/// Tick of the clock for initial sequence numbers.
+/// Clock for initial sequence numbers (ISNs), by the length of its tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsnClock {
-    /// One tick per 4 us (RFC 9293 section 3.4.1): the numbers wrap every 4.77 hours.
+    /// One tick per 4 us (RFC 9293 section 3.4.1). The numbers wrap around every 4.77 hours.
     Rfc,
-    /// One tick per 64 ns, as in Linux: the numbers wrap every 275 seconds, which is well above the time for
+    /// One tick per 64 ns, as in Linux. The numbers wrap around every 275 seconds, well above the time for
     /// which a peer keeps the state of the last connection.
     #[default]
     Linux,
@@ -42,7 +43,7 @@ impl IsnClock {
             Self::Rfc => 4_000,
             Self::Linux => 64,
         };
-        // Truncation reduces modulo 2^32.
+        // Truncation to 32 bits reduces the number modulo 2^32.
         (now.as_nanos() / tick) as u32
     }
 
@@ -52,7 +53,7 @@ impl IsnClock {
     }
 }
 
-/// Returns the lower 32 bits of the hash over both sockets, `purpose` and `number`.
+/// Returns the lower 32 bits of the keyed hash over both sockets, `purpose` and `number`.
 pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -> u32 {
     let mut message = [0; 2 * 18 + 5];
     let (sockets, rest) = message.split_at_mut(36);
@@ -61,7 +62,7 @@ pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -
     put(tuple.remote, remote);
     rest[0] = purpose as u8;
     rest[1..].copy_from_slice(&number.to_le_bytes());
-    // Truncation keeps the lower half.
+    // Truncation keeps the lower 32 bits.
     key.hash(&message) as u32
 }
 
@@ -111,7 +112,8 @@ mod tests {
         let deltas: BTreeSet<i32> =
             (0..1_000).map(|pair| isn(10_000 + 2 * pair + 1).distance_from(isn(10_000 + 2 * pair))).collect();
         assert_eq!(deltas.len(), 1_000, "a difference came twice");
-        // Uniform over the whole range: each eighth contains 125 numbers, within five standard deviations.
+        // ISNs are uniformly distributed over the whole range: each eighth contains 125 of them, within five
+        // standard deviations.
         let mut eighths = [0; 8];
         for delta in &deltas {
             eighths[(delta.wrapping_sub(i32::MIN) as u32 >> 29) as usize] += 1;
@@ -119,7 +121,7 @@ mod tests {
         assert!(eighths.iter().all(|count| (70..=180).contains(count)), "{eighths:?}");
     }
 
-    /// ISN-3: equal keys give equal ISNs, and different keys give different ISNs.
+    /// ISN-3: the same key gives the same ISNs, and different keys give different ISNs.
     #[test]
     fn isn_3_the_key_fixes_them() {
         let isn = |key| IsnClock::Linux.isn(Instant::ZERO, &tuple(40_000), Key::new(key));

@@ -12,15 +12,16 @@ use fullpipe_units::{Duration, Instant};
 use super::ConnId;
 use crate::conn::Config;
 
-/// Time after the last SYN cookie during which the answer to a cookie may arrive.
+/// Time after the last SYN cookie was sent during which a reply to a cookie may arrive.
 const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 
-/// Listening socket.
+/// State of a listening socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     /// Configuration of the connections accepted on this socket.
     pub(super) config: Config,
-    /// Maximum length of each queue: half-open connections, and connections not yet accepted.
+    /// Maximum length of the queue of half-open connections, and of the queue of connections not yet
+    /// accepted.
     pub(super) backlog: usize,
     pub(super) half_open: usize,
     pub(super) waiting: VecDeque<ConnId>,
@@ -46,8 +47,8 @@ impl Listener {
         self.last_cookie = Some(now);
     }
 
-    /// Returns whether an ACK without a connection may answer a cookie. If no cookie was sent recently, no
-    /// ACK is checked, which saves a hash per forged ACK.
+    /// Returns whether an ACK without a connection may be the reply to a SYN cookie. If no cookie was sent
+    /// recently, ACKs are not checked, which saves a hash per forged ACK.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

@@ -52,18 +52,18 @@ use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
 
-/// Maximum number of queued answers without a connection (resets, cookies); further answers are dropped.
+/// Maximum number of queued replies without a connection (resets, SYN cookies). Further replies are dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Capacity of a send ring beyond the send buffer, in bytes: the kernel fills an skb already begun even if
-/// the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel fills
+/// an skb that has been started, even if the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
-/// Local and remote socket of a connection.
+/// Local and remote socket address of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FourTuple {
-    /// Socket of this stack.
+    /// Socket address of this stack.
     pub local: SocketAddr,
-    /// Socket of the peer.
+    /// Socket address of the peer.
     pub remote: SocketAddr,
 }
 
@@ -74,30 +74,30 @@ pub struct ConnId {
     generation: u32,
 }
 
-/// Configuration of a stack.
+/// Configuration of a TCP stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Secret for initial sequence numbers and SYN cookies; must be random if unauthenticated peers can reach
-    /// the stack.
+    /// Secret key for initial sequence numbers and SYN cookies. The key must be random if unauthenticated
+    /// peers can reach the stack.
     pub key: Key,
     /// Clock for initial sequence numbers.
     pub isn_clock: IsnClock,
-    /// Maximum number of simultaneous connections, including closing ones.
+    /// Maximum number of simultaneous connections, including those that are closing.
     pub max_connections: usize,
-    /// Packetization of transmissions.
+    /// Packetization of transmissions, with or without segmentation offload.
     pub cut: Cut,
 }
 
 /// Reason why a connection or listener could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The local address is not an address of the stack.
+    /// The local address does not belong to the stack.
     NotOurs,
-    /// A connection between the two sockets or a listener on the local socket already exists.
+    /// There is already a connection between the two sockets, or a listener on the local socket.
     InUse,
-    /// The number of connections has reached its limit.
+    /// The number of connections has reached its maximum.
     TooMany,
-    /// One address is IPv4 and the other is IPv6.
+    /// One of the addresses is an IPv4 address and the other an IPv6 address.
     MixedVersions,
     /// The remote address is not the address of a single host (RFC 9293 MUST-46).
     NotOneHost,
@@ -117,43 +117,46 @@ impl core::fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Counters of a stack.
+/// Packet and event counters of a TCP stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// TCP packets received for an address of the stack, from an address that can be answered.
+    /// Number of TCP packets received for an address of the stack, from an address to which the stack may
+    /// reply.
     pub packets_in: u64,
-    /// Packets sent.
+    /// Number of packets sent.
     pub packets_out: u64,
-    /// Packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor ICMP.
+    /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
+    /// ICMP.
     pub refused: u64,
-    /// Packets for other addresses or from addresses that cannot be answered, and ICMP messages not accepted.
+    /// Number of ignored packets: for other addresses, from addresses to which the stack may not reply, and
+    /// ICMP messages that were not accepted.
     pub ignored: u64,
-    /// ICMP messages accepted by a connection.
+    /// Number of ICMP messages accepted by a connection.
     pub complaints: u64,
-    /// Resets sent in answer to packets without a connection.
+    /// Number of resets sent in reply to packets without a connection.
     pub resets: u64,
-    /// SYN cookies sent.
+    /// Number of SYN cookies sent.
     pub cookies_sent: u64,
-    /// Connections created from returned cookies.
+    /// Number of connections created from returned SYN cookies.
     pub cookies_accepted: u64,
-    /// ACKs with an invalid cookie.
+    /// Number of ACKs with an invalid SYN cookie.
     pub cookies_refused: u64,
-    /// SYNs and final ACKs dropped because the accept queue was full.
+    /// Number of SYNs and final handshake ACKs dropped because the accept queue was full.
     pub accept_overflows: u64,
-    /// Answers dropped because too many were queued.
+    /// Number of replies dropped because too many were queued.
     pub replies_dropped: u64,
 }
 
 /// Owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The application.
+    /// The connection is owned by the application.
     Application,
-    /// The listener on this address; the connection is half-open.
+    /// The connection is half-open and is owned by the listener on this address.
     HalfOpen(SocketAddr),
-    /// The accept queue of a listener; the connection is established.
+    /// The connection is established and waits in the accept queue of a listener.
     Waiting,
-    /// No owner: the application has released the connection.
+    /// The connection has no owner, because the application has released it.
     Nobody,
 }
 
@@ -165,20 +168,21 @@ struct Entry {
     owner: Owner,
     sending: Ring,
     receiving: Ring,
-    /// Expiry time of this entry in the timers; never later than the connection's own timeout.
+    /// Time at which the entry expires in the timers. This time is never later than the connection's own
+    /// timeout.
     armed: Instant,
-    /// Whether the entry is in the queue of connections that may have data to send.
+    /// Whether the connection is in the queue of connections that may have data to send.
     ready: bool,
-    /// Bit set of the kinds of events that are queued or held back.
+    /// Bit set of the event kinds that are queued or held back.
     told: u16,
     /// Events held back until the connection is accepted, at most one of each kind.
     kept: Vec<Event>,
-    /// Whether the connection has ended. The entry is removed after its last reset has been sent and the
+    /// Whether the connection has ended. The entry is removed after the last reset has been sent and the
     /// application has released the connection.
     over: bool,
 }
 
-/// TCP stack of a host: its connections, listeners and packets.
+/// TCP stack of a host, with its connections, listeners and packets.
 #[derive(Debug)]
 pub struct Stack {
     config: StackConfig,
@@ -220,7 +224,7 @@ impl Stack {
     }
 
     /// Listens on `local` and configures new connections with `config`. At most `backlog` connections are
-    /// half-open, and at most `backlog` more wait to be accepted.
+    /// half-open, and at most `backlog` established connections wait to be accepted.
     ///
     /// # Errors
     /// Fails if the address of `local` is not an address of the stack, or if `local` already has a listener.
@@ -268,24 +272,24 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// Returns the next connection established on `local`. Its held-back events become available from
-    /// `poll_event`.
+    /// Returns the next connection established on `local`. Events that were held back for it become available
+    /// from `poll_event`.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
-        // Events from the time before the connection was accepted.
+        // These events occurred before the connection was accepted.
         events.extend(entry.kept.drain(..).map(|event| (id, event)));
         Some(id)
     }
 
-    /// Returns the connection, read-only.
+    /// Returns read-only access to the connection `id`.
     pub fn connection(&self, id: ConnId) -> Option<&Connection> {
         self.entry(id).map(|entry| &entry.connection)
     }
 
-    /// Returns the local and remote socket of the connection.
+    /// Returns the local and remote socket address of the connection `id`.
     pub fn tuple(&self, id: ConnId) -> Option<FourTuple> {
         self.entry(id).map(|entry| entry.tuple)
     }
@@ -331,7 +335,7 @@ impl Stack {
         taken
     }
 
-    /// Closes the sending direction; data already written is still sent.
+    /// Closes the sending direction of a connection. Data that is already written is still sent.
     pub fn shutdown(&mut self, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.close();
@@ -358,7 +362,7 @@ impl Stack {
         }
     }
 
-    /// Returns the next event and its connection.
+    /// Returns the next event and the connection to which it belongs.
     pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
         loop {
             let (id, event) = self.events.pop_front()?;
@@ -371,7 +375,7 @@ impl Stack {
         }
     }
 
-    /// Handles a packet that begins with its IP header.
+    /// Handles an arriving packet; `bytes` begins with the IP header.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         let packet = match Packet::parse(bytes, checksums) {
             Ok(packet) => packet,
@@ -400,12 +404,12 @@ impl Stack {
             && completes(segment)
             && listeners.get(&local).is_none_or(Listener::is_full)
         {
-            // SYN-6: the peer considers the connection established. Its segments are not answered until the
-            // accept queue has room; the retransmitted SYN-ACK makes the peer try again.
+            // SYN-6: the peer considers the connection established. The peer's segments are not answered
+            // until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             return;
         }
-        // TW-3: a SYN that is certainly new ends TIME-WAIT if a listener can accept it.
+        // TW-3: a SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept it.
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
@@ -422,7 +426,8 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Creates a half-open connection for a SYN; its initial sequence number is at least `least`.
+    /// Creates a half-open connection for a SYN. The initial sequence number of the connection is at least
+    /// `least`.
     fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
@@ -436,7 +441,7 @@ impl Stack {
         }
     }
 
-    /// Handles a segment between two sockets without a connection.
+    /// Handles a segment for which there is no connection between the two sockets.
     fn without_connection(&mut self, now: Instant, tuple: FourTuple, segment: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else {
             self.reset(tuple, segment);
@@ -476,7 +481,7 @@ impl Stack {
         self.half_open(now, tuple, segment, None);
     }
 
-    /// Answers a SYN with a cookie and keeps no state.
+    /// Replies to a SYN with a cookie and keeps no state.
     fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get(&tuple.local) else { return };
         let syn = cookie::reduced(&tuple, syn);
@@ -492,7 +497,7 @@ impl Stack {
         self.reply(tuple, answer);
     }
 
-    /// Creates a connection from a returned cookie, as if the state of its SYN had been kept.
+    /// Creates a connection from a returned SYN cookie, as if the state of the SYN had been kept.
     fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
@@ -506,7 +511,8 @@ impl Stack {
         self.deliver(now, slot, answer, payload);
     }
 
-    /// Returns the time at which `handle_timeout` must be called; [`Instant::FAR_FUTURE`] means never.
+    /// Returns the time at which `handle_timeout` must be called, or [`Instant::FAR_FUTURE`] if it need not
+    /// be called.
     pub fn poll_timeout(&self) -> Instant {
         self.timers.first().map_or(Instant::FAR_FUTURE, |&(at, _)| at)
     }
@@ -527,7 +533,7 @@ impl Stack {
         }
     }
 
-    /// Returns the counters.
+    /// Returns the packet and event counters of the stack.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -537,7 +543,8 @@ impl Stack {
         self.by_tuple.len()
     }
 
-    /// Updates the stack after a change of a connection: owner, events, rings, send queue and removal.
+    /// Updates the stack after a connection has changed: its owner, events, rings, place in the send queue,
+    /// and removal.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.as_mut() else { return };
@@ -547,7 +554,8 @@ impl Stack {
         {
             match state {
                 State::SynReceived => {}
-                // A failed passive open returns to LISTEN: the listener has never left it (RFC 9293 MUST-11).
+                // A failed passive open returns to LISTEN. The listener itself has never left that state (RFC
+                // 9293 MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;
@@ -584,12 +592,12 @@ impl Stack {
         }
     }
 
-    /// Adds a connection to the timers with an expiry time no later than its own timeout.
+    /// Adds a connection to the timers, with an expiry time no later than the connection's own timeout.
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
         let due = entry.connection.poll_timeout();
-        // A timer moved to a later time still expires at its earlier time and is then checked, which is
-        // cheaper than moving it for each packet.
+        // A timer that was moved to a later time still expires at the earlier time and is then checked. The
+        // check is cheaper than moving the timer for each packet.
         if due < entry.armed {
             self.timers.remove(&(entry.armed, slot));
             entry.armed = due;
@@ -597,7 +605,7 @@ impl Stack {
         }
     }
 
-    /// Returns `config` with the IP version and the random seed of a connection between these sockets.
+    /// Returns `config` with the IP version and the random seed for a connection between these sockets.
     fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
         let ip = if tuple.local.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 };
         let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
@@ -674,7 +682,7 @@ fn completes(segment: &Segment) -> bool {
     segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST)
 }
 
-/// Returns whether `from` is the address of a single host, as only such senders get an answer (RFC 9293
+/// Returns whether `from` is the address of a single host. The stack replies only to such senders (RFC 9293
 /// section 3.9.2.3, MUST-57, MUST-63).
 fn can_be_answered(from: SocketAddr) -> bool {
     let broadcast = matches!(from.ip(), IpAddr::V4(address) if address.is_broadcast());

@@ -1,57 +1,57 @@
-//! Packet output of a stack: first the answers without a connection, then one transmission from each
-//! connection in turn.
+//! Packet output of a stack: first replies without a connection, then one transmission from each connection
+//! in turn.
 
 use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
 use crate::tx::Transmit;
 use crate::wire::{Headers, Segment};
 use fullpipe_units::Instant;
 
-/// Packetization of transmissions.
+/// Packetization of transmissions, with or without segmentation offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// One packet per segment, with its checksum, as on the wire.
+    /// One packet per segment with a complete checksum, as on the wire.
     Segments,
-    /// Packets of several segments, for a device with segmentation offload that splits them and computes the
-    /// checksums.
+    /// Packets of several segments, for a device with segmentation offload, which splits the packets and
+    /// computes the checksums.
     SuperPackets,
 }
 
-/// Largest payload of a super-packet, in bytes: with its headers the packet is shorter than 64 KiB.
+/// Maximum payload of a super-packet, in bytes. Including its headers, the packet is shorter than 64 KiB.
 const MOST_PAYLOAD: u64 = 65_400;
 
-/// Outgoing packet: its headers, and its payload in two parts as stored in the ring.
+/// Outgoing packet: headers, and payload in two parts as stored in the ring.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// Headers. In a super-packet the checksum is left to the device that splits it.
+    /// IP and TCP headers. In a super-packet, the device that splits the packet computes the checksum.
     pub headers: Headers,
-    /// Payload in stream order, in two parts.
+    /// Payload in stream order, in two consecutive parts.
     pub payload: [&'a [u8]; 2],
-    /// Payload bytes of each segment except the last; `None` if there is only one segment.
+    /// Payload length of each segment except the last, in bytes; `None` if there is only one segment.
     pub gso_size: Option<u16>,
 }
 
 impl Outgoing<'_> {
-    /// Returns the total length of headers and payload in bytes.
+    /// Returns the total length of the packet's headers and payload, in bytes.
     pub fn len(&self) -> usize {
         self.headers.as_bytes().len() + self.payload[0].len() + self.payload[1].len()
     }
 
-    /// Returns false, as every packet has headers.
+    /// Returns false, because every packet has headers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Transmission with packets left to send.
+/// Transmission of which some packets have not been sent yet.
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,
     transmit: Transmit,
-    /// Stream offset of its first payload byte.
+    /// Stream offset of the transmission's first payload byte.
     offset: u64,
 }
 
-/// Answer to a segment without a connection.
+/// Reply to a segment without a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     tuple: FourTuple,
@@ -59,7 +59,7 @@ pub(super) struct Reply {
 }
 
 impl Stack {
-    /// Returns the next packet, or `None` if nothing may be sent now.
+    /// Returns the next packet to send, or `None` if nothing may be sent at `now`.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Outgoing<'_>> {
         if let Some(Reply { tuple, segment }) = self.replies.pop_front() {
             self.counters.packets_out += 1;
@@ -90,7 +90,7 @@ impl Stack {
         }
     }
 
-    /// Cuts the next packet off the current transmission.
+    /// Takes the next packet from the current transmission.
     fn next_packet(&mut self) -> Option<Outgoing<'_>> {
         let Cutting { id, mut transmit, offset } = self.cutting.take()?;
         let cut = self.config.cut;
@@ -125,7 +125,7 @@ impl Stack {
         self.replies.push_back(Reply { tuple, segment });
     }
 
-    /// Queues a reset in answer to a segment without a connection (RFC 9293 section 3.10.7.1).
+    /// Queues a reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1).
     pub(super) fn reset(&mut self, tuple: FourTuple, segment: &Segment) {
         let Some(answer) = crate::conn::reset_for(segment) else { return };
         self.counters.resets += 1;

@@ -7,26 +7,26 @@
 //!   v2 ^= 0xff, 4 rounds, v0 ^ v1 ^ v2 ^ v3
 //! ```
 
-/// Secret key of 128 bits.
+/// Secret 128-bit key of SipHash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key([u64; 2]);
 
 impl core::fmt::Debug for Key {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        // A printed key would no longer be secret.
+        // The key is not printed, so that it stays secret.
         f.write_str("Key(..)")
     }
 }
 
 impl Key {
-    /// Returns the key for 16 octets in little-endian order, as in the paper.
+    /// Returns the key for 16 octets in little-endian order, as in the SipHash paper.
     pub const fn new(octets: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(octets);
-        // The truncation splits the 128 bits in two.
+        // The truncation splits the 128 bits into two halves.
         Self([all as u64, (all >> 64) as u64])
     }
 
-    /// Returns the hash of `message`.
+    /// Returns the SipHash of `message`.
     pub fn hash(self, message: &[u8]) -> u64 {
         let [k0, k1] = self.0;
         let mut v = [
@@ -41,7 +41,7 @@ impl Key {
         }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        // Length modulo 256.
+        // SipHash appends the message length modulo 256.
         last[7] = message.len() as u8;
         compress(&mut v, u64::from_le_bytes(last));
         v[2] ^= 0xff;
@@ -76,8 +76,8 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     use super::*;
 
-    /// The hashes match the example in appendix A of the paper and the first vectors of its reference code:
-    /// key 00 01 .. 0f, message 00 01 .. of the given length.
+    /// The hashes match the example in appendix A of the SipHash paper and the first vectors of its reference
+    /// code. The key is 00 01 .. 0f, and the message 00 01 .. of the given length.
     #[test]
     fn published_vectors() {
         let key = Key::new(core::array::from_fn(|i| i as u8));

@@ -8,10 +8,10 @@
 //! The size of the ring is a power of two and doubles when the stored range needs more. The range never
 //! exceeds `limit`, which is set by the connection's buffer or window.
 
-/// Minimum size of a non-empty ring, in bytes.
+/// Minimum size of a non-empty ring buffer, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// Ring of the bytes at offsets `base..end`; some of them may not have been written yet.
+/// Ring buffer of the bytes at stream offsets `base..end`. Some of the bytes may not have been written yet.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     bytes: Vec<u8>,
@@ -21,32 +21,33 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Returns a ring for ranges of at most `limit` bytes.
+    /// Returns a ring buffer for ranges of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self { bytes: Vec::new(), base: 0, end: 0, limit }
     }
 
-    /// Returns the lowest stored offset.
+    /// Returns the lowest stream offset in the ring.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Returns the offset after the highest stored byte.
+    /// Returns the stream offset after the highest byte in the ring.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns the number of bytes that may still be appended.
+    /// Returns the number of bytes that can still be appended to the ring.
     pub fn room(&self) -> u64 {
         self.limit - (self.end - self.base)
     }
 
-    /// Returns the memory of the ring in bytes: at most twice the limit or 4 KiB, whichever is larger.
+    /// Returns the memory of the ring in bytes. The memory is at most twice the limit, or 4 KiB if that is
+    /// larger.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes `data` at `offset`. Bytes below the base or beyond the limit are skipped.
+    /// Writes `data` at stream offset `offset`. Bytes below the base or beyond the limit are skipped.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let from = offset.max(self.base);
         let to = (offset + data.len() as u64).min(self.base + self.limit);
@@ -62,7 +63,7 @@ impl Ring {
         self.end = self.end.max(to);
     }
 
-    /// Returns at most `len` bytes from `offset` on, in two parts as stored.
+    /// Returns at most `len` bytes starting at stream offset `offset`, in two parts as stored.
     pub fn read(&self, offset: u64, len: u64) -> [&[u8]; 2] {
         let from = offset.clamp(self.base, self.end);
         let len = (offset.saturating_add(len).min(self.end)).saturating_sub(from) as usize;
@@ -74,13 +75,13 @@ impl Ring {
         [&self.bytes[at..at + first], &self.bytes[..len - first]]
     }
 
-    /// Discards the bytes below `base`.
+    /// Discards the bytes below stream offset `base`.
     pub fn advance(&mut self, base: u64) {
         self.base = self.base.max(base);
         self.end = self.end.max(self.base);
     }
 
-    /// Discards all bytes and frees the memory.
+    /// Discards all bytes and frees the memory of the ring.
     pub fn release(&mut self) {
         *self = Self { bytes: Vec::new(), base: self.end, ..*self };
     }
@@ -103,7 +104,7 @@ impl Ring {
         self.bytes = larger;
     }
 
-    /// Returns the index of `offset`; the ring must not be empty.
+    /// Returns the ring index of stream offset `offset`. The ring must not be empty.
     fn index(&self, offset: u64) -> usize {
         // The mask keeps the lower bits, so truncation to `usize` is harmless.
         offset as usize & (self.bytes.len() - 1)
@@ -116,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    /// The ring behaves like a plain, untruncated vector for writes at any offset, reads, growth and
-    /// wrap-around.
+    /// The ring behaves like a plain vector that is never truncated, for writes at any offset, reads, growth
+    /// and wrap-around.
     #[test]
     fn a_ring_keeps_what_lies_in_its_range() {
         let limit = 20_000;

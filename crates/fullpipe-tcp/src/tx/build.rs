@@ -1,4 +1,4 @@
-//! Packetization: division of the send queue into transmissions.
+//! Packetization: divides the send queue into transmissions.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -7,32 +7,32 @@ use crate::cc::{self, Context, Control, Pacing, SendQuantum};
 /// Limits on the next transmission of new data; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Data written by the application and not yet sent.
+    /// Data that the application has written and that has not been sent yet.
     pub(crate) unsent: u64,
-    /// Free congestion window for this transmission.
+    /// Free part of the congestion window that this transmission may use.
     pub(crate) cwnd: u64,
-    /// Free part of the peer's window.
+    /// Free part of the peer's receive window.
     pub(crate) rwnd: u64,
-    /// Maximum amount to release at once.
+    /// Maximum amount of data to release at once.
     pub(crate) quantum: u64,
     /// Whether a short segment is outstanding.
     pub(crate) short_outstanding: bool,
-    /// Whether the application has closed its side, so that the last segment may be short.
+    /// Whether the application has closed its side. If so, the last segment may be short.
     pub(crate) last: bool,
 }
 
 /// Returns the length of the next transmission of new data: whole segments, or one short segment. A short
-/// segment is sent if it is all the unsent data, or if the window leaves room for it after whole segments,
-/// and only if no other short segment is outstanding. This is Minshall's variant of the Nagle algorithm
-/// (NAG-3): at most one short segment per round trip, whether short because of the application or because of
-/// the window.
+/// segment must contain all unsent data, or follow whole segments in a window that has room for it. A short
+/// segment is sent only if no other short segment is outstanding; the last segment of the stream is never
+/// delayed. This is Minshall's variant of the Nagle algorithm (NAG-3): at most one short segment per round
+/// trip, whether the application or the window makes it short.
 ///
 /// Data that could fill a segment is not sent into a window smaller than a segment (RFC 9293 section
 /// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window unused.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len < mss {
-        // The congestion window counts whole segments and never makes a segment short.
+        // The congestion window is counted in whole segments, so it never makes a segment short.
         let ends_stream = room.last && len == room.unsent;
         return if len == room.unsent && (ends_stream || !room.short_outstanding) { len } else { 0 };
     }
@@ -40,20 +40,20 @@ pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     if window_ends_it && !room.short_outstanding {
         return len;
     }
-    // The usual case is two segments, which needs no division.
+    // The usual length is two segments, which needs no division.
     if len < 3 * mss && len >= 2 * mss { 2 * mss } else { len / mss * mss }
 }
 
 /// Release parameters of a congestion control decision: rate and quantum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
-    /// Pacing rate, whether or not the host enforces it.
+    /// Pacing rate, regardless of whether the host enforces it.
     pub(crate) rate: Option<Rate>,
-    /// Maximum amount to send at once, in bytes.
+    /// Maximum amount of data to send at once, in bytes.
     pub(crate) quantum: u64,
 }
 
-/// Inputs of a [`Release`] besides the congestion control decision, as of the time of that decision.
+/// Inputs of a [`Release`] other than the congestion control decision, taken at the time of that decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     srtt: Option<Duration>,
@@ -67,7 +67,7 @@ impl Basis {
         Self { srtt: cx.srtt, min_rtt: cx.min_rtt, flight_size: cx.flight_size, mss: cx.mss }
     }
 
-    /// Returns the release parameters of `control`, with the rate limited to `max_pacing_rate`.
+    /// Returns the release parameters of `control`. The rate is limited to `max_pacing_rate`.
     pub(crate) fn release(&self, control: &Control, max_pacing_rate: Option<Rate>) -> Release {
         let decided = pacing_rate(control, self);
         let rate = match max_pacing_rate {
@@ -77,8 +77,8 @@ impl Basis {
         Release { rate, quantum: quantum(control, rate, self) }
     }
 
-    /// Returns the quantum, exact as far as it affects a transmission of up to `len` bytes. The minimum
-    /// quantum of the decision is usually large enough and needs no division.
+    /// Returns the send quantum, exact as far as it affects a transmission of up to `len` bytes. The minimum
+    /// quantum of the decision is usually large enough, and then no division is needed.
     pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
         let least = match control.send_quantum {
             SendQuantum::Bytes(bytes) => bytes.max(self.mss),
@@ -98,7 +98,7 @@ fn pacing_rate(control: &Control, basis: &Basis) -> Option<Rate> {
             let window = control.cwnd.max(basis.flight_size);
             let scale = percent * 10_000_000 * 8;
             let span = srtt.as_nanos().max(1);
-            // The 64-bit product is sufficient for windows up to 1 GB.
+            // A 64-bit product is sufficient for windows up to 1 GB.
             let bps = window.checked_mul(scale).map(|product| product / span).unwrap_or_else(|| {
                 u64::try_from(u128::from(window) * u128::from(scale) / u128::from(span)).unwrap_or(u64::MAX)
             });
@@ -117,10 +117,10 @@ fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
 }
 
 /// Limits `mss` to half of the peer's window, so that an ACK is always in flight. A window of 0 sets no
-/// limit: it only says that the peer accepts no data now (Linux: `tcp_bound_to_half_wnd`).
+/// limit, because it only means that the peer accepts no data now (Linux: `tcp_bound_to_half_wnd`).
 pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
-    /// Largest window that is not halved, as halving would do more harm than good: the default MSS of RFC
-    /// 9293.
+    /// Largest peer window that is not halved, because halving would do more harm than good: the default MSS
+    /// of RFC 9293.
     const DEFAULT_MSS: u64 = 536;
     match window {
         0 => mss,
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
     }
 
-    /// The approximate quantum limits a transmission exactly as the exact quantum does.
+    /// The approximate send quantum limits a transmission exactly as the exact quantum does.
     #[test]
     fn a_short_transmission_needs_no_exact_quantum() {
         for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// NAG-3: a short segment waits only while another short segment is unacknowledged; the last segment
-    /// never waits.
+    /// NAG-3: a short segment is delayed only while another short segment is unacknowledged. The last segment
+    /// is never delayed.
     #[test]
     fn one_short_segment_at_a_time() {
         let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };
@@ -179,9 +179,9 @@ mod tests {
         assert_eq!(next_length(Room { last: true, cwnd: 50, ..rest }, 1448), 0);
     }
 
-    /// Measured on Linux 6.18 with segments of 724 bytes and a window of 1280: with nothing in flight, 724
-    /// and 556 bytes leave at once if the congestion window takes two segments. With 724 bytes in flight,
-    /// nothing leaves.
+    /// Measured on Linux 6.18 with segments of 724 bytes and a peer window of 1280 bytes. With nothing in
+    /// flight, segments of 724 and 556 bytes leave at once if the congestion window allows two segments. With
+    /// 724 bytes in flight, nothing leaves.
     #[test]
     fn a_window_makes_a_segment_short_only_behind_a_whole_one() {
         let window = Room { rwnd: 1_280, ..ROOM };

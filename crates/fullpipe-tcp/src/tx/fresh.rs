@@ -16,14 +16,14 @@ use crate::estimate::{DeliveryRate, RateSnapshot};
 use crate::recovery::scoreboard::Scoreboard;
 use crate::wire::Flags;
 
-/// Position of the sender in the new data.
+/// Sender's position in the stream of new data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewData {
-    /// Offset of the next octet to be sent for the first time.
+    /// Stream offset of the next octet to be sent for the first time (SND.NXT).
     snd_nxt: u64,
-    /// End of the last short segment sent.
+    /// Stream offset after the last short segment sent.
     short_until: u64,
-    /// End of the last segment sent with PSH.
+    /// Stream offset after the last segment sent with PSH.
     pushed_until: u64,
     fin_sent: bool,
 }
@@ -31,15 +31,15 @@ pub(crate) struct NewData {
 /// Limits on sending new data; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// Free congestion window.
+    /// Free part of the congestion window.
     pub(crate) cwnd: u64,
-    /// Part of the congestion window that one transmission may use.
+    /// Part of the congestion window that a single transmission may use.
     pub(crate) at_once: u64,
-    /// Free part of the peer's window.
+    /// Free part of the peer's receive window.
     pub(crate) rwnd: u64,
-    /// Maximum amount to release at once.
+    /// Maximum amount of data to release at once.
     pub(crate) quantum: u64,
-    /// Offset of the first unacknowledged octet.
+    /// Stream offset of the first unacknowledged octet.
     pub(crate) snd_una: u64,
     /// Payload of a full segment, in bytes.
     pub(crate) mss: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Allowance {
 pub(crate) enum StopReason {
     /// The congestion window is full.
     Cwnd,
-    /// A limit other than the congestion window applies.
+    /// A limit other than the congestion window prevents sending.
     Limit(SendLimit),
 }
 
@@ -61,31 +61,31 @@ impl NewData {
         self.snd_nxt
     }
 
-    /// Returns true if the FIN has been sent.
+    /// Returns whether the FIN has been sent.
     #[inline(always)]
     pub(crate) fn fin_sent(&self) -> bool {
         self.fin_sent
     }
 
-    /// Returns true if a short segment is outstanding.
+    /// Returns whether a short segment is outstanding.
     #[inline(always)]
     pub(crate) fn short_outstanding(&self, snd_una: u64) -> bool {
         self.short_until > snd_una
     }
 
-    /// Returns the number of bytes written and not yet sent.
+    /// Returns the number of bytes that the application has written and that have not been sent yet.
     #[inline(always)]
     pub(crate) fn unsent(&self, queue: &SendQueue) -> u64 {
         queue.written().saturating_sub(self.snd_nxt)
     }
 
-    /// Returns true if the FIN is next to be sent.
+    /// Returns whether the FIN is the next octet to send.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0
     }
 
-    /// Returns the length of the next new range, or the reason why there is none.
+    /// Returns the length of the next range of new data, or the reason why nothing can be sent.
     #[inline(always)]
     pub(crate) fn next(&self, queue: &SendQueue, allowance: Allowance) -> Result<u64, StopReason> {
         let Allowance { cwnd, at_once, rwnd, quantum, snd_una, mss } = allowance;
@@ -96,25 +96,25 @@ impl NewData {
         match build::next_length(room, mss) {
             0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
             0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
-            // A short remainder waits for more data. The limit is the application, or the send buffer if the
-            // writer is blocked.
+            // A short remainder waits for more data. The reported limit is the application, or the send
+            // buffer if the writer is blocked.
             0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
             0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),
         }
     }
 
-    /// Returns true if the next `len` bytes are to carry PSH: they are the last of those written (RFC 9293
-    /// section 3.9.1.2, MUST-61), or half of the largest window has been sent since the last PSH (Linux:
-    /// `forced_push`).
+    /// Returns whether the next `len` bytes must carry PSH. PSH is required if they are the last bytes
+    /// written (RFC 9293 section 3.9.1.2, MUST-61), or if half of the largest window has been sent since the
+    /// last PSH (Linux: `forced_push`).
     #[inline(always)]
     pub(crate) fn pushes(&self, queue: &SendQueue, len: u64, largest_window: u64) -> bool {
         let end = self.snd_nxt + len;
         end >= queue.written() || end > self.pushed_until + largest_window / 2
     }
 
-    /// Sends the next `len` bytes, with PSH in the last segment if `flags` has it. Returns the transmission and its
-    /// number of segments.
+    /// Sends the next `len` bytes, with PSH in the last segment if `flags` contains PSH. Returns the
+    /// transmission and its number of segments.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -130,11 +130,11 @@ impl NewData {
         let offset = self.snd_nxt;
         let (mut at, end, mut segments) = (offset, offset + len, 0);
         while at < end {
-            // A piece is at most one MSS long, which fits in 32 bits.
+            // A piece is at most one MSS long, so its length fits into 32 bits.
             let piece = departure.mss.min(end - at) as u32;
             at += u64::from(piece);
             segments += 1;
-            // Each segment of a transmission adds to the data in flight.
+            // Each segment of a transmission increases the amount of data in flight.
             let snapshot = RateSnapshot { tx_in_flight: inflight + (at - offset), ..snapshot };
             board.push_new(at - u64::from(piece), piece, false, departure.at, snapshot);
         }

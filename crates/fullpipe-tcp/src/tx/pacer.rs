@@ -5,10 +5,10 @@
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
-/// Number of unpaced segments at the start of a connection: the initial window leaves at once.
+/// Number of segments that are not paced at the start of a connection: the initial window leaves at once.
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// Pacer of a connection: keeps the earliest departure time of the next transmission.
+/// Pacer of a connection, which keeps the earliest departure time of the next transmission.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     next_departure: Instant,
@@ -21,7 +21,8 @@ impl Pacer {
         self.next_departure
     }
 
-    /// Records a transmission at `now` of `len` payload bytes in `segments` segments, paced at `rate` if set.
+    /// Records a transmission of `len` payload bytes in `segments` segments at `now`, paced at `rate` if a
+    /// rate is set.
     pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
         let paced = self.segments >= UNPACED_SEGMENTS;
         self.segments += segments;
@@ -37,7 +38,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the time until the next transmission may leave.
+    /// Returns the time from `now` until the next transmission may leave.
     #[cfg(test)]
     fn wait(&self, now: Instant) -> fullpipe_units::Duration {
         self.next_departure.saturating_since(now)
@@ -55,7 +56,7 @@ mod tests {
         Pacer { next_departure: Instant::ZERO, segments: UNPACED_SEGMENTS }
     }
 
-    /// PC-1: at 12 Mbit/s, 1500 bytes leave every millisecond, without cumulative error.
+    /// PC-1: at 12 Mbit/s, a packet of 1500 bytes leaves every millisecond, without cumulative error.
     #[test]
     fn spacing_is_exact() {
         let mut pacer = warm();
@@ -65,8 +66,8 @@ mod tests {
         }
     }
 
-    /// PC-2: a new rate applies only to packets sent afterwards; it does not change a wait already set at the
-    /// old rate.
+    /// PC-2: a new pacing rate applies only to packets sent afterwards. A wait already set at the old rate
+    /// does not change.
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
         let mut pacer = warm();
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
     }
 
-    /// PC-3: after ten idle seconds the credit is limited to half an interval.
+    /// PC-3: after ten idle seconds, the pacing credit is limited to half an interval.
     #[test]
     fn idle_time_is_not_saved_up() {
         let mut pacer = warm();

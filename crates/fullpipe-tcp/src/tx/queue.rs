@@ -11,12 +11,11 @@
 //!
 //! An skb takes up to 64 KiB. While the application keeps writing, a full skb at the front is sent one
 //! transmission at a time, and its remainder accepts more data. A single write therefore queues all data that
-//! the windows release, plus 64 KiB. A remainder that is shorter than a segment and waits for an ACK
-//! (Minshall) lets the next write start in the same way. A buffer of a few skbs therefore limits the sender
-//! much less than its size suggests, unless whole skbs leave at once (fast paths) or the pacer holds them
-//! (`docs/decisions/0011`).
+//! the windows release, plus 64 KiB. The same applies if a remainder shorter than a segment waits for an ACK
+//! (Minshall). A buffer of a few skbs therefore limits the sender much less than its size suggests, unless
+//! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
-//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is begun only below the
+//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is started only below the
 //! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`).
 
 use fullpipe_units::Bytes;
@@ -27,53 +26,54 @@ use crate::buffers::{self, Buffer, PACKET_BUFFER_MEMORY};
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue {
     buffer: Buffer,
-    /// Memory limit of the queue, in bytes.
+    /// Memory limit of the send queue, in bytes.
     sndbuf: u64,
-    /// Amount of unsent data at which no new skb is begun (`TCP_NOTSENT_LOWAT`); `u64::MAX` for no limit.
+    /// Amount of unsent data from which no new skb is started (`TCP_NOTSENT_LOWAT`), in bytes; `u64::MAX`
+    /// means no limit.
     lowat: u64,
-    /// Offset after the last byte written.
+    /// Stream offset after the last byte written.
     written: u64,
-    /// Offset of the first unacknowledged byte.
+    /// Stream offset of the first unacknowledged byte.
     una: u64,
-    /// Start offset of the last skb.
+    /// Stream offset at which the last skb starts.
     back: u64,
     /// Payload of an unsent skb, and payload of a sent skb (one transmission), in bytes.
     packet: [u64; 2],
-    /// Whether the application has closed its side.
+    /// Whether the application has closed its side of the connection.
     closed: bool,
-    /// Whether a write found no room; cleared when the writer is woken.
+    /// Whether a write has found no room. The flag is cleared when the writer is woken.
     blocked: bool,
 }
 
-/// Data that the sender may release while the application writes; all amounts are in bytes.
+/// Limits on the data that may leave while the application writes; all amounts are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlet {
-    /// Offset of the next new byte to send.
+    /// Stream offset of the next new byte to send.
     pub(crate) nxt: u64,
-    /// Amount that the windows and the pacer currently allow.
+    /// Amount of data that the windows and the pacer currently allow.
     pub(crate) room: u64,
-    /// Size of one transmission.
+    /// Amount of data in one transmission.
     pub(crate) quantum: u64,
     /// Payload of a full skb: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
-    /// Amount written in one call after which all releasable data is sent: half of the peer's window.
+    /// Amount of data written in one call after which all releasable data is sent: half of the peer's window.
     pub(crate) push_after: u64,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     pub(crate) mss: u64,
     /// Whether a remainder shorter than a segment waits for more data.
     pub(crate) short_waits: bool,
 }
 
 impl Outlet {
-    /// Returns the offset of the next byte to send after all releasable data between `sent` and `written` has
-    /// left.
+    /// Returns the stream offset of the next byte to send, once all releasable data between `sent` and
+    /// `written` has left.
     fn push(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         let unsent = written - sent;
         if unsent <= left && !self.short_waits { written } else { sent + self.whole(unsent.min(left)) }
     }
 
-    /// Returns the offset of the next byte to send after one more transmission has left.
+    /// Returns the stream offset of the next byte to send, once one more transmission has left.
     fn push_one(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         sent + self.whole(self.quantum.min(left).min(written - sent))
@@ -101,7 +101,7 @@ impl SendQueue {
             return 0;
         }
         self.packet = [outlet.goal, outlet.quantum.min(outlet.goal)];
-        // Each write and each ACK ends with the transmission of all releasable data.
+        // At the end of each write and each ACK, all releasable data is sent.
         let mut sent = outlet.push(outlet.nxt, self.written);
         let (mut accepted, mut pushed) = (0, 0);
         while accepted < len {
@@ -129,8 +129,8 @@ impl SendQueue {
         accepted
     }
 
-    /// Records that everything below `una` is acknowledged and everything below `nxt` is sent. Returns true
-    /// if a blocked writer can continue.
+    /// Records that all data below `una` is acknowledged and all data below `nxt` is sent. Returns whether a
+    /// blocked writer can continue.
     #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
@@ -141,31 +141,31 @@ impl SendQueue {
         !self.blocked
     }
 
-    /// Returns true if the writer can continue; otherwise marks it as blocked.
+    /// Returns whether the writer can continue. If not, marks the writer as blocked.
     pub(crate) fn wait_for_room(&mut self, nxt: u64) -> bool {
         self.blocked = !self.closed && !self.has_room(nxt);
         !self.closed && !self.blocked
     }
 
-    /// Returns true if a third of the buffer is free (half of the queued data) and the unsent data is below
+    /// Returns whether a third of the buffer is free (half of the queued data) and the unsent data is below
     /// half of its limit.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
-        // Evaluated for every ACK; the payload alone usually determines the result.
+        // This function is called for every ACK, and the payload alone usually determines the result.
         fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
     }
 
-    /// Returns the number of queued bytes at or above `nxt`.
+    /// Returns the number of queued bytes at or above stream offset `nxt`.
     fn unsent(&self, nxt: u64) -> u64 {
         self.written.saturating_sub(nxt)
     }
 
-    /// Returns true if no new skb can be begun, so that data can only be added to an existing one.
+    /// Returns whether no new skb can be started. Data can then be added only to an existing skb.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
         self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
 
-    /// Returns the memory of the queue in bytes, if everything below `nxt` has been sent.
+    /// Returns the memory of the send queue in bytes if all data below `nxt` has been sent.
     pub(crate) fn memory(&self, nxt: u64) -> u64 {
         let (queued, unsent) = (self.written - self.una, self.written - nxt.min(self.written));
         let packets =
@@ -173,7 +173,7 @@ impl SendQueue {
         queued + packets * PACKET_BUFFER_MEMORY
     }
 
-    /// Grows an autotuned buffer with the congestion window, to the memory of `factor` windows.
+    /// Grows an autotuned send buffer with the congestion window, to the memory for `factor` windows.
     pub(crate) fn autotune(&mut self, cwnd: u64, mss: u64, factor: u64) {
         if let Buffer::Auto { max } = self.buffer {
             let wanted = buffers::autotuned_sndbuf(cwnd, mss, factor).get().min(max.get());
@@ -181,27 +181,27 @@ impl SendQueue {
         }
     }
 
-    /// Closes the queue for writing.
+    /// Closes the send queue for writing.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Returns true if the queue is closed for writing.
+    /// Returns whether the send queue is closed for writing.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Returns the offset after the last byte written.
+    /// Returns the stream offset after the last byte written.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Returns the memory limit of the queue, in bytes.
+    /// Returns the memory limit of the send queue, in bytes.
     pub(crate) fn sndbuf(&self) -> u64 {
         self.sndbuf
     }
 
-    /// Returns true if the writer is blocked for lack of room.
+    /// Returns whether the writer is blocked because the send queue has no room.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -212,37 +212,38 @@ mod tests {
     use super::*;
 
     const MSS: u64 = 1_448;
-    /// Payload of an skb of whole segments.
+    /// Payload of an skb that consists of whole segments, in bytes.
     const GOAL: u64 = 45 * MSS;
-    /// A length larger than any available room.
+    /// A write length that exceeds any free space, in bytes.
     const PLENTY: u64 = 1 << 30;
-    /// Length of one iperf3 write.
+    /// Length of one iperf3 write, in bytes.
     const BLOCK: u64 = 128 << 10;
 
     fn queue(sndbuf: u64) -> SendQueue {
         SendQueue::new(Buffer::Fixed(Bytes::new(sndbuf)), None, 10 * MSS, MSS)
     }
 
-    /// Returns the outlet of a sender whose windows leave `room` and which sends `quantum` at a time.
+    /// Returns the limits of a sender whose windows allow `room` bytes and that sends `quantum` bytes at a
+    /// time.
     fn outlet(nxt: u64, room: u64, quantum: u64) -> Outlet {
         Outlet { nxt, room, quantum, goal: GOAL, push_after: PLENTY, mss: MSS, short_waits: false }
     }
 
-    /// The writer of a full buffer is woken when at most two thirds of the buffer are used, not at the first
-    /// free byte.
+    /// If the buffer is full, the writer is woken when at most two thirds of the buffer are in use, rather
+    /// than at the first free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
         let mut queue = queue(600_000);
         let written = queue.write(PLENTY, outlet(0, 0, GOAL));
         assert_eq!(written, 10 * GOAL, "nine leave room for one more to begin");
         assert!(queue.is_blocked() && queue.is_full(0));
-        // Six skbs and part of a seventh: 394 176 bytes of payload take 400 000 bytes of memory.
+        // Six skbs and part of a seventh are in use: 394 176 bytes of payload occupy 400 000 bytes of memory.
         assert!(!queue.on_acked(written - 394_177, written));
         assert!(queue.on_acked(written - 394_176, written));
         assert!(!queue.is_blocked());
     }
 
-    /// The limit is exceeded by at most one skb, both when nothing leaves and when whole skbs leave.
+    /// The buffer limit is exceeded by at most one skb, whether no skb leaves or whole skbs leave.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {
@@ -252,22 +253,22 @@ mod tests {
         }
     }
 
-    /// An skb sent piece by piece accepts new data regardless of the buffer limit: all data that the window
-    /// releases, plus one skb.
+    /// An skb that is sent piece by piece accepts new data regardless of the buffer limit. A write is
+    /// accepted up to the amount that the window releases, plus one skb.
     #[test]
     fn a_packet_that_is_being_sent_goes_on_taking_data() {
         let taken = queue(16_384).write(PLENTY, outlet(0, 100 * MSS, 2 * MSS));
         assert_eq!(taken, 100 * MSS + GOAL);
-        // With one piece released by the pacer, the write accepts no more than this: iperf3 writes this many
-        // bytes to a paced socket.
+        // If the pacer has released one piece, the write accepts no more than this number of bytes, as
+        // measured for iperf3 on a paced socket.
         assert_eq!(queue(16_384).write(PLENTY, outlet(0, 2 * MSS, 2 * MSS)), 68_056);
-        // After half of the peer's window everything is sent, including an skb with room for more data.
+        // After half of the peer's window, all data is sent, including an skb with room for more data.
         let small_window = Outlet { push_after: 65_535, ..outlet(0, 100 * MSS, 2 * MSS) };
         assert_eq!(queue(16_384).write(PLENTY, small_window), 68_056);
     }
 
-    /// A remainder that waits for more data is an skb already begun, so the next write fills it without a
-    /// check of the buffer limit.
+    /// A remainder that waits for more data is an skb that has been started. The next write therefore fills
+    /// it without a check of the buffer limit.
     #[test]
     fn a_short_rest_opens_a_full_buffer() {
         let sent = BLOCK / MSS * MSS;
@@ -280,8 +281,8 @@ mod tests {
         }
     }
 
-    /// A writer that wrote less than the free space is not blocked, but becomes writable again only when a
-    /// third of the buffer is free.
+    /// A writer that wrote less than the free space is not blocked. The socket becomes writable again only
+    /// when a third of the buffer is free.
     #[test]
     fn room_means_a_third_of_the_buffer() {
         let mut queue = queue(600_000);
@@ -292,8 +293,8 @@ mod tests {
         assert!(queue.wait_for_room(394_177));
     }
 
-    /// `TCP_NOTSENT_LOWAT` counts only unsent data: new skbs are begun below the limit, and a writer is woken
-    /// below half of it.
+    /// `TCP_NOTSENT_LOWAT` counts only unsent data. New skbs are started below the limit, and a writer is
+    /// woken below half of the limit.
     #[test]
     fn little_waits_unsent_where_that_is_asked_for() {
         let buffer = Buffer::Fixed(Bytes::from_mib(64));

@@ -1,4 +1,4 @@
-//! Retransmission: choice of the next lost range, and its transmission. Only `recovery/` marks data lost.
+//! Retransmission: selects the next lost range and sends it. Only `recovery/` marks data lost.
 
 use fullpipe_units::Ecn;
 
@@ -9,41 +9,41 @@ use crate::recovery::LossRecovery;
 use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard};
 use crate::wire::Flags;
 
-/// State of retransmission besides the records marked lost.
+/// State of the retransmission logic, apart from the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
-    /// Whether the next retransmission ignores the windows, after an expiry of the retransmission timeout.
+    /// Whether the next retransmission ignores the windows because the retransmission timer has expired.
     forced: bool,
 }
 
-/// Retransmission ready to be sent, with its range.
+/// Retransmission that is ready to be sent, and its range.
 pub(crate) struct Retransmitted {
     pub(crate) transmit: Transmit,
-    /// Offset of the first octet.
+    /// Stream offset of the first retransmitted octet.
     pub(crate) offset: u64,
-    /// Length in octets of sequence space.
+    /// Length of the retransmission in octets of sequence space.
     pub(crate) len: u64,
 }
 
 impl Retransmission {
-    /// Makes the next retransmission ignore the windows.
+    /// Permits the next retransmission to ignore the windows.
     pub(crate) fn force(&mut self) {
         self.forced = true;
     }
 
-    /// Undoes [`Self::force`] after a spurious timeout.
+    /// Withdraws the permission of [`Self::force`] after a spurious timeout.
     pub(crate) fn unforce(&mut self) {
         self.forced = false;
     }
 
-    /// Returns the next lost record, and whether its retransmission ignores the windows. The call clears that
-    /// permission.
+    /// Returns the next lost record, and whether its retransmission may ignore the windows. The call clears
+    /// that permission.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {
         (board.next_lost(), std::mem::take(&mut self.forced))
     }
 
-    /// Returns the newest record if it is in the network; a tail loss probe retransmits it.
+    /// Returns the newest record if it is in the network. A tail loss probe retransmits this record.
     pub(crate) fn newest_in_network(board: &Scoreboard) -> Option<RecordNo> {
         let number = board.end().checked_sub(1)?;
         let record = board.get(number)?;
@@ -51,7 +51,7 @@ impl Retransmission {
     }
 }
 
-/// Retransmits record `number`; returns `None` if it is already acknowledged.
+/// Retransmits record `number`. Returns `None` if the record is already acknowledged.
 pub(crate) fn retransmit(
     departure: Departure,
     recovery: &mut LossRecovery,

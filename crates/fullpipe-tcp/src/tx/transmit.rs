@@ -1,4 +1,4 @@
-//! Transmission: data that the connection hands over at once, and its division into packets.
+//! Transmission: data that the connection passes to the driver at once, and its division into packets.
 //!
 //! ```text
 //!   Transmit   one header, up to 64 KiB of payload in segments of `gso_size`
@@ -11,18 +11,19 @@ use fullpipe_units::{Ecn, Instant};
 
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Departure time of a transmission, and the values from which its headers are built.
+/// Departure time of a transmission, and the values needed to build its headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) at: Instant,
-    /// Sequence number of offset 0, the octet after the SYN.
+    /// Sequence number of stream offset 0, the octet after the SYN.
     pub(crate) origin: SeqNum,
-    /// Payload bytes of a full segment.
+    /// Payload of a full segment, in bytes.
     pub(crate) mss: u64,
 }
 
 impl Departure {
-    /// Builds the header of a segment at `offset`, with the fields of the sending half only.
+    /// Builds the header of a segment at stream offset `offset`, containing only the fields of the sending
+    /// half.
     #[inline(always)]
     pub(crate) fn header(&self, offset: u64, flags: Flags, ecn: Ecn) -> Segment {
         Segment {
@@ -53,12 +54,12 @@ pub struct Transmit {
     segment: Segment,
     gso_size: u32,
     depart_at: Instant,
-    /// Payload bytes already returned as pieces; `None` after the last piece.
+    /// Number of payload bytes already returned as pieces; `None` after the last piece.
     cut: Option<u32>,
 }
 
 impl Transmit {
-    /// Creates a transmission of `len` payload bytes with `header`.
+    /// Creates a transmission of `len` payload bytes whose first segment has `header`.
     #[inline(always)]
     pub(in crate::tx) fn of_data(departure: Departure, header: Segment, len: u64) -> Self {
         // Transmissions and segments are at most 64 KiB long, so both lengths fit in 32 bits.
@@ -66,14 +67,14 @@ impl Transmit {
         Self { segment: Segment { len, ..header }, gso_size, depart_at: departure.at, cut: Some(0) }
     }
 
-    /// Creates a transmission without payload: an ACK, a SYN, a reset, or a probe at an octet already
-    /// acknowledged.
+    /// Creates a transmission without payload: an ACK, a SYN, a reset, or a probe whose sequence number is
+    /// already acknowledged.
     #[inline(always)]
     pub(crate) fn without_data(segment: Segment, depart_at: Instant) -> Self {
         Self { segment: Segment { len: 0, ..segment }, gso_size: 0, depart_at, cut: Some(0) }
     }
 
-    /// Adds the header fields of the receiving half.
+    /// Adds the header fields of the receiving half to a transmission.
     #[inline(always)]
     pub(crate) fn acknowledge(
         &mut self,
@@ -88,41 +89,43 @@ impl Transmit {
         self.segment.timestamps = timestamps;
     }
 
-    /// Adds the SACK blocks: ranges received above a hole, and possibly a duplicate (D-SACK).
+    /// Adds the SACK blocks to a transmission: ranges received above a hole, and possibly a duplicate
+    /// (D-SACK).
     #[inline(always)]
     pub(crate) fn report(&mut self, sack: SackBlocks) {
         self.segment.sack = sack;
     }
 
-    /// Returns the header of the first segment; its `len` is the payload of the whole transmission.
+    /// Returns the header of the first segment. The header's `len` is the payload length of the whole
+    /// transmission.
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// Returns the payload length of every segment except the last, in bytes; 0 for a transmission without
+    /// Returns the payload length of every segment except the last, in bytes, or 0 for a transmission without
     /// payload.
     #[inline]
     pub fn gso_size(&self) -> u32 {
         self.gso_size
     }
 
-    /// Returns the scheduled departure time.
+    /// Returns the scheduled departure time of the transmission.
     #[inline]
     pub fn depart_at(&self) -> Instant {
         self.depart_at
     }
 
-    /// Returns true if all pieces have been returned.
+    /// Returns whether all pieces of the transmission have been returned.
     #[inline]
     pub fn is_cut_up(&self) -> bool {
         self.cut.is_none()
     }
 
-    /// Cuts pieces of whole segments off the front. A piece has at most `limit` bytes of payload but at least
-    /// one segment; with a `limit` of 0 each piece is one segment. The iterator may be dropped at any time;
-    /// the next call continues where the previous iterator stopped. A transmission without payload is one
-    /// piece.
+    /// Returns an iterator that splits the transmission into pieces of whole segments. A piece has at most
+    /// `limit` bytes of payload, but at least one segment; with a `limit` of 0, each piece is one segment.
+    /// The iterator may be dropped at any time, and the next call continues where the previous iterator
+    /// stopped. A transmission without payload is one piece.
     #[inline]
     pub fn segments(&mut self, limit: u64) -> Segments<'_> {
         let size = u64::from(self.gso_size.max(1));
@@ -161,20 +164,20 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Returns the offset of this piece in the payload of the transmission.
+    /// Returns the offset of the piece within the payload of the transmission.
     #[inline]
     pub fn start(&self) -> u32 {
         self.start
     }
 
-    /// Returns the payload length, in bytes.
+    /// Returns the payload length of the piece, in bytes.
     #[inline]
     pub fn payload(&self) -> u32 {
         self.len
     }
 
-    /// Returns the header. As in Linux's GSO, CWR is set only in the first piece, and FIN and PSH only in the
-    /// last.
+    /// Returns the header of the piece. As in Linux's GSO, CWR is set only in the first piece, and FIN and
+    /// PSH are set only in the last.
     #[inline(always)]
     pub fn segment(&self) -> Segment {
         let Self { whole, start, len } = *self;
@@ -204,8 +207,8 @@ mod tests {
         transmit.segments(limit).take(most).map(told).collect()
     }
 
-    /// Pieces are whole segments up to the limit, the last piece is the remainder, and sequence numbers wrap
-    /// around.
+    /// Pieces consist of whole segments up to the limit, and the last piece is the remainder. Sequence
+    /// numbers wrap around.
     #[test]
     fn pieces_are_of_whole_segments() {
         let ack = Flags::ACK;
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(pieces(&mut transmit(0, ack), 0, 9), [(first, 0, ack)], "without payload one");
     }
 
-    /// CWR is set in the first piece, FIN and PSH in the last.
+    /// CWR is set in the first piece; FIN and PSH are set in the last piece.
     #[test]
     fn flags_go_with_the_piece_they_belong_to() {
         let all = Flags::ACK.with(Flags::CWR).with(Flags::PSH).with(Flags::FIN);
@@ -227,7 +230,7 @@ mod tests {
         );
     }
 
-    /// Pieces not taken are returned by the next call, subject to the limit of that call.
+    /// Pieces that were not taken are returned by the next call, within the limit of that call.
     #[test]
     fn cutting_can_be_resumed() {
         let (mut transmit, ack, first) = (transmit(450, Flags::ACK), Flags::ACK, u32::MAX - 99);

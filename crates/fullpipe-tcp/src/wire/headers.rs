@@ -13,17 +13,18 @@ use super::options::{MSS, NOP, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE};
 use super::packet::{IPV4_HEADER, IPV6_HEADER, TCP};
 use super::{Flags, Segment};
 
-/// Largest TCP header in octets: the data offset has four bits and counts 32-bit words.
+/// Maximum length of a TCP header in octets: the data offset has four bits and counts 32-bit words.
 const MOST_TCP: usize = 60;
 const MOST: usize = IPV6_HEADER + MOST_TCP;
-/// Offset of the checksum field in a TCP header.
+/// Offset of the checksum field within a TCP header, in octets.
 const CHECKSUM: usize = 16;
 
 const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
 const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
-/// Offsets of the TTL and checksum fields in an IPv4 header, and of the hop limit in an IPv6 header.
+/// Offsets of the TTL and checksum fields within an IPv4 header, and of the hop limit within an IPv6 header,
+/// in octets.
 const TIME_TO_LIVE: usize = 8;
 const IPV4_CHECKSUM: usize = 10;
 const HOP_LIMIT: usize = 7;
@@ -38,7 +39,7 @@ pub struct IpChoices {
 }
 
 impl IpChoices {
-    /// Linux defaults: 64 hops, best effort.
+    /// Linux defaults: a hop limit of 64, and best effort.
     pub const DEFAULT: Self = Self { hop_limit: 64, dscp: Dscp::DEFAULT };
 }
 
@@ -53,15 +54,15 @@ impl Default for IpChoices {
 pub struct Dscp(u8);
 
 impl Dscp {
-    /// Default code point: best effort.
+    /// Default DSCP: best effort.
     pub const DEFAULT: Self = Self(0);
 
-    /// Returns the code point; `None` above 63.
+    /// Returns the DSCP with value `code_point`, or `None` if the value is above 63.
     pub const fn new(code_point: u8) -> Option<Self> {
         if code_point < 64 { Some(Self(code_point)) } else { None }
     }
 
-    /// Returns the code point as a number.
+    /// Returns the DSCP as a number.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -72,7 +73,7 @@ impl Dscp {
 pub struct Headers {
     bytes: [u8; MOST],
     len: usize,
-    /// Offset of the TCP header.
+    /// Offset of the TCP header within the packet, in octets.
     tcp: usize,
 }
 
@@ -96,11 +97,12 @@ impl Headers {
         headers
     }
 
-    /// Returns the IPv6 and TCP headers of `segment`. The IPv6 header has no checksum; its flow label is
-    /// zero, and its traffic class contains only ECN.
+    /// Returns the IPv6 and TCP headers of `segment`. The IPv6 header has no checksum. The flow label is
+    /// zero, and the traffic class contains only the ECN field.
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
-        // The traffic class straddles the first two octets; its two lowest bits are ECN.
+        // The traffic class straddles the first two octets of the IPv6 header; its two lowest bits are the
+        // ECN field.
         headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, HOPS]);
         headers.put(&from.ip().octets());
         headers.put(&to.ip().octets());
@@ -111,7 +113,7 @@ impl Headers {
         headers
     }
 
-    /// Returns the headers for the IP version of the addresses; `None` if their versions differ.
+    /// Returns the headers for the IP version of the two addresses, or `None` if their versions differ.
     pub fn between(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Option<Self> {
         match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => Some(Self::of(segment, from, to)),
@@ -120,7 +122,7 @@ impl Headers {
         }
     }
 
-    /// Sets the IP header fields that the application chooses.
+    /// Sets the IP header fields that the application has chosen.
     pub fn choosing(mut self, choices: IpChoices) -> Self {
         if choices == IpChoices::DEFAULT {
             return self;
@@ -140,11 +142,11 @@ impl Headers {
         self
     }
 
-    /// Completes the checksum for a payload stored in two parts.
+    /// Completes the TCP checksum for a payload that is stored in two parts.
     pub fn cover(&mut self, [first, second]: [&[u8]; 2]) {
         let behind = sum(second);
-        // After an odd number of octets the second part's words are shifted by one octet: RFC 1071 section 2
-        // (B).
+        // If the first part has an odd number of octets, the words of the second part are shifted by one
+        // octet (RFC 1071 section 2 (B)).
         let behind = if first.len() % 2 == 1 { u64::from(fold(behind).swap_bytes()) } else { behind };
         let field = self.tcp + CHECKSUM..self.tcp + CHECKSUM + 2;
         let zeros = u16::from_be_bytes([self.bytes[field.start], self.bytes[field.start + 1]]);
@@ -152,8 +154,8 @@ impl Headers {
         self.bytes[field].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Leaves the checksum to the sending device, as a kernel does for checksum offload: the field is set to
-    /// the sum of the pseudo-header, not complemented.
+    /// Leaves the TCP checksum to the sending device, as a kernel does for checksum offload. The field is set
+    /// to the sum of the pseudo-header, without taking the complement.
     pub fn leave_checksum(&mut self) {
         let (ip, tcp) = self.bytes[..self.len].split_at_mut(self.tcp);
         let (addresses, length) = match ip.len() {
@@ -164,7 +166,7 @@ impl Headers {
         tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
     }
 
-    /// Returns the offset of the TCP header.
+    /// Returns the offset of the TCP header within the packet, in octets.
     pub const fn tcp_at(&self) -> usize {
         self.tcp
     }
@@ -178,7 +180,7 @@ impl Headers {
         self.put(&from.to_be_bytes());
         self.put(&to.to_be_bytes());
         self.put(&segment.seq.0.to_be_bytes());
-        // An initial SYN acknowledges nothing, so `ack` is ignored.
+        // An initial SYN acknowledges nothing, so `ack` is not written.
         let ack = if segment.flags.has(Flags::ACK) { segment.ack.0 } else { 0 };
         self.put(&ack.to_be_bytes());
         self.put(&[0, segment.flags.bits()]);
@@ -220,7 +222,7 @@ impl Headers {
     }
 
     /// Fills in the data offset and the checksum, which depend on the other fields. `addresses` is the sum of
-    /// both addresses, `length` the total length of header and payload.
+    /// both addresses, and `length` is the total length of header and payload.
     fn tcp_checksum(&mut self, addresses: u64, length: usize) {
         let tcp = &mut self.bytes[self.tcp..self.len];
         tcp[12] = (tcp.len() as u8 / 4) << 4;

@@ -4,8 +4,8 @@
 //!   reporter's IP header │ type, code, checksum, MTU │ our IP header │ our ports, sequence number
 //! ```
 //!
-//! Anyone can forge such a message. The connection decides whether to accept it, by the quoted sequence
-//! number (RFC 5927).
+//! Anyone can forge such a message. The connection checks the quoted sequence number to decide whether to
+//! accept the message (RFC 5927).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,20 +15,20 @@ use super::packet::{
     self, Checksums, IPV4_HEADER, IPV6_HEADER, PacketError, TCP, ip, number, skip_extensions, word,
 };
 
-/// Protocol numbers of ICMP and ICMPv6.
+/// IP protocol numbers of ICMP and ICMPv6.
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// Length of an ICMP header in octets: type, code, checksum, and a word whose meaning depends on the type.
 const HEADER: usize = 8;
-/// Number of octets of the TCP header that every message quotes: ports and sequence number.
+/// Number of octets of the TCP header that every ICMP message quotes: the ports and the sequence number.
 const QUOTED_TCP: usize = 8;
 
-/// Kind of error reported by an ICMP message about a segment.
+/// Kind of error that an ICMP message reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// The segment exceeds the MTU of the next link, in bytes including the IP header.
+    /// The segment exceeds the MTU of the next link. The value is the MTU in bytes, including the IP header.
     TooBig(u64),
-    /// The segment cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
+    /// The segment cannot be delivered at present: a soft error (RFC 9293 section 3.9.2.2).
     Unreachable,
     /// No process at the destination accepts the segment (port or protocol unreachable): a hard error.
     Refused,
@@ -37,19 +37,19 @@ pub enum IcmpError {
 /// ICMP error message about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpMessage {
-    /// Socket that sent the segment.
+    /// Socket address that sent the segment.
     pub from: SocketAddr,
-    /// Socket to which the segment was sent.
+    /// Socket address to which the segment was sent.
     pub to: SocketAddr,
-    /// Sequence number of the segment.
+    /// Sequence number of the quoted segment.
     pub seq: SeqNum,
-    /// Reported error.
+    /// Kind of the reported error.
     pub error: IcmpError,
 }
 
 impl IcmpMessage {
-    /// Parses a packet that begins with its IP header. Returns `None` for a message that is not an error,
-    /// does not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
+    /// Parses a packet that begins with its IP header. Returns `None` if the message is not an error, does
+    /// not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
     ///
     /// # Errors
     /// Fails if the packet is malformed, or with [`PacketError::Protocol`] if it is not ICMP.
@@ -103,8 +103,8 @@ fn plateau_below(length: u64) -> u64 {
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)
 }
 
-/// Identifies the segment of a quoted packet, which may be truncated. Only addresses, ports and sequence
-/// number are used.
+/// Identifies the segment of a quoted packet, which may be truncated. Only the addresses, the ports and the
+/// sequence number are used.
 fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
         let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;
@@ -114,7 +114,7 @@ fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     } else {
         let header = quoted.get(..IPV4_HEADER).filter(|header| header[0] >> 4 == 4)?;
         let length = usize::from(header[0] & 0xf) * 4;
-        // Only the first fragment contains the ports.
+        // Only the first fragment of a packet contains the ports.
         let whole =
             header[9] == TCP && length >= IPV4_HEADER && word(header, 6) & packet::FRAGMENT_OFFSET == 0;
         let address = |at| Ipv4Addr::from_bits(number(header, at));

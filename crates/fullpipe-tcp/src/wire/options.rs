@@ -24,32 +24,32 @@ pub(super) const SACK_PERMITTED: u8 = 4;
 pub(super) const SACK: u8 = 5;
 pub(super) const TIMESTAMPS: u8 = 8;
 
-/// Length of the kind and length fields, in octets.
+/// Length of an option's kind and length fields together, in octets.
 const PREFIX: usize = 2;
 /// Length of a SACK block, in octets.
 const BLOCK: usize = 8;
 
-/// Options of one TCP header.
+/// The options of one TCP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size that the sender accepts, in bytes.
     pub mss: Option<u16>,
-    /// Window scale shift of the sender, as in the header; values above 14 are not yet reduced to 14.
+    /// Window scale shift of the sender, as in the header. Values above 14 are not yet reduced to 14.
     pub window_scale: Option<u8>,
     /// Whether the sender accepts selective acknowledgements.
     pub sack_permitted: bool,
-    /// Timestamps option.
+    /// Timestamps option of the segment (RFC 7323).
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks.
+    /// SACK blocks, as ranges of sequence numbers.
     pub sack: SackBlocks,
 }
 
-/// Error for an option with an impossible length.
+/// Error for a TCP option with an impossible length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionError {
-    /// Kind of the option.
+    /// Kind of the TCP option.
     pub kind: u8,
-    /// Length field of the option; `None` if the options end before that field.
+    /// Length field of the TCP option; `None` if the options end before that field.
     pub length: Option<u8>,
 }
 
@@ -90,7 +90,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Stores one option; returns `None` if the length of `body` is wrong for its kind.
+    /// Stores one TCP option. Returns `None` if the length of `body` is wrong for its kind.
     fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
         match kind {
             MSS => self.mss = Some(u16::from_be_bytes(body.try_into().ok()?)),
@@ -102,7 +102,7 @@ impl Options {
                 self.sack = SackBlocks::default();
                 for block in blocks {
                     let (start, end) = halves(block);
-                    // Options of 40 octets can hold at most four blocks.
+                    // 40 octets of options can hold at most four SACK blocks.
                     self.sack.push(SeqNum(start), SeqNum(end)).then_some(())?;
                 }
                 (!self.sack.is_empty()).then_some(())?;
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn unknown_ones_are_skipped_and_nothing_follows_the_end() {
-        // Fast Open (34), an experimental option (254) of minimum length, then MSS; octets after the end of
-        // the list are not options.
+        // The options are Fast Open (34), an experimental option (254) of minimum length, and MSS. Octets
+        // after the end of the option list are not options.
         let options = Options::parse(&[34, 4, 1, 2, 254, 2, 1, 2, 4, 2, 0, 0, 3, 99]);
         assert_eq!(options, Ok(Options { mss: Some(512), ..Options::default() }));
     }

@@ -7,9 +7,10 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser repairs and guesses nothing: it rejects packets that are truncated, are fragments or have a
-//! wrong checksum, and returns the reason. It ignores octets beyond the packet's own length (Ethernet
-//! padding). It drops the urgent pointer, as the engine treats urgent data like other data.
+//! The parser does not repair or guess. The parser rejects packets that are truncated, are fragments or have
+//! a wrong checksum, and returns the reason. The parser ignores octets beyond the packet's own length
+//! (Ethernet padding). The parser drops the urgent pointer, because the engine treats urgent data like other
+//! data.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,32 +28,33 @@ pub(super) const TCP_HEADER: usize = 20;
 /// IPv4 protocol number and IPv6 next header value of TCP.
 pub(super) const TCP: u8 = 6;
 
-/// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options (RFC 8200
-/// section 4.1). The second octet of each is its length, in units of eight octets beyond the first eight.
+/// IPv6 extension headers that are skipped: hop-by-hop options, routing, and destination options (RFC 8200
+/// section 4.1). The second octet of each header is its length in units of eight octets, not counting the
+/// first eight.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
-/// Bits that identify a fragment: more-fragments flag and fragment offset.
+/// Bits of the IPv4 header that identify a fragment: the more-fragments flag and the fragment offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Whether checksums are verified. Packets captured on the sending host have no valid checksum if its network
+/// Whether checksums are verified. Packets captured on the sending host have no valid checksum if the network
 /// card computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Reject packets with a wrong checksum.
+    /// Packets with a wrong checksum are rejected.
     Verify,
-    /// Ignore checksums.
+    /// Checksums are ignored.
     Skip,
 }
 
 /// Parsed TCP packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Sending socket.
+    /// Socket address of the sender.
     pub from: SocketAddr,
-    /// Receiving socket.
+    /// Socket address of the receiver.
     pub to: SocketAddr,
-    /// Segment described by the headers.
+    /// Segment that the headers describe.
     pub segment: Segment,
     /// Range of the payload within the parsed octets.
     pub payload: Range<usize>,
@@ -61,7 +63,7 @@ pub struct Packet {
 /// Reason why a packet was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
-    /// The packet is shorter than its headers or its length field require.
+    /// The packet is shorter than required by its headers or its length field.
     Truncated,
     /// The IP version, in the first four bits, is neither 4 nor 6.
     Version(u8),
@@ -69,11 +71,11 @@ pub enum PacketError {
     HeaderLength,
     /// The packet is a fragment.
     Fragment,
-    /// The protocol is not the expected one, or the IPv6 extension header is unknown.
+    /// The protocol is not the expected one, or an IPv6 extension header is unknown.
     Protocol(u8),
     /// The checksum of the IPv4 header is wrong.
     IpChecksum,
-    /// The checksum of TCP header and payload is wrong.
+    /// The checksum of the TCP header and payload is wrong.
     TcpChecksum,
     /// The checksum of an ICMP message is wrong.
     IcmpChecksum,
@@ -99,19 +101,19 @@ impl fmt::Display for PacketError {
 
 impl std::error::Error for PacketError {}
 
-/// IP header fields that TCP needs.
+/// IP header fields that the TCP parser needs.
 pub(super) struct Ip {
     pub(super) from: core::net::IpAddr,
     pub(super) to: core::net::IpAddr,
     pub(super) protocol: u8,
-    /// Range of the IP payload, up to the end of the packet.
+    /// Range of the IP payload within the packet, up to the packet's end.
     pub(super) payload: Range<usize>,
-    /// Sum of the addresses, for the pseudo-header.
+    /// Sum of the two addresses, for the checksum's pseudo-header.
     pub(super) addresses: u64,
     ecn: Ecn,
 }
 
-/// Parses the IP header of a packet of `len` octets, of which `bytes` are the first.
+/// Parses the IP header of a packet of `len` octets; `bytes` contains the first octets of the packet.
 pub(super) fn ip(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketError> {
     match bytes.first().map(|first| first >> 4) {
         None => Err(PacketError::Truncated),
@@ -130,9 +132,9 @@ impl Packet {
         Self::parse_of(bytes, bytes.len(), checksums)
     }
 
-    /// Parses a truncated packet, as in captures: `bytes` are the first octets of a packet of `len` octets.
-    /// All headers must be present; checksums are ignored. The length field is zero if a super-segment is too
-    /// long for it (Linux BIG TCP); then `len` is used instead.
+    /// Parses a truncated packet, as found in captures. `bytes` contains the first octets of a packet of
+    /// `len` octets. All headers must be present; checksums are ignored. If a super-segment is too long for
+    /// the length field (Linux BIG TCP), the field is zero, and `len` is used instead.
     ///
     /// # Errors
     /// Fails as [`Packet::parse`] does.
@@ -154,7 +156,7 @@ impl Packet {
         if !(TCP_HEADER..=tcp.len()).contains(&offset) {
             return Err(PacketError::HeaderLength);
         }
-        // A packet of either version is shorter than 2^32.
+        // A packet of either IP version is shorter than 2^32 octets.
         let pseudo = ip.addresses + u64::from(TCP) + tcp.len() as u64;
         if checksums == Checksums::Verify && fold(pseudo + sum(tcp)) != u16::MAX {
             return Err(PacketError::TcpChecksum);
@@ -172,7 +174,7 @@ impl Packet {
 
 fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     let flags = Flags::from_bits(tcp[13]);
-    // MSS, window scale and SACK permitted have no meaning outside a SYN.
+    // The MSS, window scale and SACK-permitted options have no meaning outside a SYN.
     let syn = flags.has(Flags::SYN).then(|| SynOptions {
         mss: options.mss.unwrap_or(0),
         window_scale: options.window_scale,
@@ -181,7 +183,7 @@ fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     Segment {
         seq: SeqNum(number(tcp, 4)),
         ack: SeqNum(number(tcp, 8)),
-        // IP lengths have 16 bits; the length of a BIG TCP packet is the caller's `len`.
+        // IP length fields have 16 bits; the length of a BIG TCP packet is the caller's `len`.
         len: payload as u32,
         window: word(tcp, 14),
         flags,
@@ -240,7 +242,7 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
 }
 
 /// Skips the extension headers of an IPv6 packet of `total` octets. `next` is the type of the first header.
-/// Returns the upper-layer protocol and its offset.
+/// Returns the upper-layer protocol and the offset of its header.
 pub(super) fn skip_extensions(bytes: &[u8], total: usize, mut next: u8) -> Result<(u8, usize), PacketError> {
     let mut at = IPV6_HEADER;
     while EXTENSIONS.contains(&next) {

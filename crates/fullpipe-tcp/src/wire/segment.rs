@@ -1,32 +1,32 @@
-//! Segment headers as values. The payload is represented by its length, as the engine does not handle its
-//! bytes.
+//! Segment headers as values. The payload is represented only by its length, because the engine does not
+//! handle payload bytes.
 
 use fullpipe_units::{Ecn, Instant};
 
 use super::SeqNum;
 
-/// Control bits of a TCP header that the engine uses.
+/// TCP header control bits that the engine uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// The sender has finished sending.
+    /// FIN: the sender has finished sending.
     pub const FIN: Self = Self(0x01);
-    /// Synchronise sequence numbers.
+    /// SYN: synchronise sequence numbers.
     pub const SYN: Self = Self(0x02);
-    /// Reset the connection.
+    /// RST: reset the connection.
     pub const RST: Self = Self(0x04);
-    /// Push the data to the application.
+    /// PSH: push the data to the application.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement field is valid.
+    /// ACK: the acknowledgement field is valid.
     pub const ACK: Self = Self(0x10);
 
-    /// ECN-Echo: data with a congestion mark has arrived (RFC 3168 section 6.1).
+    /// ECE (ECN-Echo): data with a congestion mark has arrived (RFC 3168 section 6.1).
     pub const ECE: Self = Self(0x40);
-    /// Congestion window reduced, in answer to ECN-Echo (RFC 3168 section 6.1).
+    /// CWR: the congestion window was reduced in response to ECN-Echo (RFC 3168 section 6.1).
     pub const CWR: Self = Self(0x80);
 
-    /// Returns whether all bits of `other` are set.
+    /// Returns whether all flags of `other` are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -36,19 +36,19 @@ impl Flags {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
 
-    /// Returns whether ACK, RST or SYN is set; in a synchronised state other segments are dropped (RFC 9293
+    /// Returns whether ACK, RST or SYN is set. In a synchronised state, other segments are dropped (RFC 9293
     /// section 3.10.7.4).
     pub(crate) const fn may_be_handled(self) -> bool {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
     }
 
-    /// Returns the flags for the eight control bits of a header. Bits without a name here (URG) are kept but
-    /// ignored.
+    /// Returns the flags for the eight control bits of a TCP header. Bits without a name here (URG) are kept
+    /// but ignored.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Returns the control bits as in a header.
+    /// Returns the eight control bits as they appear in a TCP header.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -69,40 +69,40 @@ impl Flags {
 pub struct Timestamps {
     /// Timestamp clock of the sender (TSval).
     pub value: u32,
-    /// Echo of the other side's timestamp (TSecr).
+    /// Echo of the peer's timestamp (TSecr).
     pub echo: u32,
 }
 
 impl Timestamps {
-    /// Returns this side's timestamp clock at `now` in milliseconds; it starts at 1.
+    /// Returns this side's timestamp clock at `now`, in milliseconds. The clock starts at 1.
     pub(crate) fn clock(now: Instant) -> u32 {
-        // Truncation makes the clock wrap, as RFC 7323 expects.
+        // Truncation to 32 bits makes the clock wrap around, as RFC 7323 expects.
         (now.as_nanos() / 1_000_000) as u32 + 1
     }
 }
 
-/// TCP options carried only by a SYN.
+/// TCP options that only a SYN carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SynOptions {
-    /// Maximum segment size that the sender accepts, without a deduction for TCP options (RFC 9293 section
-    /// 3.7.1); zero if the option is absent.
+    /// Maximum segment size that the sender of the SYN accepts, without a deduction for TCP options (RFC 9293
+    /// section 3.7.1); zero if the option is absent.
     pub mss: u16,
-    /// Window scale shift of the sender for later segments (RFC 7323 section 2.2).
+    /// Window scale shift that the sender of the SYN uses in later segments (RFC 7323 section 2.2).
     pub window_scale: Option<u8>,
-    /// Whether the sender accepts selective acknowledgements (RFC 2018).
+    /// Whether the sender of the SYN accepts selective acknowledgements (RFC 2018).
     pub sack_permitted: bool,
 }
 
-/// Up to four SACK blocks, the newest first (RFC 2018); the first may report a duplicate (RFC 2883).
+/// Up to four SACK blocks, newest first (RFC 2018). The first block may report a duplicate (RFC 2883).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(SeqNum, SeqNum); 4],
-    /// As wide as a sequence number, so that the struct can be copied in one piece.
+    /// The field is as wide as a sequence number, so that the struct can be copied in one piece.
     len: u32,
 }
 
 impl SackBlocks {
-    /// Appends a block; returns false if there is no room.
+    /// Appends a SACK block. Returns false if there is no room for it.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
         let Some(slot) = self.blocks.get_mut(self.len as usize) else { return false };
         *slot = (start, end);
@@ -110,65 +110,68 @@ impl SackBlocks {
         true
     }
 
-    /// Returns the blocks in the order in which they are sent.
+    /// Returns the SACK blocks in the order in which they are sent.
     pub fn iter(&self) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
         self.blocks[..self.len as usize].iter().copied()
     }
 
-    /// Returns the number of blocks.
+    /// Returns the number of SACK blocks.
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Returns whether there is no block.
+    /// Returns whether there are no SACK blocks.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// Segment, or a super-segment that is split into several segments on the wire.
+/// Segment, or super-segment that is split into several segments on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Sequence number of the first octet.
+    /// Sequence number of the segment's first octet.
     pub seq: SeqNum,
-    /// Next octet expected from the other side.
+    /// Acknowledgement number: the next octet expected from the peer.
     pub ack: SeqNum,
     /// Payload length in bytes.
     pub len: u32,
-    /// Window field as in the header, before scaling.
+    /// Window field as it appears in the header, before scaling.
     pub window: u16,
-    /// Control bits.
+    /// Control bits of the segment.
     pub flags: Flags,
     /// Timestamps option, if negotiated.
     pub timestamps: Option<Timestamps>,
-    /// Options of a SYN; `None` in other segments.
+    /// Options of a SYN; `None` in all other segments.
     pub syn: Option<SynOptions>,
-    /// SACK blocks.
+    /// SACK blocks of the segment.
     pub sack: SackBlocks,
-    /// ECN field of the packet, as sent or as received.
+    /// ECN field of the packet that carries the segment, as sent or as received.
     pub ecn: Ecn,
 }
 
 impl Segment {
-    /// Returns the length in sequence space: the payload, plus one octet each for SYN and FIN.
+    /// Returns the length of the segment in sequence space: its payload, plus one octet each for SYN and FIN.
     pub fn seq_len(&self) -> u64 {
         u64::from(self.len) + u64::from(self.flags.has(Flags::SYN)) + u64::from(self.flags.has(Flags::FIN))
     }
 
-    /// Returns [`Self::syn`], but reads the field only in a SYN. In a newly created segment, `None` was
-    /// written as a single byte, and a copy of the whole field would stall until that store completes.
+    /// Returns [`Self::syn`], but reads the field only if the segment is a SYN. In a newly created segment,
+    /// `None` was written as a single byte, so a copy of the whole field would stall until that store
+    /// completes.
     #[inline]
     pub fn syn_options(&self) -> Option<SynOptions> {
         if self.flags.has(Flags::SYN) { self.syn } else { None }
     }
 
-    /// Returns the length of the IPv4 and TCP headers in bytes, with options padded to a multiple of four.
+    /// Returns the length of the IPv4 and TCP headers in bytes. TCP options are padded to a multiple of four
+    /// bytes.
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
         let syn = self.syn_options().map_or(0, |syn| {
             let mss = if syn.mss > 0 { 4 } else { 0 };
             let window_scale = if syn.window_scale.is_some() { 4 } else { 0 };
-            // With timestamps, the SACK-permitted option takes the place of their two padding bytes.
+            // If timestamps are present, the SACK-permitted option takes the place of their two padding
+            // bytes.
             let sack_permitted = if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
             mss + window_scale + sack_permitted
         });

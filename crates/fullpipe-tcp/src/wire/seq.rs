@@ -2,7 +2,7 @@
 
 /// Sequence number on the wire.
 ///
-/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface a sequence number is
+/// Inside the engine, positions are 64-bit offsets that never wrap. At the interface, a sequence number is
 /// converted to an offset by its distance from a known sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
@@ -10,17 +10,17 @@ pub struct SeqNum(pub u32);
 impl SeqNum {
     /// Returns the sequence number `distance` octets after this one.
     pub const fn plus(self, distance: u64) -> Self {
-        // Truncation reduces modulo 2^32.
+        // Truncation to 32 bits reduces the distance modulo 2^32.
         Self(self.0.wrapping_add(distance as u32))
     }
 
-    /// Returns the signed distance from `origin`, at least -2^31 and below 2^31.
+    /// Returns the signed distance from `origin` to this sequence number, at least -2^31 and below 2^31.
     pub const fn distance_from(self, origin: Self) -> i32 {
         self.0.wrapping_sub(origin.0) as i32
     }
 
-    /// Returns the offset of this sequence number, where a nearby number `origin` has offset `offset`; `None`
-    /// if the result would be negative.
+    /// Returns the stream offset of this sequence number if a nearby sequence number `origin` has stream
+    /// offset `offset`. Returns `None` if the result would be negative.
     pub const fn offset_near(self, origin: Self, offset: u64) -> Option<u64> {
         offset.checked_add_signed(self.distance_from(origin) as i64)
     }

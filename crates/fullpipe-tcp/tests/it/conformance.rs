@@ -1,7 +1,7 @@
 //! Tests that `docs/CONFORMANCE.md` agrees with the tests and scripts that it names.
 //!
-//! A row is `| labels | what | tests | status |`. Each label counts as one check; a range (`A-29 to A-31`)
-//! counts as the labels in it.
+//! A row is `| labels | what | tests | status |`. Each label counts as one check, and a range (`A-29 to
+//! A-31`) counts as all labels in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Parses the labels of a cell: `A-14, A-15`, `B3-1 to B3-22`, `DR-3 to DR-5, DR-7`.
+/// Parses the check labels in a table cell: `A-14, A-15`, `B3-1 to B3-22`, `DR-3 to DR-5, DR-7`.
 fn labels(text: &str) -> Option<Vec<String>> {
     let number = |label: &str| {
         let (family, number) = label.rsplit_once('-')?;
@@ -68,8 +68,8 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Returns whether `name` (`file::function`) is a test: a source file path must end with `file`, and that
-/// file must contain a test `function`.
+/// Returns whether `name` (`file::function`) is an existing test. The path of a source file must end with
+/// `file`, and that file must contain a test named `function`.
 fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     let Some((file, function)) = name.split_once("::") else { return false };
     let (end, head) = (format!("/{file}"), format!("fn {function}("));
@@ -80,14 +80,14 @@ fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     })
 }
 
-/// Returns the labels in a script's `checks` line, and whether the script has a `deviates` line.
+/// Returns the labels in the `checks` line of a script, and whether the script has a `deviates` line.
 fn claims(text: &str) -> (Vec<String>, bool) {
     let checks = text.lines().find_map(|line| line.strip_prefix("checks ")).unwrap_or("");
     let deviates = text.lines().any(|line| line.starts_with("deviates "));
     (checks.split_whitespace().map(Into::into).collect(), deviates)
 }
 
-/// Returns the errors in the table.
+/// Returns the errors found in the table of `docs/CONFORMANCE.md`.
 fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -132,7 +132,7 @@ fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, 
                 faults.push(format!("script {name} keeps {label}, which has no row"));
             }
         }
-        // A script with a `deviates` line needs a row that states a deviation.
+        // A script with a `deviates` line must have a table row that states a deviation.
         let told = rows.iter().any(|row| {
             row.labels.iter().any(|label| checks.contains(label)) && !row.status.starts_with("met")
         });
@@ -186,11 +186,11 @@ fn table_and_tests_agree() {
     );
 }
 
-/// Each of these changes to the table causes an error.
+/// Each of these changes to the conformance table causes an error.
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
-    // Any open row without a test.
+    // Select any open table row that has no test.
     let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
     let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [

@@ -22,7 +22,8 @@ type Target = (&'static str, fn(&[u8]));
 const TARGETS: [Target; 3] =
     [("wire", wire::run), ("options", options::run), ("operations", operations::run)];
 
-/// Default number of random operation sequences; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
+/// Default number of random operation sequences. The environment variable `FULLPIPE_FUZZ_EXECUTIONS`
+/// overrides it.
 const EXECUTIONS: u64 = 1_000;
 
 #[test]
@@ -41,8 +42,8 @@ fn the_corpus_passes() {
     }
 }
 
-/// Returns random octets for the operations target, biased to operations that move packets, so that
-/// connections are established.
+/// Returns random octets for the `operations` fuzz target. The octets favour operations that move packets, so
+/// that connections are established.
 fn random(seed: u64) -> Vec<u8> {
     let any = |ordinal| draw(seed, 0x66757a7a, ordinal);
     let len = 8 + any(0) % 600;

@@ -1,5 +1,5 @@
-//! Driver for connections in virtual time; it performs all duties of the owner of a [`Connection`]. The unit
-//! tests include this module by its path.
+//! Driver for connections in virtual time, which performs all duties of the owner of a [`Connection`]. The
+//! unit tests include this module by its path.
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐
@@ -12,26 +12,26 @@ use fullpipe_tcp::wire::Segment;
 use fullpipe_tcp::{Connection, Snapshot};
 use fullpipe_units::Instant;
 
-/// Maximum number of transmissions of one connection at one time; more indicate an endless loop.
+/// Maximum number of transmissions of one connection at one time. A larger number indicates an endless loop.
 const ENDLESS: usize = 100_000;
-/// Flight size in bytes up to which invariants are checked at every step. Above it they are checked at one
-/// step in [`SAMPLED`].
+/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, they are
+/// checked at one step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
-/// One transmission of a connection, as segments.
+/// One transmission of a connection, split into segments.
 pub(crate) struct Transmission {
     /// State of the connection before the transmission.
     pub(crate) before: Snapshot,
-    /// Header of the first segment, with the total payload length.
+    /// Header of the first segment, with the payload length of the whole transmission.
     pub(crate) whole: Segment,
-    /// Segments on the wire.
+    /// Segments of the transmission as they appear on the wire.
     pub(crate) pieces: Vec<Segment>,
 }
 
 impl Transmission {
-    /// Checks that the whole payload is sent, and that new data stays within the congestion window, except
-    /// for one segment of a probe or of F-RTO.
+    /// Checks that the whole payload is sent, and that new data stays within the congestion window. One
+    /// segment of a probe or of F-RTO may exceed the window.
     fn check(&self, after: &Connection) {
         let Self { before, whole, pieces } = self;
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
@@ -62,7 +62,7 @@ pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmis
     all
 }
 
-/// Like [`transmissions`], but returns each segment as on the wire.
+/// Returns the same transmissions as [`transmissions`], but each segment separately, as on the wire.
 pub(crate) fn segments(conn: &mut Connection, now: Instant) -> impl Iterator<Item = Segment> + use<> {
     transmissions(conn, now).into_iter().flat_map(|transmission| transmission.pieces)
 }
@@ -74,8 +74,8 @@ pub(crate) fn fire(conn: &mut Connection, now: Instant) {
     }
 }
 
-/// Advances the clock to the next timer of a single connection and handles it, or to `until` if no timer is
-/// due by then. Returns whether a timer was handled.
+/// Advances the clock to the next timer of a single connection and handles it. If no timer is due by `until`,
+/// advances the clock to `until`. Returns whether a timer was handled.
 pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant) -> bool {
     let due = conn.poll_timeout();
     if due > until {
@@ -87,22 +87,22 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Advances the clock to the next event; checks that there is a next event and that it is not in the past.
+/// Advances the clock to the next event. Checks that there is one and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");
     *now = next;
 }
 
-/// Checks the invariants of the connection: at every step if little is in flight, otherwise at one step in
-/// [`SAMPLED`].
+/// Checks the invariants of the connection. If little data is in flight, they are checked at every step,
+/// otherwise at one step in [`SAMPLED`].
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();
     }
 }
 
-/// Loads in flight; loads with the same arrival time arrive in the order of transmission.
+/// Packets in flight. Packets with the same arrival time arrive in the order of transmission.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     loads: BTreeMap<(Instant, u64), T>,
@@ -114,18 +114,18 @@ impl<T> InFlight<T> {
         Self { loads: BTreeMap::new(), sent: 0 }
     }
 
-    /// Adds `load`, which arrives at `at`.
+    /// Adds the packet `load`, which arrives at `at`.
     pub(crate) fn put(&mut self, at: Instant, load: T) {
         self.loads.insert((at, self.sent), load);
         self.sent += 1;
     }
 
-    /// Returns the time at which the next load arrives.
+    /// Returns the time at which the next packet arrives.
     pub(crate) fn next(&self) -> Instant {
         self.loads.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at)
     }
 
-    /// Removes and returns one load that has arrived by `now`.
+    /// Removes and returns one packet that has arrived by `now`.
     pub(crate) fn take(&mut self, now: Instant) -> Option<T> {
         if self.next() > now {
             return None;

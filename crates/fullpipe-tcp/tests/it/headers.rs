@@ -31,7 +31,8 @@ fn blocks(count: u32) -> SackBlocks {
     blocks
 }
 
-/// Returns segments with every combination of options that a connection can send, with and without payload.
+/// Returns segments with every combination of TCP options that a connection can send, with and without
+/// payload.
 fn segments() -> Vec<Segment> {
     let timestamps = [None, Some(Timestamps { value: 0x0102_0304, echo: u32::MAX })];
     let mut all = Vec::new();
@@ -104,8 +105,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// Four SACK blocks do not fit beside timestamps: the last one is dropped, and the header stays valid. A kernel
-/// never sends four with timestamps.
+/// Four SACK blocks do not fit into the header together with timestamps. The last block is therefore dropped,
+/// and the header stays valid. A kernel never sends four blocks with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

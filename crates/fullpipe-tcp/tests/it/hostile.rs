@@ -1,9 +1,10 @@
-//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKs, acknowledge in
-//! pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal receiver: a byte map
-//! without a TCP implementation.
+//! Tests of one sender against misbehaving peers. The peers shrink windows, renege on SACKed data,
+//! acknowledge in pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal
+//! receiver: a byte map without a TCP implementation.
 //!
 //! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges missing data gets no more than both windows allow.
+//! sender's windows. A peer that acknowledges data before it arrives receives no more than both windows
+//! allow.
 //!
 //! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
 //! it.
@@ -19,40 +20,40 @@ use proptest::test_runner::RngSeed;
 
 use crate::driver::{self, InFlight, Transmission};
 
-/// Acknowledgement pattern of the peer.
+/// Pattern in which the simulated peer sends ACKs.
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// After every n segments, and at random in between.
+    /// One ACK after every n segments, and at random in between.
     Every(u32),
-    /// In n pieces, also within segments.
+    /// Each range is acknowledged in n pieces, which may end within a segment.
     Pieces(u64),
 }
 
-/// Acknowledgement of data that has not arrived.
+/// Way in which the peer acknowledges data that has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Optimism {
     None,
-    /// Acknowledges data that was never sent; the sender must ignore the ACK.
+    /// The peer acknowledges data that was never sent; the sender must ignore the ACK.
     BeyondSent,
-    /// Acknowledges data in flight, which the peer then loses.
+    /// The peer acknowledges data in flight, and then loses that data.
     UnderWay,
 }
 
-/// All parameters of a case. The first choice of each is the harmless one, and failures are reduced towards
-/// it.
+/// All parameters of a test case. The first choice of each parameter is the harmless one, and failing cases
+/// are reduced towards it.
 #[derive(Clone, Debug)]
 struct Peer {
     seed: u64,
     cc: Algorithm,
     acks: Acks,
-    /// Number of copies of each ACK.
+    /// Number of copies that the peer sends of each ACK.
     copies: u64,
     sack: bool,
     timestamps: bool,
-    /// Upper limit of the random window of each ACK; the lower limit is zero.
+    /// Upper limit of the random window in each ACK, in bytes; the lower limit is zero.
     moody_window: Option<u64>,
-    /// Percentage of arrivals at which the peer drops all out-of-order data.
+    /// Percentage of arrivals at which the peer drops all of its out-of-order data.
     renege: u64,
     /// Percentage of ACKs with a SACK block for data that has not arrived.
     lying_sacks: u64,
@@ -117,9 +118,9 @@ impl Peer {
         self.optimism != Optimism::UnderWay
     }
 
-    /// Returns whether the peer appears to keep all data that it has reported. A peer that acknowledges in
-    /// pieces is excluded on a lossy path with SACK: when the last piece of an ACK is lost, the peer appears
-    /// to have reneged.
+    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, this
+    /// excludes a peer that acknowledges in pieces: if the last piece of an ACK is lost, the peer appears to
+    /// have reneged.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
@@ -128,9 +129,9 @@ impl Peer {
 
 const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
 const SHIFT: u8 = 2;
-/// Upper limit of the virtual time of a run with an honest peer.
+/// Maximum virtual duration of a run with an honest peer.
 const LIMIT: Duration = Duration::from_secs(40_000);
-/// Virtual time of a run with a dishonest peer, for which no outcome can be expected.
+/// Virtual duration of a run with a dishonest peer, for which no outcome can be expected.
 const WITH_LIARS: Duration = Duration::from_secs(30);
 
 struct World {
@@ -142,16 +143,16 @@ struct World {
     to_write: u64,
     finished: bool,
     iss: SeqNum,
-    /// Highest octet sent so far, and highest right edge of the window advertised.
+    /// Offset of the highest octet sent so far, and highest right edge of the advertised window.
     sent_to: u64,
     edge: u64,
-    /// Octets that the peer holds, up to and including that of the FIN.
+    /// For each octet of the stream including the FIN, whether the peer holds it.
     have: Vec<bool>,
     got: u64,
-    /// Growth of the congestion window outside recovery.
+    /// Total growth of the congestion window outside recovery.
     grown: u64,
     rcv_nxt: u64,
-    /// Highest offset that the peer has acknowledged.
+    /// Highest stream offset that the peer has acknowledged.
     told: u64,
     newest: (u64, u64),
     since_ack: u32,
@@ -215,7 +216,7 @@ impl World {
         self.path.put(self.now + Duration::from_micros(delay), (to_peer, segment));
     }
 
-    // The sender.
+    // Functions of the sender.
 
     fn application(&mut self) {
         while let Some(event) = self.conn.poll_event() {
@@ -243,7 +244,8 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // INV-5: new data stays within both windows, except for a probe of one segment.
+                // INV-5: new data stays within the congestion window and the peer's window, except for a
+                // probe of one segment.
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(
@@ -258,7 +260,7 @@ impl World {
         }
     }
 
-    // The peer.
+    // Functions of the peer.
 
     fn arrives(&mut self, segment: &Segment) {
         if segment.flags.has(Flags::SYN) {
@@ -277,7 +279,7 @@ impl World {
         if self.percent(self.peer.renege) {
             self.have[self.rcv_nxt as usize..].fill(false);
         }
-        // A window probe is one octet below the cumulative ACK.
+        // The sequence number of a window probe is one octet below the cumulative ACK.
         let is_probe = end == offset && offset.wrapping_add(1) == self.told & u64::from(u32::MAX);
         if end > offset && !is_probe {
             assert!(end <= self.have.len() as u64, "octets that were never written");
@@ -325,7 +327,7 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // With a fixed window the right edge never moves back; with a random window it may.
+        // With a fixed window, the right edge never moves left. With a random window, it may.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));
@@ -338,7 +340,7 @@ impl World {
         }
     }
 
-    /// Returns a SACK block for the out-of-order data around the newest arrival, and sometimes a false block.
+    /// Returns a SACK block for the out-of-order data around the newest arrival, or sometimes a false block.
     fn blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let has = |at: u64| self.have.get(at as usize) == Some(&true);
@@ -377,7 +379,7 @@ impl World {
         }
     }
 
-    // Both.
+    // Functions that involve both the sender and the peer.
 
     fn hear(&mut self, segment: &Segment) {
         let before = self.conn.snapshot();
@@ -386,8 +388,9 @@ impl World {
         if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
             return;
         }
-        // Data retransmitted spuriously and reported as a duplicate also counts as delivered (UN-5). Without
-        // SACK, the ACK of a copy looks like the ACK of a segment above a hole, to the kernel as well.
+        // Data that was retransmitted spuriously and reported as a duplicate also counts as delivered (UN-5).
+        // Without SACK, the ACK of such a copy looks like the ACK of a segment above a hole, even to the
+        // kernel.
         let again = after.stats.retransmits * after.mss;
         if self.peer.sack {
             assert!(after.delivered <= self.got + again, "more is delivered than the peer has");
@@ -395,8 +398,8 @@ impl World {
         if !before.recovering && !after.recovering {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
-        // Windows grow with the delivered data, independent of the number of ACKs; a few short segments and
-        // the FIN count as whole segments.
+        // Windows grow with the amount of delivered data, not with the number of ACKs. A few short segments
+        // and the FIN count as whole segments.
         if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
@@ -429,7 +432,7 @@ impl World {
     }
 }
 
-/// Placeholder for the last received timestamp.
+/// Placeholder for the timestamp last received from the sender.
 const ECHO: Timestamps = Timestamps { value: 0, echo: 0 };
 
 proptest! {
@@ -441,8 +444,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Every byte arrives at a peer that acknowledges only data that it holds, regardless of its other
-    /// behaviour.
+    /// Every byte arrives at a peer that acknowledges only data that it holds, whatever its other behaviour.
     #[test]
     fn no_peer_stalls_or_bends_the_sender(peer in peers()) {
         let mut world = World::new(peer);

@@ -1,11 +1,11 @@
-//! Tests of the handling of ICMP error messages that another implementation has encoded.
+//! Tests of the response to ICMP error messages that were encoded by another implementation.
 
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
 use fullpipe_tcp::wire::{Checksums, IcmpError, IcmpMessage, PacketError};
 use fullpipe_tcp::{Config, Event, State};
 
-/// Returns a router's ICMP message about `packet`; it quotes the IP header and eight more octets.
+/// Returns a router's ICMP message about `packet`, which quotes the IP header and eight more octets.
 fn message(packet: &[u8], v4: Icmpv4Type, v6: Icmpv6Type) -> Vec<u8> {
     let mut bytes = Vec::new();
     if packet[0] >> 4 == 4 {
@@ -42,8 +42,8 @@ fn refused(packet: &[u8]) -> Vec<u8> {
     )
 }
 
-/// RFC 9293 MUST-54: a message reaches the connection whose segment it quotes, over either IP version, and
-/// that connection's segments become smaller.
+/// RFC 9293 MUST-54: over either IP version, an ICMP message reaches the connection whose segment it quotes,
+/// and that connection's segments become smaller.
 #[test]
 fn a_router_makes_segments_smaller() {
     for (v6, mss) in [(false, 1348), (true, 1328)] {
@@ -56,7 +56,7 @@ fn a_router_makes_segments_smaller() {
         pair.ends[0].write(id, &[7; 5_000]);
         let packets = pair.sent(0);
         assert_eq!(packets[0].len(), 1_500);
-        // A forged message: its checksum is wrong, and it quotes a segment of no existing connection.
+        // The forged message has a wrong checksum and quotes a segment of no existing connection.
         let mut forged = too_big(&packets[0], 1_400);
         forged[if v6 { 40 + 8 + 40 } else { 20 + 8 + 20 }] ^= 1;
         pair.ends[0].handle_packet(pair.now, &forged, Checksums::Verify);
@@ -72,7 +72,7 @@ fn a_router_makes_segments_smaller() {
         let again = pair.sent(0);
         assert_eq!(again[0].len(), 1_400);
         assert_eq!(pair.ends[0].connection(id).map(|c| c.mss()), Some(mss));
-        // Segments that were small enough have passed the router.
+        // Segments that were small enough have passed through the router.
         for packet in packets.into_iter().filter(|packet| packet.len() <= 1_400).chain(again) {
             pair.ends[1].handle_packet(pair.now, &packet, Checksums::Verify);
         }
@@ -82,8 +82,8 @@ fn a_router_makes_segments_smaller() {
     }
 }
 
-/// RFC 9293 MUST-56 and SHLD-26: a connection attempt survives a temporary path failure, and fails if no
-/// process listens.
+/// RFC 9293 MUST-56 and SHLD-26: a connection attempt survives a temporary path failure. If no process
+/// listens on the port, the attempt fails.
 #[test]
 fn a_host_refuses_a_connection() {
     for v6 in [false, true] {
@@ -105,8 +105,8 @@ fn a_host_refuses_a_connection() {
     }
 }
 
-/// RFC 9293 MUST-55: source quench and messages that are not errors are ignored, regardless of the quoted
-/// packet; truncated messages are rejected.
+/// RFC 9293 MUST-55: source quench messages, and messages that are not errors, are ignored, whatever packet
+/// they quote. Truncated messages are rejected.
 #[test]
 fn other_messages_mean_nothing() {
     let mut pair = Pair::new(false);
@@ -128,7 +128,7 @@ fn other_messages_mean_nothing() {
     assert_eq!(IcmpMessage::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
 }
 
-/// RFC 1191 section 7.1: if an old router reports no MTU, the next smaller common MTU is used.
+/// RFC 1191 section 7.1: if an old router does not report the MTU, the next smaller common MTU is used.
 #[test]
 fn an_old_router_names_no_mtu() {
     let mut pair = Pair::new(false);

@@ -1,5 +1,5 @@
-//! Tests of the public interface: scripts, wire formats, and connections between two endpoints or with
-//! misbehaving peers.
+//! Integration tests of the public interface: scripts, wire formats, and connections between two endpoints or
+//! with misbehaving peers.
 
 mod conformance;
 mod corpus;

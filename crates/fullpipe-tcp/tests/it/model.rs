@@ -1,5 +1,5 @@
 //! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives once
-//! and in order, no more is sent than both windows allow, and the connection never stalls.
+//! and in order, the sender stays within both windows, and the connection never stalls.
 //!
 //! Each seed selects a path (loss, duplication, reordering, jitter, copies that arrive weeks later, damage),
 //! buffers, and the timing of both applications, which may pause for weeks. With about every second seed,
@@ -17,15 +17,15 @@ use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 use crate::driver::{self, InFlight, Transmission};
 
 const SEEDS: u64 = 4000;
-/// Limit of the virtual time of a run; the slowest runs back off for minutes.
+/// Maximum virtual duration of a run; the slowest runs back off for minutes.
 const LIMIT: Duration = Duration::from_secs(200_000);
-/// Limit of the virtual time of a run whose applications pause.
+/// Maximum virtual duration of a run in which the applications pause.
 const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
-/// Virtual time of a run with undetected header damage, for which no outcome can be expected.
+/// Virtual duration of a run with undetected header damage, for which no outcome can be expected.
 const BLIND: Duration = Duration::from_secs(600);
 const DAY: u64 = 86_400;
-/// Largest delay of a late copy, in seconds. A 32-bit clock in milliseconds can tell old from new for 24.8
-/// days.
+/// Maximum delay of a late copy of a packet, in seconds. With a 32-bit clock in milliseconds, old and new
+/// timestamps can be distinguished for 24.8 days.
 const OLDEST_COPY: u64 = 21 * DAY;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,17 +45,17 @@ struct Weather {
     delay_us: u64,
     bytes: u64,
     reply: u64,
-    /// Largest number of bytes per read, and the time between two reads.
+    /// Maximum number of bytes per read, and the time between two reads.
     read: u64,
     read_every: Duration,
     write: u64,
-    /// Encoding of segments as octets; `None` passes them as values.
+    /// Encoding of segments as octets; `None` means that segments are passed as values.
     wire: Option<Wire>,
     /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percentage of packets with a copy that arrives up to three weeks later.
+    /// Percentage of packets of which a copy arrives up to three weeks later.
     straggler_percent: u64,
-    /// Pause of the writer after each fifth of its data.
+    /// Pause of the writing application after each fifth of its data.
     pause: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Weather {
         }
     }
 
-    /// Returns whether damage is undetected.
+    /// Returns whether damaged packets remain undetected.
     fn is_blind(&self) -> bool {
         self.wire.as_ref().is_some_and(|wire| wire.damage_percent > 0 && wire.checksums == Checksums::Skip)
     }
@@ -146,7 +146,7 @@ fn octet(side: Side, offset: u64) -> u8 {
     (draw(side as u64, 5, offset >> 3) >> (offset & 7)) as u8
 }
 
-/// Packet in flight.
+/// Packet in flight, either encoded or as a value.
 enum Load {
     Segment(Segment),
     Octets(Vec<u8>),
@@ -156,18 +156,18 @@ struct Host {
     conn: Connection,
     to_write: u64,
     next_write: Instant,
-    /// Bytes still to be written before the next pause.
+    /// Number of bytes to write before the next pause.
     chunk: u64,
     read: u64,
     next_read: Instant,
-    /// Octets of the peer's stream that have arrived, in any order; empty where segments are passed as
-    /// values.
+    /// Octets of the peer's stream that have arrived, in any order; empty if segments are passed as values.
     arrived: Vec<Option<u8>>,
     closed: bool,
     finished: bool,
     peer_closed: bool,
     aborted: bool,
-    /// Highest octet of the sequence space sent so far, and highest right edge that the peer advertised.
+    /// Highest octet of the sequence space sent so far, and the highest right edge that the peer has
+    /// advertised.
     sent_to: u64,
     edge: u64,
 }
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// INV-5: new data never exceeds the peer's window; the driver checks the congestion window.
+    /// INV-5: new data never exceeds the peer's window. The driver checks the congestion window.
     fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
@@ -342,7 +342,7 @@ impl World {
         self.path.put(self.now + delay, (side, load));
     }
 
-    /// Returns the packet as octets, possibly with one wrong bit.
+    /// Returns the packet of `segment` as octets, possibly with one wrong bit.
     fn octets(&mut self, side: Side, segment: &Segment, v6: bool, damage: u64) -> Vec<u8> {
         let (from, to) = sockets(side, v6);
         let headers = match (from, to) {
@@ -353,7 +353,8 @@ impl World {
         let mut octets = headers.as_bytes().to_vec();
         let first = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
         octets.extend((first..first + u64::from(segment.len)).map(|offset| octet(side, offset)));
-        // The headers' checksum covers a payload of zeros: subtract the sum of the payload.
+        // The checksum in the headers covers a payload of zeros, so the sum of the real payload is
+        // subtracted.
         let tcp = if v6 { 40 } else { 20 };
         let sum = octets[headers.as_bytes().len()..].chunks(2).fold(0u64, |sum, pair| {
             sum + u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low))
@@ -367,14 +368,14 @@ impl World {
         if self.percent(damage) {
             self.ordinal += 1;
             let chance = draw(self.weather.seed, 12, self.ordinal);
-            // In half of the cases the damage is in a header, where it has the largest effect.
+            // In half of the cases, the wrong bit is in a header, where it has the largest effect.
             let span = if chance & 1 == 0 { headers.as_bytes().len() } else { octets.len() };
             octets[(chance >> 16) as usize % span] ^= 1 << ((chance >> 8) & 7);
         }
         octets
     }
 
-    /// Receives a packet at a host, which drops damaged packets and packets for other sockets.
+    /// Receives a packet at a host. The host drops damaged packets and packets for other sockets.
     fn receive(&mut self, from: Side, load: Load) {
         let (octets, wire) = match (load, &self.weather.wire) {
             (Load::Segment(segment), _) => return self.arrive(from, &segment),
@@ -398,7 +399,7 @@ impl World {
     fn arrive(&mut self, from: Side, segment: &Segment) {
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let (sender, receiver) = (from as usize, to as usize);
-        // This segment advances the right edge up to which its receiver may send.
+        // This segment advances the right edge of the window in which its receiver may send.
         if segment.flags.has(Flags::ACK) {
             let ack = u64::from(segment.ack.0.wrapping_sub(self.isn[receiver]).wrapping_sub(1));
             let both = self.scale[0].is_some() && self.scale[1].is_some();
@@ -453,7 +454,7 @@ impl World {
             steps += 1;
             assert!(steps < 3_000_000, "a busy loop");
         }
-        // Handle the last events of connections that have ended.
+        // Handle the last events of connections that have already ended.
         self.applications();
         self
     }
@@ -487,8 +488,8 @@ fn every_byte_arrives_once_and_in_order() {
         }
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
-            // At such loss rates a connection may give up: a handshake may exhaust its retries, or the last
-            // ACKs may be lost and the other end may have left TIME-WAIT when the FIN is retransmitted.
+            // At such loss rates, a connection may give up. A handshake may exhaust its retries. The last
+            // ACKs may also be lost, so that the other end has left TIME-WAIT when the FIN is retransmitted.
             given_up += 1;
             assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;

@@ -1,4 +1,4 @@
-//! Tests of a stack against the requirements of RFC 9293 on its upper and lower interfaces. The scripts test
+//! Tests of a stack against the requirements of RFC 9293 for its upper and lower interfaces. The scripts test
 //! individual connections.
 
 use std::net::SocketAddr;
@@ -32,8 +32,8 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().expect("a socket")
 }
 
-/// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first unchanged; a
-/// stack may listen on a port that is the local port of another connection being opened.
+/// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first listener
+/// unchanged. A stack may listen on a port that is the local port of another connection being opened.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);
@@ -51,8 +51,8 @@ fn listening_disturbs_nobody() {
     assert_eq!(pair.ends[1].connection(other).map(|connection| connection.state()), Some(State::Established));
 }
 
-/// RFC 9293 MUST-43 to MUST-45: the caller chooses the local address, which must belong to the stack; every
-/// answer comes from the address that the peer used.
+/// RFC 9293 MUST-43 to MUST-45: the caller chooses the local address, which must belong to the stack. Every
+/// reply comes from the address that the peer used.
 #[test]
 fn the_local_address_stays() {
     let mut pair = Pair::new(false);
@@ -110,7 +110,7 @@ fn the_application_chooses_class_and_hops() {
     assert_eq!(Dscp::new(64), None);
 }
 
-/// RFC 9293 MUST-30 to MUST-33 and MUST-62, in part: urgent data is delivered in order like other data.
+/// RFC 9293 MUST-30 to MUST-33 and MUST-62, in part: urgent data is delivered in order, like other data.
 #[test]
 fn urgent_data_is_data() {
     let mut pair = Pair::new(false);
@@ -126,8 +126,8 @@ fn urgent_data_is_data() {
     let mut headers = Headers::between(&segment, here, there).expect("one version");
     headers.cover([&packet[read.payload.clone()], &[]]);
     let mut bytes = [headers.as_bytes(), &packet[read.payload]].concat();
-    // The urgent pointer is the offset of the octet after the urgent data; the checksum is updated as in RFC
-    // 1624.
+    // The urgent pointer contains the offset of the octet after the urgent data. The checksum is updated as
+    // in RFC 1624.
     bytes[39] = 3;
     let checksum = u16::from_be_bytes([bytes[36], bytes[37]]);
     bytes[36..38].copy_from_slice(&(checksum.wrapping_sub(3)).to_be_bytes());
@@ -138,7 +138,8 @@ fn urgent_data_is_data() {
     assert_eq!(&read[..6], b"urgent");
 }
 
-/// RFC 9293 MUST-57 and MUST-63: segments from or to an address that is not a single host are not answered.
+/// RFC 9293 MUST-57 and MUST-63: the stack does not reply to segments from or to an address that is not a
+/// single host.
 #[test]
 fn nothing_is_answered_but_one_host() {
     for (v6, from, to) in [
@@ -155,7 +156,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // Port 80 has a listener; port 81 has none and would answer with a reset.
+        // Port 80 has a listener. Port 81 has none and would reply with a reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);
@@ -165,8 +166,8 @@ fn nothing_is_answered_but_one_host() {
     }
 }
 
-/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before an answer is sent, and one
-/// ACK covers them.
+/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before a reply is sent, and one
+/// ACK covers all of them.
 #[test]
 fn one_ack_for_what_has_arrived() {
     let mut pair = Pair::new(false);
@@ -188,14 +189,14 @@ fn one_ack_for_what_has_arrived() {
     assert_eq!(pair.ends[0].connection(id).expect("there").acknowledged(), 14_480);
 }
 
-/// RFC 9293 MUST-50 to MUST-53: IP options, including source routes, are skipped; answers go to the source
+/// RFC 9293 MUST-50 to MUST-53: IP options, including source routes, are skipped. Replies go to the source
 /// address.
 #[test]
 fn ip_options_are_skipped() {
     let mut pair = Pair::new(false);
     let [here, there] = pair.addresses;
     pair.ends[1].listen(there, Config::default(), 4).expect("free");
-    // A completed source route, an unknown option, and the end of the option list.
+    // The IP options are a completed source route, an unknown option, and the end of the option list.
     let route = [131, 7, 8, 203, 0, 113, 9, 158, 4, 0, 0, 0];
     let plain = packet(&syn(), here, there);
     let mut header =

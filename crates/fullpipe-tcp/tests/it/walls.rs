@@ -1,14 +1,16 @@
 //! Tests of the module boundaries inside the crate: operations reserved to one folder do not compile in
 //! another.
 //!
-//! The tests add one module to `conn/` in a copy of the sources. The module tries such an operation, and the
-//! compiler must reject it. A module with allowed operations compiles, so every error is due to the boundary.
+//! The tests add one module to `conn/` in a copy of the sources. The module attempts such an operation, and
+//! the compiler must reject it. A module with allowed operations compiles, so every error is due to the
+//! boundary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Module with operations allowed everywhere: reading loss marks and creating transmissions without data.
+/// Source of a module with operations that are allowed everywhere: reading loss marks and creating
+/// transmissions without data.
 const ALLOWED: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::scoreboard::Scoreboard;
@@ -20,7 +22,8 @@ pub(super) fn look(board: &Scoreboard, segment: Segment, now: Instant) -> (u64, 
 }
 ";
 
-/// Module with forbidden operations; each line that must fail ends with its error code.
+/// Source of a module with forbidden operations. Each line that must fail to compile ends with its error
+/// code.
 const FORBIDDEN: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::LossRecovery;
@@ -43,7 +46,8 @@ pub(super) fn fill(segment: Segment, departure: Departure, now: Instant) {
 }
 ";
 
-/// Another forbidden operation; the compiler reports it only if there are no errors of the kinds above.
+/// Another forbidden operation. The compiler reports its error only if there are no errors of the kinds
+/// above.
 const MADE_BY_HAND: &str = "
 use fullpipe_units::Instant;
 use crate::tx::Transmit;
@@ -67,7 +71,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Type-checks the library at `root`; returns the errors as the compiler prints them, one per line.
+/// Type-checks the library at `root`. Returns the compiler errors as printed, one per line.
 fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
@@ -82,7 +86,7 @@ fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<
     if let Some(dependency) = dependency {
         command.arg("--extern").arg(format!("fullpipe_units={}", dependency.display()));
     }
-    // This directory selects the project's toolchain.
+    // Run in this directory, which selects the project's toolchain.
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("a compiler");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors: Vec<String> =
@@ -91,7 +95,7 @@ fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<
     errors
 }
 
-/// Returns the line and code of each error in the module `source`, compiled as part of `conn/`.
+/// Returns the line and the code of each compiler error in the module `source`, compiled as part of `conn/`.
 fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let tree = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("walls-{name}"));
@@ -116,7 +120,7 @@ fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     places
 }
 
-/// Allowed operations compile in a module of `conn/`.
+/// Allowed operations compile in a module under `conn/`.
 #[test]
 fn what_is_allowed_compiles() {
     assert_eq!(errors_of(ALLOWED, "allowed"), []);

@@ -1,5 +1,5 @@
-//! Tests that this crate and another parser (etherparse) agree on random packets: each reads the packets
-//! encoded by the other, both accept and reject the same damaged packets, and this crate never panics.
+//! Tests that this crate and another parser (etherparse) agree on random packets. Each reads the packets
+//! encoded by the other, and both accept and reject the same damaged packets. This crate never panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -14,8 +14,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Returns a configuration with a fixed seed, so that every machine tests the same packets and failures are
-/// reproducible.
+/// Returns a test configuration with a fixed seed, so that every machine tests the same packets and failures
+/// are reproducible.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 4_000,
@@ -39,7 +39,7 @@ fn sack(most: usize) -> impl Strategy<Value = SackBlocks> {
     })
 }
 
-/// Returns segments that fit a header: a SYN with its options, or another segment with SACK blocks.
+/// Returns segments that fit into a header: a SYN with its options, or another segment with SACK blocks.
 fn segments() -> impl Strategy<Value = Segment> {
     let syn = (any::<u16>(), option::of(0..=14u8), any::<bool>())
         .prop_map(|(mss, window_scale, sack_permitted)| SynOptions { mss, window_scale, sack_permitted });
@@ -49,7 +49,7 @@ fn segments() -> impl Strategy<Value = Segment> {
             let flags = Flags::from_bits(flags).without(Flags::SYN);
             Segment {
                 seq: SeqNum(seq),
-                // Without the ACK flag the acknowledgement field is written as zero.
+                // Without the ACK flag, the acknowledgement field is written as zero.
                 ack: SeqNum(if flags.has(Flags::ACK) { ack } else { 0 }),
                 len,
                 window,
@@ -81,7 +81,7 @@ fn written(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Parses a packet with the other parser; returns addresses, TCP header and payload.
+/// Parses a packet with the other parser (etherparse). Returns the addresses, the TCP header and the payload.
 fn read_by_another(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr, TcpHeader, Vec<u8>)> {
     let headers = PacketHeaders::from_ip_slice(bytes).ok()?;
     let (from, to) = match headers.net? {
@@ -94,7 +94,7 @@ fn read_by_another(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr, TcpHeader, V
     Some((SocketAddr::new(from, tcp.source_port), SocketAddr::new(to, tcp.destination_port), tcp, payload))
 }
 
-/// Checks that both parsers read the same values.
+/// Checks that both parsers read the same values from a packet.
 fn agree(packet: &Packet, bytes: &[u8]) -> Result<(), TestCaseError> {
     let Some((from, to, tcp, payload)) = read_by_another(bytes) else {
         return Err(TestCaseError::fail("the other reader refuses it"));
@@ -113,7 +113,8 @@ fn agree(packet: &Packet, bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the options that the other parser reads; `None` if it rejects them or does not know one of them.
+/// Returns the TCP options that the other parser reads, or `None` if it rejects them or does not know one of
+/// them.
 fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     let mut options = Options::default();
     for element in tcp.options_iterator() {
@@ -134,7 +135,7 @@ fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     Some(options)
 }
 
-/// Returns the octets of an option as another host may write it: one of the five known options, or a NOP.
+/// Returns the octets of a TCP option as another host may write it: one of the five known options, or a NOP.
 fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     let blocks = vec(any::<[u8; 8]>(), 1..=4).prop_map(|blocks| {
         let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
@@ -152,8 +153,8 @@ fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Returns as many of the options as fit in a header, padded to 32-bit words with an end-of-list option and
-/// zeros (RFC 9293 section 3.1).
+/// Returns as many of the TCP options as fit into a header, padded to 32-bit words with an end-of-list option
+/// and zeros (RFC 9293 section 3.1).
 fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for option in options {
@@ -192,8 +193,8 @@ fn foreign(
 proptest! {
     #![proptest_config(config())]
 
-    /// Both parsers read back every field and option, over IPv4 and IPv6; checksums are correct, and one
-    /// flipped bit within their coverage is detected.
+    /// Both parsers read back every field and option, over IPv4 and IPv6. Checksums are correct, and one
+    /// flipped bit in the data that they cover is detected.
     #[test]
     fn what_is_written_is_read(segment in segments(), (from, to) in sockets(), flip in any::<prop::sample::Index>()) {
         let bytes = written(&segment, from, to);
@@ -220,7 +221,7 @@ proptest! {
             prop_assert_eq!(bytes.len(), (segment.header_len() + segment.len) as usize);
         }
 
-        // Only bits after the IP header are flipped, as IPv6 has no header checksum.
+        // Only bits after the IP header are flipped, because IPv6 has no header checksum.
         let start = if from.is_ipv4() { 20 } else { 40 };
         let bit = flip.index((bytes.len() - start) * 8);
         let mut damaged = bytes;
@@ -228,7 +229,7 @@ proptest! {
         prop_assert!(Packet::parse(&damaged, Checksums::Verify).is_err());
     }
 
-    /// A packet written by another implementation is read as that implementation reads it.
+    /// This crate reads the same values from a packet as the implementation that encoded it.
     #[test]
     fn what_another_writes_is_read(
         sockets in sockets(),
@@ -249,8 +250,8 @@ proptest! {
         prop_assert_eq!(packet.segment.syn.is_some(), numbers.3 & 2 != 0);
     }
 
-    /// Random octets as options: both parsers reject the same octets. (The other parser stops at unknown
-    /// options, while ours skips them by their length.)
+    /// With random octets as TCP options, both parsers reject the same octets. (The other parser stops at
+    /// unknown options; this crate skips them by their length.)
     #[test]
     fn random_options(options in vec(prop_oneof![0..10u8, any::<u8>()], 0..=10usize)) {
         let mut options = options;
@@ -265,8 +266,9 @@ proptest! {
         }
     }
 
-    /// Packets truncated and altered at random, with checksums ignored: our parser never panics, accepts no
-    /// packet that the other parser rejects, and reads the same values from accepted packets.
+    /// Packets are truncated and altered at random, and checksums are ignored. The parser of this crate never
+    /// panics, accepts no packet that the other parser rejects, and reads the same values from accepted
+    /// packets.
     #[test]
     fn damaged_packets(
         sockets in sockets(),
@@ -307,7 +309,7 @@ fn data() -> Segment {
     }
 }
 
-/// Each reason for rejecting a packet is reported for the smallest change that causes it.
+/// Every reason for rejecting a packet is reported for the smallest change that causes it.
 #[test]
 fn refusals_name_their_reason() {
     let good = written(&data(), FROM.into(), TO.into());
@@ -334,7 +336,7 @@ fn refusals_name_their_reason() {
     );
 }
 
-/// IPv6 extension headers before TCP are skipped; a packet with a fragment header is rejected.
+/// IPv6 extension headers before TCP are skipped. A packet with a fragment header is rejected.
 #[test]
 fn ipv6_extension_headers() {
     let socket = |last| SocketAddrV6::new(Ipv6Addr::new(0x2001, 0x2, 0, 0, 0, 0, 0, last), 5_201, 0, 0);

@@ -1,3 +1,3 @@
-//! Tests through the public interface.
+//! Integration tests of the public interface.
 
 mod units;

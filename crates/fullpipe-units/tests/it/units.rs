@@ -1,5 +1,5 @@
-//! Tests that common spellings are parsed exactly, ambiguous ones are rejected, and random draws are
-//! reproducible.
+//! Tests that common spellings are parsed exactly, that ambiguous spellings are rejected, and that random
+//! draws are reproducible.
 
 use fullpipe_units::{Bytes, Draws, Duration, Probability, Rate, draw};
 
@@ -72,7 +72,7 @@ fn serialisation_time_is_exact_for_packets() {
     assert_eq!(Rate::from_bps(1_000_000_000) * Duration::from_millis(210), Bytes::new(26_250_000));
 }
 
-/// gaps between losses are geometric in every stream.
+/// gaps between losses are geometrically distributed in every random stream.
 #[test]
 fn draws_are_uniform_and_independent_between_streams() {
     let p = Probability::from_ppm(10_000);
@@ -80,7 +80,7 @@ fn draws_are_uniform_and_independent_between_streams() {
         let draws = Draws::new(7, stream);
         let n = 1_000_000;
         let hits = (0..n).filter(|&i| p.hits(draws.at(i))).count() as f64;
-        // The count lies within five standard deviations of a binomial distribution.
+        // The count lies within five standard deviations of the mean of a binomial distribution.
         assert!(
             (hits - 10_000.0).abs() < 5.0 * (10_000.0f64 * 0.99).sqrt(),
             "{hits} hits in stream {stream}"

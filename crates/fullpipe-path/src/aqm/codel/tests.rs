@@ -1,4 +1,4 @@
-//! CoDel compared with RFC 8289 section 5.
+//! Tests of CoDel against RFC 8289 section 5.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};
@@ -68,8 +68,8 @@ fn the_control_law_is_the_inverse_square_root() {
     assert_eq!(exact.control_law(Instant::ZERO), Instant::from_nanos(57_735_026), "floor of 1e8 / sqrt(3)");
 }
 
-/// A delay equal to the target counts as above the target, and a delay one nanosecond shorter as below. A
-/// single delay below the target restarts the interval.
+/// A queue delay equal to the target counts as above the target; a delay one nanosecond shorter counts as
+/// below it. A single delay below the target restarts the interval.
 #[test]
 fn a_wait_below_the_target_ends_it() {
     let below = CONFIG.target - Duration::from_nanos(1);
@@ -81,8 +81,8 @@ fn a_wait_below_the_target_ends_it() {
     assert_eq!(standing.run(3_201, 3_202, CONFIG.target), [3_201], "an interval later");
 }
 
-/// A dropping state that begins within 16 intervals of the previous one resumes about its drop frequency; a
-/// later one starts slowly again.
+/// A dropping state that begins within 16 intervals of the previous one resumes approximately the previous
+/// drop frequency; a later one starts again at the lowest frequency.
 #[test]
 fn it_remembers_for_sixteen_intervals() {
     for (pause, remembers) in [(1_000, true), (5_000, false)] {
@@ -91,14 +91,15 @@ fn it_remembers_for_sixteen_intervals() {
         standing.run(3_000, 3_000 + pause, Duration::ZERO);
         let again = standing.run(3_000 + pause, 3_400 + pause, Duration::from_millis(20));
         let gap = again[1] - again[0];
-        // lastcount was 1, so the new count is the old count minus one.
+        // `lastcount` was 1, so the new count is the old count minus one.
         let frequent = 100.0 / ((first - 1) as f64).sqrt();
         let gap_expected = if remembers { frequent.ceil() as u64 } else { 100 };
         assert_eq!(gap, gap_expected, "{pause} ms between them");
     }
 }
 
-/// The last packet is never dropped, because the link would be idle (`bytes() <= MAXPACKET`).
+/// CoDel never drops the last packet in the queue, because the link would then be idle (`bytes() <=
+/// MAXPACKET`).
 #[test]
 fn a_single_packet_may_wait_for_ever() {
     let (mut codel, mut ledger) = (Codel::new(CONFIG), Ledger::default());

@@ -1,4 +1,4 @@
-//! FQ-CoDel compared with RFC 8290 section 4.
+//! Tests of FQ-CoDel against RFC 8290 section 4.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};
@@ -57,8 +57,8 @@ fn backlogged_flows_share_by_bytes() {
     assert!(most - least <= 3 * 1_514, "{bytes:?}");
 }
 
-/// RFC 8290 section 4.2: new queues are served first, for one quantum. They then become old queues and take
-/// turns with the others.
+/// RFC 8290 section 4.2: new queues are served first, for one quantum. After that, they become old queues and
+/// take turns with the other old queues.
 #[test]
 fn a_new_flow_goes_first_but_once() {
     let mut rig = Rig::new(CONFIG);
@@ -114,7 +114,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has its own controller: the flow with a standing queue has drops, the other flow has none.
+/// Each queue has its own CoDel controller: only the flow with a standing queue loses packets.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);
@@ -137,7 +137,7 @@ fn codel_acts_on_the_flow_that_stands() {
     assert_eq!(in_lanes, rig.queue.len());
 }
 
-/// Flows share queues when there are more flows than queues; the seed determines which ones.
+/// If there are more flows than queues, flows share queues. The seed determines which flows share.
 #[test]
 fn flows_are_hashed() {
     let mut rig = Rig::new(FqCodelConfig { flows: 1, ..CONFIG });

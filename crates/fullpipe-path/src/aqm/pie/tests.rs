@@ -1,4 +1,4 @@
-//! PIE compared with RFC 8033 in floating point.
+//! Tests of PIE against RFC 8033, computed in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -20,8 +20,8 @@ fn packet(ecn: Ecn) -> PacketInfo {
     PacketInfo { len: 1_500, flow: 0, kind: PacketKind::Data, continues: false, ecn }
 }
 
-/// RFC 8033 section 4.2: a step is alpha (delay - target) + beta (delay - last delay), divided by the factor
-/// in the table.
+/// RFC 8033 section 4.2: the update step is alpha (delay - target) + beta (delay - last delay), divided by
+/// the factor in the auto-tuning table.
 #[test]
 fn steps_are_scaled_by_the_table() {
     let step = 0.125 * (0.025 - 0.015) + 1.25 * (0.025 - 0.022);
@@ -44,8 +44,8 @@ fn steps_are_scaled_by_the_table() {
     }
 }
 
-/// RFC 8033 section 5.5: from 10 % on, each update adds at most 0.02 to the probability; decreases are not
-/// limited.
+/// RFC 8033 section 5.5: from 10 % on, each update adds at most 0.02 to the drop probability; decreases are
+/// not limited.
 #[test]
 fn growth_is_capped_when_it_is_large() {
     let mut pie = Pie { drop_prob: part(0.3), current_qdelay: ms(400), ..fresh() };
@@ -57,8 +57,8 @@ fn growth_is_capped_when_it_is_large() {
     assert!((pie.drop_prob as f64 / ONE as f64 - expected).abs() < 1e-9);
 }
 
-/// RFC 8033 section 4.2: with an empty queue, the probability decays by 2 % per update, in addition to the
-/// target term. It reaches zero and stays there, however many updates are due.
+/// RFC 8033 section 4.2: while the queue is empty, the drop probability decays by 2 % per update, in addition
+/// to the target term. The probability reaches zero and stays there, however many updates are due.
 #[test]
 fn it_decays_to_rest() {
     let mut pie = Pie { drop_prob: part(0.5), ..fresh() };
@@ -75,8 +75,8 @@ fn it_decays_to_rest() {
     assert_eq!(stepped.next_update, pie.next_update);
 }
 
-/// RFC 8033 section 4.4: no packet is dropped in the first 150 ms after an idle period, however long the
-/// queue. The next idle period restores the burst allowance.
+/// RFC 8033 section 4.4: no packet is dropped in the first 150 ms after an idle period, whatever the queue
+/// length. The next idle period restores the burst allowance.
 #[test]
 fn a_burst_is_let_pass() {
     let mut pie = fresh();
@@ -97,8 +97,8 @@ fn a_burst_is_let_pass() {
     assert_eq!(pie.burst_allowance, ms(150));
 }
 
-/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets, or while the delay is below half
-/// of the target and the probability is below 20 %.
+/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets. No packet is dropped either while
+/// the queue delay is below half of the target and the drop probability is below 20 %.
 #[test]
 fn a_nearly_empty_queue_is_left_alone() {
     let ready = |probability, before| Pie {
@@ -116,8 +116,8 @@ fn a_nearly_empty_queue_is_left_alone() {
 }
 
 /// RFC 8033 section 5.4: no packet is dropped before the accumulated probability reaches 0.85, and one is
-/// dropped at 8.5 at the latest. The gap is 0.85 / p packets, plus a geometrically distributed number with
-/// parameter p.
+/// dropped at 8.5 at the latest. The gap between drops is 0.85 / p packets, plus a geometrically distributed
+/// number with parameter p.
 #[test]
 fn drops_are_spread_out() {
     let p = 0.02;
@@ -133,11 +133,13 @@ fn drops_are_spread_out() {
     let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
     assert!(*least >= 43 && *most <= 426, "{least} to {most}");
     let mean = gaps.iter().copied().map(f64::from).sum::<f64>() / gaps.len() as f64;
-    // The sum reaches 0.85 at packet 43, the first that a random draw may drop. The expected gap is 42 + 1/p.
+    // The accumulated probability reaches 0.85 at packet 43, the first packet that a random draw can drop.
+    // The expected gap is 42 + 1/p.
     assert!((mean - 92.0).abs() < 2.0, "mean gap {mean}");
 }
 
-/// RFC 8033 section 5.1: packets are marked while the probability is below 10 %, and dropped from 10 % on.
+/// RFC 8033 section 5.1: packets are marked while the drop probability is below 10 %, and dropped from 10 %
+/// on.
 #[test]
 fn marks_stop_at_ten_percent() {
     for (probability, decision) in [(0.099, Decision::Mark), (0.101, Decision::Drop)] {

@@ -1,4 +1,4 @@
-//! RED compared with the formulas of Floyd and Jacobson in floating point.
+//! Tests of RED against the formulas of Floyd and Jacobson, computed in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -22,7 +22,8 @@ fn at_average(config: RedConfig, bytes: u64) -> Red {
     Red { average: bytes << FRACTION, ..Red::new(config, 1, 0) }
 }
 
-/// Floyd and Jacobson section 4: avg += w (q - avg) at each arrival, with w = 1/512.
+/// Floyd and Jacobson section 4: each arrival updates the average queue size by avg += w (q - avg), with w =
+/// 1/512.
 #[test]
 fn the_average_is_exponential() {
     let mut red = Red::new(config(), 1, 0);
@@ -35,8 +36,8 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Floyd and Jacobson section 4: an idle period counts as a number of small packets that found the queue
-/// empty.
+/// Floyd and Jacobson section 4: an idle period counts as a number of small packets that arrived at an empty
+/// queue.
 #[test]
 fn the_average_decays_while_idle() {
     let slot = Duration::from_micros(100);
@@ -48,7 +49,7 @@ fn the_average_decays_while_idle() {
         let average = red.average as f64 / f64::from(1 << FRACTION);
         assert!((average - expected).abs() < 0.01, "{missed}: {average}, expected {expected}");
     }
-    // An idle time of one day.
+    // An idle period of one day.
     assert_eq!(decayed(1 << 40, 864_000_000), 0);
 }
 
@@ -72,7 +73,8 @@ fn the_slope_has_two_parts() {
     }
 }
 
-/// Floyd and Jacobson section 7, second method: gaps are uniform from 1 to 1/p packets.
+/// Floyd and Jacobson section 7, second method: gaps between drops are uniformly distributed from 1 to 1/p
+/// packets.
 #[test]
 fn gaps_are_uniform() {
     let mut red = at_average(config(), 100_000);
@@ -93,7 +95,7 @@ fn gaps_are_uniform() {
     assert!(chi2 < 36.19, "chi-square {chi2}, gaps {gaps:?}");
 }
 
-/// RFC 3168 section 7: packets are marked while the decision is random, and dropped where the drop
+/// RFC 3168 section 7: packets are marked where the drop decision is random, and dropped where the drop
 /// probability is 1.
 #[test]
 fn marks_stop_where_every_packet_is_meant() {

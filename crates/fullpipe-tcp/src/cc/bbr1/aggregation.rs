@@ -21,11 +21,12 @@ use crate::cc::{AckSample, Context};
 /// window.
 const WINDOW_ROUNDS: u64 = 5;
 
-/// Maximum length of an epoch, in ACKed segments. The limit lets the estimate follow bandwidth changes.
+/// Maximum length of an aggregation epoch, in ACKed segments. The limit lets the estimate follow bandwidth
+/// changes.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// Upper limit of the excess, in time at the estimated bandwidth. Longer ACK gaps are outages, not
-/// aggregation.
+/// Upper limit of the excess of ACKed data, as a time at the estimated bandwidth. Longer ACK gaps are
+/// outages, not aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
 /// ACK aggregation filter of one connection, in segments.
@@ -33,7 +34,8 @@ const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 pub(super) struct Aggregation {
     epoch_start: Instant,
     epoch_acked: u64,
-    /// Largest excess in each of the two filter windows; `present` is the index of the current window.
+    /// Largest excess of ACKed data in each of the two filter windows; `present` is the index of the current
+    /// window.
     excess: [u64; 2],
     present: usize,
     rounds: u64,
@@ -44,7 +46,8 @@ impl Aggregation {
         Self { epoch_start: now, epoch_acked: 0, excess: [0; 2], present: 0, rounds: 0 }
     }
 
-    /// Starts a new epoch after idle time: a gap in transmission is not a gap between two bursts of ACKs.
+    /// Starts a new aggregation epoch after an idle period: a gap in transmission is not a gap between two
+    /// bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.epoch_start = now;
         self.epoch_acked = 0;
@@ -76,13 +79,13 @@ impl Aggregation {
             expected = 0;
         }
         self.epoch_acked += sample.acked_segments;
-        // An excess larger than the window does not describe the path.
+        // An excess larger than the congestion window does not describe the path.
         let excess = self.epoch_acked.saturating_sub(expected).min(cwnd);
         let present = &mut self.excess[self.present];
         *present = excess.max(*present);
     }
 
-    /// Returns the number of segments to add to the window to cover ACK aggregation.
+    /// Returns the number of segments to add to the congestion window to cover ACK aggregation.
     pub(super) fn extra(&self, bw: Rate, mss: u64) -> u64 {
         let [one, other] = self.excess;
         one.max(other).min(amount(bw, MAX_EXTRA_TIME) / mss)

@@ -2,7 +2,7 @@
 //!
 //! While the pipe has room, Startup doubles the delivery rate every round trip. Three rounds that each grow
 //! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one for
-//! the congestion window to grow into it, and one for the higher rate to show.
+//! the congestion window to grow into it, and one for the higher rate to appear in the measurements.
 
 use fullpipe_units::Rate;
 
@@ -16,7 +16,7 @@ const ROUNDS: u32 = 3;
 /// Detector of a full pipe: tracks bandwidth growth during Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// Bandwidth at the last growth.
+    /// Bandwidth estimate when growth was last detected.
     bw: Rate,
     rounds: u32,
     reached: bool,
@@ -41,7 +41,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts growth detection. A pipe already found full stays full.
+    /// Restarts the detection of bandwidth growth. A pipe already found full stays full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

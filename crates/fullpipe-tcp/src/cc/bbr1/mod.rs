@@ -55,7 +55,7 @@ const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 const CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
 /// Pacing gains of ProbeBW: one phase above the bandwidth to probe for more, one phase below it to drain the
-/// queue built by the probe, and six cruising phases. Their mean is 1.
+/// queue built by the probe, and six cruising phases. The mean of the gains is 1.
 const CYCLE: [Gain; 8] = [
     Gain::of(5, 4, 0),
     Gain::of(3, 4, 0),
@@ -78,8 +78,8 @@ const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 /// to overlap, and only 2 % of [`MIN_RTT_WINDOW`].
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
-/// Window in ProbeRTT and lower bound of the window in all other states, in segments. Four segments keep the
-/// ACK clock running despite delayed ACKs.
+/// Congestion window in ProbeRTT, and lower bound of the window in all other states, in segments. Four
+/// segments keep the ACK clock running despite delayed ACKs.
 const MIN_CWND: u64 = 4;
 
 /// Pacing rate below which the pacer releases single segments. At this rate one segment takes 10 ms or more,
@@ -92,7 +92,7 @@ const MAX_TSO_SEGMENTS: u64 = 127;
 /// RTT assumed for the first pacing rate when no RTT is known.
 const ASSUMED_RTT: Duration = Duration::from_millis(1);
 
-/// State of the state machine in the diagram above, with the data specific to that state.
+/// State of the BBRv1 state machine, with the data specific to each state.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Startup,
@@ -101,19 +101,19 @@ enum Mode {
     ProbeRtt(ProbeRtt),
 }
 
-/// Current phase within [`CYCLE`] and its start time.
+/// Current phase of the gain cycle ([`CYCLE`]) and its start time.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     phase: usize,
     since: Instant,
 }
 
-/// Progress of ProbeRTT.
+/// Progress of the current ProbeRTT phase.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeRtt {
-    /// Earliest end of ProbeRTT; `None` until the pipe has emptied.
+    /// Earliest end of ProbeRTT; `None` until the pipe has drained.
     done_at: Option<Instant>,
-    /// Whether a whole round trip has passed with the pipe empty.
+    /// Whether a full round trip has passed since the pipe drained.
     round_done: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct Bbr1 {
     mss: u64,
     mode: Mode,
 
-    // The model of the path.
+    // Path model.
     bw: WindowedMax<Rate>,
     min_rtt: Option<Duration>,
     min_rtt_at: Instant,
@@ -144,16 +144,16 @@ pub struct Bbr1 {
     round_end: u64,
     round_start: bool,
 
-    // The decision, in segments.
+    // Control parameters derived from the path model, in segments.
     cwnd: u64,
     ssthresh: Option<u64>,
     pacing_rate: Rate,
 
-    /// Window to restore after recovery or ProbeRTT.
+    /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     repair: Repair,
-    /// Whether packet conservation applies: in the first round of recovery the sender sends only as much as
-    /// was delivered.
+    /// Whether packet conservation applies: in the first round of recovery, the sender sends no more than was
+    /// delivered.
     conserving: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
@@ -161,7 +161,8 @@ pub struct Bbr1 {
     /// Whether the flow restarts from idle. The queue was empty during the idle time, so ProbeRTT is not
     /// needed.
     idle_restart: bool,
-    /// Whether the last ACK arrived in ProbeRTT. Segments sent after such an ACK do not show the bandwidth.
+    /// Whether the last ACK arrived in ProbeRTT. Rate samples of segments sent after such an ACK do not show
+    /// the bandwidth.
     window_is_low: bool,
     /// Number of random numbers drawn so far.
     draws: u64,
@@ -206,7 +207,7 @@ impl Bbr1 {
         match self.mode {
             Mode::Startup => HIGH_GAIN,
             Mode::Drain => DRAIN_GAIN,
-            // Probing a token bucket would only empty it.
+            // Probing above the policer's rate would only empty its token bucket.
             Mode::ProbeBw(_) if self.policer.rate_in_use().is_some() => Gain::UNIT,
             Mode::ProbeBw(cycle) => CYCLE[cycle.phase],
             Mode::ProbeRtt(_) => Gain::UNIT,
@@ -236,7 +237,7 @@ impl Bbr1 {
     /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // With few segments in flight, 1.25 times their number rounds back to the same number.
+        // With few segments in flight, 1.25 times this number is rounded back to the same number.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -248,7 +249,7 @@ impl Bbr1 {
         if self.pacing_rate < ONE_SEGMENT_RATE { 1 } else { 2 }
     }
 
-    /// Returns the size of a super-segment in segments: about 1 ms at the current pacing rate.
+    /// Returns the size of a super-segment in segments: about 1 ms of data at the current pacing rate.
     fn tso_goal(&self) -> u64 {
         let bytes = (self.pacing_rate.as_bytes_per_sec() >> 10).min(MAX_QUANTUM);
         (bytes / self.mss).max(self.min_tso_segments()).min(MAX_TSO_SEGMENTS)
@@ -263,7 +264,7 @@ impl Bbr1 {
         (inflight.div_ceil(self.mss) + released).saturating_sub(delivered)
     }
 
-    // ---- the model ----
+    // ---- path model ----
 
     fn update_bandwidth(&mut self, cx: &Context, sample: &AckSample) {
         self.round_start = false;
@@ -309,7 +310,7 @@ impl Bbr1 {
         }
     }
 
-    // ---- the machine ----
+    // ---- state machine ----
 
     fn enter(&mut self, mode: Mode) {
         use Mode::{Drain, ProbeBw, ProbeRtt, Startup};
@@ -353,10 +354,12 @@ impl Bbr1 {
         let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
         let bw = self.bw.get();
         if gain > Gain::UNIT {
-            // More bandwidth shows only when more is in flight, unless the queue overflows first.
+            // A higher bandwidth can be measured only with more data in flight, unless the queue overflows
+            // first.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
-            // The draining phase ends as soon as the queue is empty: below the BDP the path would idle.
+            // The draining phase ends as soon as the queue is empty: with less than the BDP in flight, the
+            // path would idle.
             full_length || inflight() <= self.target_inflight(bw, Gain::UNIT)
         } else {
             full_length
@@ -411,7 +414,7 @@ impl Bbr1 {
         }
     }
 
-    // ---- the decision ----
+    // ---- control parameters ----
 
     fn update_pacing(&mut self, cx: &Context, bw: Rate, gain: Gain) {
         if !self.has_seen_rtt && cx.srtt.is_some() {
@@ -419,7 +422,7 @@ impl Bbr1 {
             self.pacing_rate = first_pacing_rate(self.cwnd * self.mss, cx.srtt);
         }
         let rate = gain.pacing(bw);
-        // Until the pipe is full, low samples reflect a window that is still small.
+        // Until the pipe is full, low bandwidth samples result from a window that is still small.
         if self.full_pipe.is_reached() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -476,12 +479,12 @@ impl Bbr1 {
         self.conserving
     }
 
-    /// Saves the window, to restore it after recovery or ProbeRTT.
+    /// Saves the congestion window, to restore it after recovery or ProbeRTT.
     fn save_cwnd(&mut self) {
         if self.repair == Repair::None && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.prior_cwnd = self.cwnd;
         } else {
-            // Already reduced for another reason: keep the larger window.
+            // The window has already been reduced for another reason, so keep the larger saved window.
             self.prior_cwnd = self.prior_cwnd.max(self.cwnd);
         }
     }
@@ -513,13 +516,13 @@ impl CongestionControl for Bbr1 {
                 self.cwnd = cx.inflight.div_ceil(self.mss) + 1;
                 self.repair = Repair::Loss;
                 self.full_pipe.forget_growth();
-                // A timeout ends a round and counts as loss.
+                // A retransmission timeout ends the round and counts as loss.
                 self.round_start = true;
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // The rounds without growth did not measure the path, so growth detection restarts. The
-                // window itself is restored when recovery ends.
+                // The rounds without bandwidth growth did not measure the path, so growth detection restarts.
+                // The window itself is restored when recovery ends.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }
@@ -578,9 +581,9 @@ impl CongestionControl for Bbr1 {
     }
 }
 
-/// Returns the pacing rate before the first delivery: one window per RTT, times Startup's gain.
+/// Returns the pacing rate before the first delivery: one window per RTT, multiplied by the Startup gain.
 fn first_pacing_rate(cwnd: u64, rtt: Option<Duration>) -> Rate {
-    // A shorter RTT is measurement noise.
+    // An RTT below 1 us is measurement noise.
     let rtt = rtt.map_or(ASSUMED_RTT, |rtt| rtt.max(Duration::from_micros(1)));
     HIGH_GAIN.pacing(rate_of(cwnd, rtt))
 }

@@ -1,9 +1,9 @@
 //! Detection of token-bucket policers.
 //!
 //! A policer passes a burst at full speed and then drops everything beyond its rate. The `bw` maximum filter
-//! retains the rate of the burst, and each probe empties the bucket again, which causes heavy loss without
-//! higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify a
-//! policer. BBR then sends at that mean rate, without probing, for 48 rounds.
+//! retains the rate of the burst, and each probe empties the bucket again. The probes cause heavy loss
+//! without higher throughput. Two consecutive intervals with heavy loss and nearly equal mean rates identify
+//! a policer. BBR then sends at that mean rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst
@@ -16,20 +16,20 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Length of an interval in rounds. Below the minimum, the mean rate is not meaningful; beyond the maximum,
-/// loss occurred only at both ends.
+/// Limits on the length of a sampling interval, in rounds. In a shorter interval the mean rate is not
+/// meaningful; in a longer one, loss occurred only at both ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
-/// Threshold of heavy loss: bytes lost per 256 delivered (20 %).
+/// Threshold of heavy loss, in bytes lost per 256 bytes delivered (20 %).
 const HEAVY_LOSS: u64 = 50;
 
 /// Largest difference between two rates that count as nearly equal: 1/8 of the older rate, or 4 kbit/s.
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
-/// Number of rounds for which the policer's rate is used. After that the policer may no longer be on the
-/// path.
+/// Number of rounds for which the detected policer rate is used. After that, the policer may no longer be on
+/// the path.
 const USE_ROUNDS: u64 = 48;
 
 /// Shortest interval from which a rate is computed.
@@ -40,9 +40,11 @@ const MIN_TIME: Duration = Duration::from_millis(1);
 pub(super) struct Policer {
     sampling: bool,
     in_use: bool,
-    /// Mean rate of the last interval, or the rate in use; zero before the first interval has ended.
+    /// Mean delivery rate of the last sampling interval, or the policer rate in use; zero before the first
+    /// interval has ended.
     rate: Rate,
-    /// Number of rounds in the current interval, or since the rate came into use.
+    /// Number of rounds in the current sampling interval, or number of rounds since the policer rate came
+    /// into use.
     rounds: u64,
     start: Instant,
     delivered: u64,
@@ -62,7 +64,7 @@ impl Policer {
         }
     }
 
-    /// Returns the policer's rate, or `None` if no policer is detected.
+    /// Returns the detected policer rate, or `None` if no policer is detected.
     pub(super) fn rate_in_use(&self) -> Option<Rate> {
         self.in_use.then_some(self.rate)
     }
@@ -75,7 +77,7 @@ impl Policer {
         *self = Self { sampling: true, in_use: self.in_use, rate: self.rate, ..Self::new(cx) };
     }
 
-    /// Records one ACK or timeout; returns true when the rate in use has just expired in ProbeBW.
+    /// Records one ACK or timeout. Returns whether the policer rate in use has just expired in ProbeBW.
     pub(super) fn update(
         &mut self,
         cx: &Context,
@@ -92,8 +94,8 @@ impl Policer {
             }
             return over;
         }
-        // Wait for the first loss: until then the bucket is not empty, and the measured rate is that of the
-        // burst.
+        // Wait for the first loss: until then the token bucket is not empty, and the measured rate is that of
+        // the burst.
         if !self.sampling {
             if !lost {
                 return false;
@@ -108,7 +110,8 @@ impl Policer {
         if self.rounds > MAX_ROUNDS {
             self.reset(cx);
         } else if self.rounds >= MIN_ROUNDS && lost {
-            // The interval ends with a loss, so that the bucket is as empty as it was at the start.
+            // The interval ends with a loss, so that the token bucket is as empty as it was at the start of
+            // the interval.
             self.end_interval(cx);
         }
         false

@@ -39,7 +39,7 @@ fn pc_5_send_quantum() {
     assert_eq!(linux_send_quantum(Rate::from_bps(9_900_000), Some(ms(100)), MSS, 2), 2 * MSS);
     assert_eq!(linux_send_quantum(mbps(990), Some(ms(100)), MSS, 2), 65_536 / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(1), Some(ms(100)), MSS, 1), MSS);
-    // On a path of 512 us: 64 KiB / 2^1. At 100 Mbit/s: 12.2 KB in 1.024 ms.
+    // A path RTT of 512 us adds 64 KiB / 2^1 to the send quantum. At 100 Mbit/s, 1.024 ms carry 12.2 KB.
     let near = linux_send_quantum(mbps(100), Some(Duration::from_micros(600)), MSS, 2);
     assert_eq!(near, (12_207 + 32_768) / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(100), None, MSS, 2), 12_207 / MSS * MSS);
@@ -51,7 +51,7 @@ fn pc_6_first_pacing_rate() {
     assert!(close(mbps(None), 331.1, 1e-3));
     assert!(close(mbps(Some(ms(100))), 3.311, 1e-3));
 
-    // The first measured RTT replaces the assumed one, even though the rate falls.
+    // The first measured RTT replaces the assumed one, even though the pacing rate falls.
     let mut cx = context();
     let mut bbr = Bbr1::new(&cx, &Hints::default());
     cx.srtt = Some(ms(100));
@@ -81,7 +81,7 @@ fn b1_1_gains_phases_and_their_length() {
         let [(gain, from), (next, to)] = pair else { unreachable!() };
         let rounds = to.saturating_since(*from).as_millis_f64() / run.value("min_rtt");
         match (gain, next) {
-            // Long enough to reach 1.25 BDP in flight.
+            // The probing phase lasts long enough to reach 1.25 BDP in flight.
             (1.25, 0.75) => assert!((1.0..2.2).contains(&rounds), "up {rounds}"),
             (0.75, 1.0) => assert!((0.0..1.1).contains(&rounds), "down {rounds}"),
             (1.0, 1.25) => assert!((6.0..6.3).contains(&rounds), "cruise {rounds}"),
@@ -243,10 +243,10 @@ fn b1_8_a_tenth_of_the_bandwidth_is_noticed_after_ten_rounds() {
     assert!(close(run.value("bw"), 1e6, 0.03), "{}", run.value("bw"));
 }
 
-/// B1-9: ten times the bandwidth is found. With growth by a quarter per cycle this would take 10.3 cycles.
-/// Without noise on the path it takes less time: the probing phase lasts until 1.25 times the *current* BDP
-/// is in flight. While the bandwidth estimate grows, this target stays slightly above the amount in flight,
-/// so the estimate grows by a quarter every one or two round trips.
+/// B1-9: a tenfold increase of the bandwidth is found. Growth by a quarter per cycle would take 10.3 cycles.
+/// Without noise on the path, the search takes less time: the probing phase lasts until 1.25 times the
+/// *current* BDP is in flight. While the bandwidth estimate grows, this target stays slightly above the
+/// amount in flight, so the estimate grows by a quarter every one or two round trips.
 #[test]
 fn b1_9_ten_times_the_bandwidth_is_found() {
     let mut run = run("10mbit", ms(40));
@@ -288,10 +288,10 @@ fn b1_12_a_policer_is_found_and_obeyed() {
         tokens: 50_000,
         filled: Instant::ZERO,
     });
-    // The burst and losses in Startup, then two intervals.
+    // This time covers the burst and the losses in Startup, and two sampling intervals after them.
     run.until(at_ms(1_000), |_| ());
     let (lost, delivered) = (run.cx.lost, run.cx.delivered);
-    // 48 rounds at the mean rate.
+    // The flow paces at the mean rate for 48 rounds.
     run.until(at_ms(2_500), |run| assert_eq!(run.value("pacing_gain"), 1.0));
     let (lost, delivered) = (run.cx.lost - lost, run.cx.delivered - delivered);
     assert!(lost * 100 < delivered * 3, "{lost} lost of {delivered}");
@@ -302,7 +302,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
 fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     let mut cx = context();
     let mut policer = Policer::new(&cx);
-    // Rounds of 40 ms that deliver 5 Mbit/s and lose a third as much.
+    // Each round takes 40 ms, delivers 5 Mbit/s and loses a third of that.
     let mut round = |policer: &mut Policer| {
         cx.now += ms(40);
         cx.delivered_time = cx.now;
@@ -340,7 +340,7 @@ fn a_16_startup_of_long_paths() {
     }
 }
 
-/// one flow fills the link and keeps the queue small.
+/// in steady state, one flow fills the link and keeps the queue small.
 #[test]
 fn a_32_steady_state() {
     let mut run = run("100mbit", ms(40));
@@ -358,7 +358,7 @@ fn a_32_steady_state() {
     assert!(peak as f64 <= 2.0 * bdp, "peak {peak} of {bdp}");
 }
 
-/// Returns a run in ProbeBW on a known path of 10 Mbit/s and 100 ms.
+/// Returns a run that has reached ProbeBW on a path of 10 Mbit/s and 100 ms.
 fn settled() -> Run {
     let mut run = run("10mbit", ms(100));
     run.until(at_ms(5_000), |_| ());
@@ -459,7 +459,7 @@ fn lumps_of_acks_widen_the_window() {
     let mut cx = context();
     let mut aggregation = Aggregation::new(cx.now);
     let bw = Rate::from_bps(10_000_000);
-    // 20 segments every 23 ms, about as much as 10 Mbit/s deliver in that time.
+    // 20 segments every 23 ms are about 10 Mbit/s.
     for _ in 0..20 {
         cx.now += ms(23);
         cx.delivered_time = cx.now;
@@ -479,7 +479,7 @@ fn slow_paths_get_one_segment_at_a_time() {
     assert_eq!(bench.cc.control().send_quantum, SendQuantum::FromRate { min_segments: 2 });
 }
 
-/// INV-11: products are exact from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
+/// INV-11: products of rate, time and gain are exact from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
 #[test]
 fn products_are_exact_over_the_whole_range() {
     for bps in [8_000, 100_000, 1_000_000_000, 1_000_000_000_000] {

@@ -1,4 +1,5 @@
-//! Long-term and short-term bounds on rate and volume in flight, and their reduction by loss (5.5.10).
+//! Long-term and short-term bounds on the rate and on the volume in flight, and their reduction after loss
+//! (draft section 5.5.10).
 //!
 //! ```text
 //!                        set by                                      forgotten
@@ -8,7 +9,7 @@
 //! ```
 //!
 //! The long-term bound is the volume in flight that the path can hold. The short-term bounds follow the
-//! capacity that competing traffic currently leaves. `None` stands for the draft's infinity.
+//! capacity that competing traffic currently leaves. `None` represents the draft's value Infinity.
 
 use fullpipe_units::Rate;
 
@@ -16,7 +17,7 @@ use super::constants::*;
 use super::signals::Sample;
 use crate::cc::{Context, Lost};
 
-/// Bounds on rate and on volume in flight, in bit/s and bytes.
+/// BBR bounds on the rate, in bit/s, and on the volume in flight, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) bw_shortterm: Option<Rate>,
@@ -25,13 +26,13 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Implements `ResetShortTermModel()`.
+    /// Implements `ResetShortTermModel()` of the BBR draft.
     pub(super) fn reset_short_term(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Restores each bound to at least its value `before` the losses, after spurious loss detection
-    /// (5.5.11.2).
+    /// Restores each bound to at least its value `before` the losses, after they have proved spurious (draft
+    /// section 5.5.11.2).
     pub(super) fn undo(&mut self, before: Self) {
         fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
             Some(a?.max(b?))
@@ -42,8 +43,8 @@ impl Bounds {
     }
 
     /// Implements `LossLowerBounds()`: lowers the short-term bounds at the end of a round with loss. Each
-    /// bound falls to the delivery of that round, but to no less than 0.7 times its value, so a round with 1
-    /// % loss lowers the bounds by 1 %.
+    /// bound falls to the amount delivered in that round, but to no less than 0.7 times its value, so a round
+    /// with 1 % loss lowers the bounds by 1 %.
     pub(super) fn lower(&mut self, latest: &Latest, max_bw: Rate, cwnd: u64) {
         let bw = self.bw_shortterm.unwrap_or(max_bw);
         let inflight = self.inflight_shortterm.unwrap_or(cwnd);
@@ -60,25 +61,25 @@ impl Bounds {
     }
 }
 
-/// Maximum delivery rate and volume of the latest round, and whether the round had a loss (5.5.10.3). The
-/// first loss begins a new round.
+/// Maximum delivery rate and delivered volume of the latest round, and whether a loss occurred in that round
+/// (draft section 5.5.10.3). The first loss begins a new round.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
-    /// `BBR.bw_latest`.
+    /// `BBR.bw_latest`: maximum delivery rate of the latest round.
     pub(super) bw: Rate,
-    /// `BBR.inflight_latest`, in bytes.
+    /// `BBR.inflight_latest`: maximum volume delivered in the latest round, in bytes.
     pub(super) inflight: u64,
-    /// `BBR.is_loss_in_round`.
+    /// `BBR.is_loss_in_round`: whether a loss occurred in the latest round.
     pub(super) is_loss_in_round: bool,
-    /// Whether this ACK ends a round.
+    /// Whether this ACK ends a packet-timed round.
     pub(super) round_start: bool,
-    /// `BBR.loss_round_delivered`.
+    /// `BBR.loss_round_delivered`: the delivered volume at which the loss round ends, in bytes.
     pub(super) round_delivered: u64,
 }
 
 impl Latest {
-    /// Implements `NoteLoss()`, except for saving the state. The first loss starts a new round, so that a
-    /// full round is measured.
+    /// Implements `NoteLoss()` of the BBR draft, but does not save the state. The first loss starts a new
+    /// round, so that a full round is measured.
     pub(super) fn note_loss(&mut self, cx: &Context) {
         if !self.is_loss_in_round {
             self.round_delivered = cx.delivered;
@@ -86,7 +87,7 @@ impl Latest {
         self.is_loss_in_round = true;
     }
 
-    /// Implements `UpdateLatestDeliverySignals()`.
+    /// Implements `UpdateLatestDeliverySignals()` of the BBR draft.
     pub(super) fn update(&mut self, cx: &Context, rs: &Sample) {
         self.bw = self.bw.max(rs.delivery_rate);
         self.inflight = self.inflight.max(rs.delivered);
@@ -96,14 +97,14 @@ impl Latest {
         }
     }
 
-    /// Implements `AdvanceLatestDeliverySignals()`.
+    /// Implements `AdvanceLatestDeliverySignals()` of the BBR draft.
     pub(super) fn advance(&mut self, rs: &Sample) {
         if self.round_start {
             (self.bw, self.inflight) = (rs.delivery_rate, rs.delivered);
         }
     }
 
-    /// Implements `ResetCongestionSignals()`.
+    /// Implements `ResetCongestionSignals()` of the BBR draft.
     pub(super) fn reset(&mut self) {
         self.is_loss_in_round = false;
         (self.bw, self.inflight) = (Rate::ZERO, 0);
@@ -117,19 +118,20 @@ pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool 
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)
 }
 
-/// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. The sum
-/// consists of everything sent before `lost` and the part of `lost` at which the ratio reaches 2 %: `(2 % x
-/// before - lost before) / (1 - 2 %)`.
+/// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. The result is
+/// the volume sent before `lost` plus the part of `lost` at which the ratio reaches 2 %: `(2 % x before -
+/// lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);
-    // Negative if the ratio was already above 2 %.
+    // The prefix is negative if the loss ratio was already above 2 %.
     let prefix =
         (LOSS_THRESH_PERCENT * before).saturating_sub(100 * lost_before) / (100 - LOSS_THRESH_PERCENT);
     before + prefix
 }
 
-/// Detector for the exit from Startup on loss (5.3.1.3): loss spread over a whole round trip.
+/// Detector for the exit from Startup on loss (draft section 5.3.1.3). The loss must be spread over a whole
+/// round trip.
 #[derive(Debug, Default)]
 pub(super) struct StartupLoss {
     ranges: u64,
@@ -145,7 +147,8 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Returns true if a round of fast recovery ends with this ACK and lost too much; begins the next round.
+    /// Returns whether a round of fast recovery with too much loss ends at this ACK, and begins the next
+    /// round.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

@@ -1,14 +1,14 @@
-//! Minimum RTT of the path, and the schedule of ProbeRTT (5.3.4.3, 5.5.7).
+//! Minimum RTT of the path, and the schedule of ProbeRTT (draft sections 5.3.4.3 and 5.5.7).
 //!
 //! The minimum is taken over two windows. The shorter window schedules ProbeRTT. The longer window retains
-//! the result of the previous ProbeRTT, so that ProbeRTT halves the true BDP. BBR accepts a larger RTT only
-//! after a ProbeRTT has emptied the queue.
+//! the result of the previous ProbeRTT, so that the window in ProbeRTT is half of the true BDP. BBR accepts a
+//! larger RTT only after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 
-/// Minimum RTT over both windows.
+/// Minimum RTT, both over the `min_rtt` window and over the ProbeRTT interval.
 #[derive(Debug)]
 pub(super) struct MinRtt {
     min_rtt: Option<Duration>,
@@ -16,7 +16,7 @@ pub(super) struct MinRtt {
     /// `BBR.probe_rtt_min_delay`: minimum over [`PROBE_RTT_INTERVAL`].
     recent: Option<Duration>,
     pub(super) recent_stamp: Instant,
-    /// `BBR.probe_rtt_expired`.
+    /// `BBR.probe_rtt_expired`: whether ProbeRTT is due.
     is_due: bool,
 }
 
@@ -25,17 +25,18 @@ impl MinRtt {
         Self { min_rtt: rtt, stamp: now, recent: rtt, recent_stamp: now, is_due: false }
     }
 
-    /// `BBR.min_rtt`; `None` before the first sample.
+    /// Returns `BBR.min_rtt`, or `None` before the first RTT sample.
     pub(super) fn get(&self) -> Option<Duration> {
         self.min_rtt
     }
 
-    /// Returns whether ProbeRTT is due: [`PROBE_RTT_INTERVAL`] has passed without a lower RTT.
+    /// Returns whether ProbeRTT is due, that is, whether [`PROBE_RTT_INTERVAL`] has passed without a lower
+    /// RTT.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Implements `UpdateMinRTT()`.
+    /// Implements `UpdateMinRTT()` of the BBR draft.
     pub(super) fn update(&mut self, now: Instant, rtt: Option<Duration>) {
         self.is_due = now > self.recent_stamp + PROBE_RTT_INTERVAL;
         if let Some(rtt) = rtt
@@ -52,17 +53,17 @@ impl MinRtt {
         }
     }
 
-    /// Schedules the next ProbeRTT one interval after `now`, the end of the last one.
+    /// Schedules the next ProbeRTT one interval after `now`, the end of the previous ProbeRTT.
     pub(super) fn schedule(&mut self, now: Instant) {
         self.recent_stamp = now;
     }
 }
 
-/// Progress of ProbeRTT.
+/// Progress of the current ProbeRTT phase.
 #[derive(Debug, Default)]
 pub(super) struct ProbeRtt {
-    /// `BBR.probe_rtt_done_stamp`: earliest end of ProbeRTT; `None` until the pipe has emptied.
+    /// `BBR.probe_rtt_done_stamp`: earliest end of ProbeRTT; `None` until the pipe has drained.
     pub(super) done_at: Option<Instant>,
-    /// `BBR.probe_rtt_round_done`: whether a whole round trip has passed since the pipe emptied.
+    /// `BBR.probe_rtt_round_done`: whether a full round trip has passed since the pipe drained.
     pub(super) round_done: bool,
 }

@@ -1,10 +1,11 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are the draft's.
+//! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are those of the
+//! draft.
 //!
-//! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with
-//! an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also derives
-//! bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
-//! (`inflight_longterm`). Any loss outside a probe lowers the short-term bounds to the capacity that other
-//! flows currently leave (`bw_shortterm`, `inflight_shortterm`).
+//! Like BBRv1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with an
+//! empty queue (`min_rtt`), and alternates between measuring them. Unlike BBRv1, it also derives bounds from
+//! loss. More than 2 % loss in a round trip bounds the long-term volume in flight (`inflight_longterm`). Any
+//! loss outside a probe lowers the short-term bounds to the capacity that other flows currently leave
+//! (`bw_shortterm`, `inflight_shortterm`).
 //!
 //! ```text
 //!                 │                                             pacing   cwnd   bounds
@@ -57,7 +58,7 @@ mod min_rtt;
 mod probe;
 mod signals;
 
-/// State of the state machine in the diagram above (`BBR.state`).
+/// State of the BBRv3 state machine (`BBR.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Startup,
@@ -70,7 +71,7 @@ enum State {
 }
 
 impl State {
-    /// Implements `IsInAProbeBWState()`.
+    /// Implements `IsInAProbeBWState()` of the BBR draft.
     fn is_probe_bw(self) -> bool {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
@@ -111,12 +112,12 @@ impl State {
     }
 }
 
-/// Loss episode that may later prove spurious (5.5.11.1).
+/// Loss episode that may later prove spurious (draft section 5.5.11.1).
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// Bounds before the loss episode.
+    /// Values of the bounds before the loss episode.
     before: Bounds,
-    /// `BBR.undo_state`: Startup or UP if the losses of this episode ended it.
+    /// `BBR.undo_state`: the state that the losses of this episode ended, if it was Startup or ProbeBW_UP.
     ended: Option<State>,
 }
 
@@ -126,9 +127,9 @@ pub struct Bbr3 {
     mss: u64,
     state: State,
 
-    // The model of the path.
+    // Path model.
     max_bw: MaxBw,
-    /// `BBR.bw`: `max_bw`, limited by the short-term bound.
+    /// `BBR.bw`: the maximum bandwidth, limited by the short-term bound.
     bw: Rate,
     min_rtt: MinRtt,
     aggregation: Aggregation,
@@ -145,10 +146,10 @@ pub struct Bbr3 {
     idle_restart: bool,
     episode: Option<Episode>,
 
-    // The decision.
+    // Control parameters derived from the path model.
     cwnd: u64,
     initial_cwnd: u64,
-    /// Window to restore after recovery or ProbeRTT.
+    /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     ssthresh: Option<u64>,
     pacing_rate: Rate,
@@ -194,7 +195,7 @@ impl Bbr3 {
 
     // ---- amounts in flight ----
 
-    /// Implements `BDPMultiple(gain)` for the bandwidth `bw`.
+    /// Implements `BDPMultiple(gain)` of the BBR draft for the bandwidth `bw`.
     fn bdp_multiple(&self, bw: Rate, gain: Gain) -> u64 {
         match self.min_rtt.get() {
             Some(min_rtt) => gain.times(amount(bw, min_rtt)),
@@ -202,7 +203,7 @@ impl Bbr3 {
         }
     }
 
-    /// Returns `BBR.bdp`.
+    /// Returns `BBR.bdp`, the bandwidth-delay product in bytes.
     fn bdp(&self) -> u64 {
         self.bdp_multiple(self.bw, Gain::UNIT)
     }
@@ -214,17 +215,18 @@ impl Bbr3 {
         if self.state == State::Up { least + UP_EXTRA_SEGMENTS * self.mss } else { least }
     }
 
-    /// Implements `Inflight(bw, gain)`.
+    /// Implements `Inflight(bw, gain)` of the BBR draft.
     fn inflight(&self, bw: Rate, gain: Gain) -> u64 {
         self.with_quanta(self.bdp_multiple(bw, gain))
     }
 
-    /// Implements `TargetInflight()`: the BDP, or the window if congestion has cut it below that.
+    /// Implements `TargetInflight()`: returns the BDP, or the congestion window if congestion has reduced it
+    /// below the BDP.
     fn target_inflight(&self) -> u64 {
         self.bdp().min(self.cwnd)
     }
 
-    /// Implements `ProbeRTTCwnd()`.
+    /// Implements `ProbeRTTCwnd()` of the BBR draft.
     fn probe_rtt_cwnd(&self) -> u64 {
         self.bdp_multiple(self.bw, PROBE_RTT_CWND_GAIN).max(MIN_PIPE_SEGMENTS * self.mss)
     }
@@ -254,7 +256,7 @@ impl Bbr3 {
         }
     }
 
-    // ---- ProbeBW (5.3.3.9) ----
+    // ---- ProbeBW (draft section 5.3.3.9) ----
 
     fn start_down(&mut self, cx: &Context) {
         self.latest.reset();
@@ -277,7 +279,7 @@ impl Bbr3 {
         self.state = State::Up;
     }
 
-    /// Implements `UpdateProbeBWCyclePhase()`.
+    /// Implements `UpdateProbeBWCyclePhase()` of the BBR draft.
     fn update_probe_bw(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) {
         if !self.full_pipe.reached || self.adapt_long_term_model(cx, rs) {
             return;
@@ -312,7 +314,8 @@ impl Bbr3 {
                     self.max_bw.advance();
                 }
                 if in_probe_bw && self.probe.prev_precautionary && !self.probe.prev_too_high {
-                    // The short probe was safe: start a full one without cruising in between.
+                    // The precautionary probe caused no excessive loss, so a full probe starts without
+                    // cruising first.
                     self.start_refill(cx);
                     return true;
                 }
@@ -332,8 +335,8 @@ impl Bbr3 {
         false
     }
 
-    /// Implements `IsTimeToProbeBW()`: returns true when the wait is over, or, to coexist with Reno, after
-    /// one round trip per segment of the target in flight (at most 63).
+    /// Implements `IsTimeToProbeBW()`: returns whether the wait between two probes is over. To coexist with
+    /// Reno, the wait also ends after as many round trips as the target in flight has segments (at most 63).
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
@@ -345,7 +348,7 @@ impl Bbr3 {
             && cx.inflight <= self.inflight(self.max_bw.get(), Gain::UNIT)
     }
 
-    /// Implements `IsTimeToGoDown()`.
+    /// Implements `IsTimeToGoDown()` of the BBR draft.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
         // The volume in flight before this ACK is compared with a tolerance of one segment, because a window
@@ -355,7 +358,7 @@ impl Bbr3 {
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // The bound limits the flow here, not the path.
+            // Here the bound limits the flow; the path does not.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
@@ -366,7 +369,7 @@ impl Bbr3 {
     /// flight.
     fn on_inflight_too_high(&mut self, cx: &Context, inflight: u64, is_app_limited: bool) {
         self.probe.prev_too_high = true;
-        // React once per probe.
+        // React to loss only once per probe.
         self.probe.is_sample = false;
         if !is_app_limited {
             self.bounds.inflight_longterm = Some(inflight.max(BETA.times(self.target_inflight())));
@@ -377,7 +380,7 @@ impl Bbr3 {
         }
     }
 
-    // ---- ProbeRTT (5.3.4) ----
+    // ---- ProbeRTT (draft section 5.3.4) ----
 
     fn check_probe_rtt(&mut self, cx: &Context, rs: &Sample) {
         if self.state != State::ProbeRtt && self.min_rtt.is_due() && !self.idle_restart {
@@ -413,7 +416,7 @@ impl Bbr3 {
         self.restore_cwnd();
         self.bounds.reset_short_term();
         if self.full_pipe.reached {
-            // The queue has drained already, so DOWN has nothing to do.
+            // The queue has already drained, so DOWN has nothing left to do.
             self.start_down(cx);
             self.state = State::Cruise;
         } else {
@@ -457,12 +460,12 @@ impl Bbr3 {
         }
     }
 
-    /// Saves the window, to restore it after recovery or ProbeRTT.
+    /// Saves the congestion window, to restore it after recovery or ProbeRTT.
     fn save_cwnd(&mut self) {
         self.prior_cwnd = if self.episode.is_none() && self.state != State::ProbeRtt {
             self.cwnd
         } else {
-            // Already reduced for another reason: keep the larger window.
+            // The window has already been reduced for another reason, so keep the larger saved window.
             self.prior_cwnd.max(self.cwnd)
         };
     }
@@ -471,7 +474,7 @@ impl Bbr3 {
         self.cwnd = self.cwnd.max(self.prior_cwnd);
     }
 
-    // ---- the decision (5.6) ----
+    // ---- control parameters (draft section 5.6) ----
 
     fn set_pacing_rate(&mut self, cx: &Context, gain: Gain) {
         if !self.has_seen_rtt && cx.srtt.is_some() {
@@ -479,7 +482,7 @@ impl Bbr3 {
             self.pacing_rate = first_pacing_rate(self.initial_cwnd, cx.srtt);
         }
         let rate = gain.pacing(self.bw);
-        // Until the pipe is full, low samples reflect a window that is still small.
+        // Until the pipe is full, low bandwidth samples result from a window that is still small.
         if self.full_pipe.reached || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -503,7 +506,7 @@ impl Bbr3 {
         if self.state == State::ProbeRtt {
             self.cwnd = self.cwnd.min(self.probe_rtt_cwnd());
         }
-        // `BoundCwndForModel()`.
+        // Implements `BoundCwndForModel()` of the BBR draft.
         let long_term = match self.state {
             State::Startup | State::Drain => None,
             State::Down | State::Refill | State::Up => self.bounds.inflight_longterm,
@@ -554,9 +557,9 @@ impl CongestionControl for Bbr3 {
                 self.episode = None;
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
-            // An ECN mark is a congestion signal (3.7), but the draft does not specify the response. Here a
-            // round with a mark counts as a round with loss. A probe with a mark counts as a probe with too
-            // much loss, because an ECN echo does not give the number of marks.
+            // An ECN mark is a congestion signal (draft section 3.7), but the draft does not specify the
+            // response. Here a round with a mark counts as a round with loss. A probe with a mark counts as a
+            // probe with too much loss, because an ECN echo does not give the number of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {
@@ -570,11 +573,11 @@ impl CongestionControl for Bbr3 {
         }
     }
 
-    /// Implements the draft's `UpdateOnACK()`, in its order (5.2.3).
+    /// Implements `UpdateOnACK()` of the BBR draft (section 5.2.3), with the steps in the draft's order.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let rs = &Sample::of(sample);
         self.latest.update(cx, rs);
-        // `UpdateCongestionSignals()`.
+        // Implements `UpdateCongestionSignals()` of the BBR draft.
         self.rounds.update(cx, rs);
         self.probe.rounds_since_up += u64::from(self.rounds.start);
         self.max_bw.update(rs);
@@ -602,8 +605,7 @@ impl CongestionControl for Bbr3 {
 
     fn control(&self) -> Control {
         Control {
-            // Rounded down to whole segments: the sender sends whole segments and could not fill any other
-            // window.
+            // The window is rounded down to whole segments, because the sender sends only whole segments.
             cwnd: (self.cwnd / self.mss).max(1) * self.mss,
             ssthresh: self.ssthresh.unwrap_or(u64::MAX),
             pacing: Pacing::Rate(self.pacing_rate),
@@ -627,9 +629,9 @@ impl CongestionControl for Bbr3 {
     }
 }
 
-/// Implements `InitPacingRate()`: one window per RTT, times Startup's gain.
+/// Implements `InitPacingRate()`: one window per RTT, multiplied by the Startup gain.
 fn first_pacing_rate(cwnd: u64, rtt: Option<Duration>) -> Rate {
-    // A shorter RTT is measurement noise.
+    // An RTT below 1 us is measurement noise.
     let rtt = rtt.map_or(ASSUMED_RTT, |rtt| rtt.max(Duration::from_micros(1)));
     STARTUP_PACING_GAIN.of_rate(rate_of(cwnd, rtt))
 }

@@ -1,12 +1,13 @@
-//! Schedule of the ProbeBW bandwidth probes, and growth of the long-term bound (5.3.3.8, 5.3.3.9).
+//! Schedule of the ProbeBW bandwidth probes, and growth of the long-term bound (draft sections 5.3.3.8 and
+//! 5.3.3.9).
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 use crate::cc::Context;
 
-/// Probe phase in which the segments acknowledged now were sent (`BBR.ack_phase`); it lags one round trip
-/// behind the sending phase.
+/// Probe phase in which the newly acknowledged segments were sent (`BBR.ack_phase`). The ACK phase lags one
+/// round trip behind the sending phase.
 ///
 /// ```text
 ///   sending   DOWN, CRUISE │ REFILL │ UP                     │ DOWN
@@ -19,9 +20,9 @@ pub(super) enum AckPhase {
     Init,
     /// ACKs of segments that fill the pipe before a probe.
     Refilling,
-    /// ACKs received during a probe for segments sent before it.
+    /// ACKs received during a probe for segments sent before the probe.
     ProbeStarting,
-    /// ACKs received during a probe for segments sent by it.
+    /// ACKs received during a probe for segments sent by the probe.
     ProbeFeedback,
     /// ACKs, after the end of a probe, of segments sent by the probe.
     ProbeStopping,
@@ -34,14 +35,14 @@ pub(super) struct Probe {
     /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe and no reaction to them has
     /// occurred yet.
     pub(super) is_sample: bool,
-    /// `BBR.prev_probe_too_high`: whether the previous probe had too much loss.
+    /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,
     /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
-    /// before that had too much loss.
+    /// before it had caused too much loss.
     pub(super) prev_precautionary: bool,
-    /// `BBR.rounds_since_probe_up`; starts at zero or one, at random.
+    /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,
-    /// `BBR.bw_probe_wait`, counted from `cycle_stamp`.
+    /// `BBR.bw_probe_wait`: time until the next probe, counted from `cycle_stamp`.
     pub(super) wait: Duration,
     pub(super) cycle_stamp: Instant,
     /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the ACKed amount per segment of
@@ -54,8 +55,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Enters DOWN, and implements `PickProbeWait()`. The wait is random so that flows that start together do
-    /// not probe together.
+    /// Enters DOWN, and implements `PickProbeWait()`. The wait is random, so that flows that start at the
+    /// same time do not probe at the same time.
     pub(super) fn start_down(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws);
         self.draws += 1;
@@ -78,9 +79,9 @@ impl Probe {
         self.raise_slope(cwnd, mss);
     }
 
-    /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the bound in segments. The bound
-    /// grows by one segment in the first round, and by twice as many in each following round; the growth is
-    /// spread evenly over the round.
+    /// Implements `ProbeInflightLongtermUpward()`: returns the growth of the long-term bound in segments. The
+    /// bound grows by one segment in the first round, and by twice as much in each following round. The
+    /// growth is spread evenly over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;
@@ -91,7 +92,7 @@ impl Probe {
         segments
     }
 
-    /// Implements `RaiseInflightLongtermSlope()`.
+    /// Implements `RaiseInflightLongtermSlope()` of the BBR draft.
     fn raise_slope(&mut self, cwnd: u64, mss: u64) {
         self.acked_per_inc = (cwnd >> self.up_rounds).max(mss);
         self.up_rounds = (self.up_rounds + 1).min(MAX_UP_ROUNDS);

@@ -10,13 +10,14 @@ use crate::cc::{AckSample, Context};
 /// Rate sample of one ACK (the draft's `RS`); all zero if the ACK delivered nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// `RS.newly_acked` in bytes; zero for an ACK that only caused losses to be detected.
+    /// `RS.newly_acked`: bytes newly acknowledged; zero for an ACK that only revealed losses.
     pub(super) newly_acked: u64,
-    /// `RS.delivery_rate`; zero if there is no valid rate.
+    /// `RS.delivery_rate`; zero if the sample has no valid delivery rate.
     pub(super) delivery_rate: Rate,
-    /// `RS.delivered` in bytes.
+    /// `RS.delivered`: bytes delivered during the sampling interval.
     pub(super) delivered: u64,
-    /// `RS.prior_delivered`; `None` if nothing was delivered.
+    /// `RS.prior_delivered`: total bytes delivered when the newest delivered segment was sent; `None` if
+    /// nothing was delivered.
     pub(super) prior_delivered: Option<u64>,
     pub(super) tx_in_flight: u64,
     pub(super) lost: u64,
@@ -40,8 +41,8 @@ impl Sample {
     }
 }
 
-/// Packet-timed round trips (5.5.1). The draft starts a new round at some state changes, so this count
-/// differs from the connection's.
+/// Packet-timed round trips (draft section 5.5.1). The draft starts a new round at some state changes, so
+/// this count differs from the connection's.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pub(super) count: u64,
@@ -64,7 +65,7 @@ impl Rounds {
     }
 }
 
-/// `BBR.max_bw` (5.5.2 to 5.5.6): maximum over the current and the previous probing cycle.
+/// `BBR.max_bw` (draft sections 5.5.2 to 5.5.6): maximum over the current and the previous probing cycle.
 #[derive(Debug, Default)]
 pub(super) struct MaxBw {
     pub(super) present: Rate,
@@ -76,8 +77,8 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the bandwidth of
-    /// the path.
+    /// Records a bandwidth sample. An application-limited sample may be too low, but no sample exceeds the
+    /// bandwidth of the path.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
@@ -93,14 +94,14 @@ impl MaxBw {
     }
 }
 
-/// Detection of a full pipe: the delivery rate has stopped growing (5.3.1.2).
+/// Detection of a full pipe: the delivery rate has stopped growing (draft section 5.3.1.2).
 ///
 /// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less than
 /// a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for one more
 /// measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// `BBR.full_bw`: delivery rate at the last growth.
+    /// `BBR.full_bw`: delivery rate when growth was last detected.
     bw: Rate,
     count: u32,
     /// `BBR.full_bw_now`: whether the pipe was found full since the last reset.
@@ -110,7 +111,8 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// Implements `ResetFullBW()`: restarts the search from the rate `bw`. `reached` is kept.
+    /// Implements `ResetFullBW()`: restarts the full-pipe detection from the rate `bw`. `reached` keeps its
+    /// value.
     pub(super) fn reset(&mut self, bw: Rate) {
         *self = Self { bw, count: 0, now: false, reached: self.reached };
     }
@@ -135,7 +137,7 @@ impl FullPipe {
     }
 }
 
-/// ACK aggregation: how far ACKs run ahead of the bandwidth (5.5.9).
+/// ACK aggregation: how far ACKs run ahead of the bandwidth (draft section 5.5.9).
 ///
 /// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
 /// needs additional data in flight: as much as the next burst will acknowledge beyond the bandwidth estimate.
@@ -151,7 +153,8 @@ impl Aggregation {
         Self { interval_start: now, delivered: 0, filter: WindowedMax::new(EXTRA_ACKED_STARTUP_LEN) }
     }
 
-    /// Starts a new interval after idle time: a gap in transmission is not a gap between two bursts of ACKs.
+    /// Starts a new aggregation interval after an idle period: a gap in transmission is not a gap between two
+    /// bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.interval_start = now;
     }
@@ -178,7 +181,7 @@ impl Aggregation {
         self.filter.update(round, extra);
     }
 
-    /// Returns `BBR.extra_acked` in bytes.
+    /// Returns `BBR.extra_acked`: the allowance for ACK aggregation, in bytes.
     pub(super) fn extra(&self) -> u64 {
         self.filter.get()
     }

@@ -5,12 +5,14 @@ fn at(segments: u64) -> Bench<Bic> {
     Bench::new(segments, Bic::new)
 }
 
-/// Returns a search after a loss at `last_max`, with an estimate of one segment per ACK.
+/// Returns the BIC search state after a loss at a window of `last_max`, with an estimate of one segment per
+/// ACK.
 fn search(last_max: u64) -> Search {
     Search { last_max, per_ack: 1 << PER_ACK_SHIFT, ..Search::default() }
 }
 
-/// Returns a bench in congestion avoidance after a loss at `last_max`, with ACKs of one segment each.
+/// Returns a bench in congestion avoidance after a loss at a window of `last_max`, with ACKs of one segment
+/// each.
 fn after_loss(last_max: u64) -> Bench<Bic> {
     let mut bench = at(last_max);
     bench.lose();
@@ -18,8 +20,8 @@ fn after_loss(last_max: u64) -> Bench<Bic> {
     bench
 }
 
-/// Runs a round trip of 100 ms in which the whole window is acknowledged segment by segment; returns the
-/// growth.
+/// Runs a round trip of 100 ms in which the whole window is acknowledged segment by segment. Returns the
+/// window growth.
 fn round(bench: &mut Bench<Bic>) -> u64 {
     let before = bench.cwnd();
     bench.pass(ms(100));
@@ -30,8 +32,8 @@ fn round(bench: &mut Bench<Bic>) -> u64 {
     bench.cwnd() - before
 }
 
-/// BIC-1 and BIC-2: a cut leaves 819/1024; a cut below the last maximum lowers that maximum (fast
-/// convergence).
+/// BIC-1 and BIC-2: a reduction leaves 819/1024 of the window. A reduction below the last maximum lowers that
+/// maximum (fast convergence).
 #[test]
 fn bic_1_and_2_cuts_and_fast_convergence() {
     let mut bench = at(100);
@@ -50,8 +52,8 @@ fn bic_3_the_search() {
     assert_eq!(round(&mut bench), 4, "from 79: 21 / 4, and less as the distance shrinks");
 }
 
-/// BIC-4: far from the maximum, growth is at most 16 per round trip; below 20 segments that is one segment
-/// per ACK.
+/// BIC-4: far from the maximum, the window grows by at most 16 segments per round trip. Below a window of 20
+/// segments, it grows by one segment per ACK.
 #[test]
 fn bic_4_linear_when_far() {
     assert_eq!(search(200).count_at(20), 1);
@@ -61,7 +63,7 @@ fn bic_4_linear_when_far() {
     assert!((16..=17).contains(&round(&mut bench)));
 }
 
-/// BIC-5 to BIC-7: growth at the plateau, away from it, and in the linear probing beyond.
+/// BIC-5 to BIC-7: window growth at the plateau, away from the plateau, and in the linear probing beyond it.
 #[test]
 fn bic_5_to_7_around_and_beyond_the_plateau() {
     let search = search(100);
@@ -69,7 +71,7 @@ fn bic_5_to_7_around_and_beyond_the_plateau() {
     assert_eq!(counts, [485, 490, 500, 510, 515, 78, 28, 9, 9, 10]);
 }
 
-/// BIC-8: up to 14 segments BIC behaves as Reno.
+/// BIC-8: up to a window of 14 segments, BIC behaves as Reno.
 #[test]
 fn bic_8_reno_while_small() {
     let mut bench = after_loss(24);
@@ -86,8 +88,9 @@ fn bic_8_reno_while_small() {
     assert_eq!(search(10).cut(12), 6);
 }
 
-/// BIC-9: with ACKs of two segments the count halves and growth doubles. With ACKs of one segment the
-/// estimate, which begins at two, stops at 31/16: the average moves in whole sixteenths, and 31 >> 4 is 1.
+/// BIC-9: with ACKs of two segments, the count halves and growth doubles. With ACKs of one segment, the
+/// estimate begins at two segments and stops at 31/16: the average moves in whole sixteenths, and 31 >> 4 is
+/// 1.
 #[test]
 fn bic_9_segments_per_ack() {
     let mut two = search(100);
@@ -99,8 +102,8 @@ fn bic_9_segments_per_ack() {
     assert_eq!((one.per_ack, one.count_at(80)), (31, 8));
 }
 
-/// BIC-10: growth is at least 5 % per round trip before the first loss; a timeout resets the search to that
-/// state.
+/// BIC-10: before the first loss, the window grows by at least 5 % per round trip. A timeout resets the
+/// search to that state.
 #[test]
 fn bic_10_before_the_first_loss() {
     assert_eq!(search(0).count_at(400), 20, "and no more than 16 a round trip is asked for above");
@@ -111,7 +114,7 @@ fn bic_10_before_the_first_loss() {
     assert_eq!((bench.cc.search.last_max, bench.cc.search.per_ack), (0, 32));
 }
 
-/// BIC-11: an undo reverts the cut.
+/// BIC-11: an undo reverts the window reduction.
 #[test]
 fn bic_11_undo() {
     let mut bench = at(100);
@@ -135,16 +138,16 @@ fn bic_12_shape() {
     assert!(steps.windows(2).all(|pair| pair[1] <= pair[0].max(1)), "concave up to the maximum: {steps:?}");
     let near = windows.iter().filter(|window| 10 * **window >= 9 * 200).count();
     assert!(2 * near > windows.len(), "{near} of {} rounds", windows.len());
-    // Convex beyond: growth rises from round trip to round trip.
+    // Beyond the maximum the curve is convex: growth rises from round trip to round trip.
     let beyond: Vec<u64> = (0..30).map(|_| round(&mut bench)).collect();
     let (first, last) = (beyond.iter().take(15).sum::<u64>(), beyond.iter().skip(15).sum::<u64>());
     assert!(last > 4 * first, "{beyond:?}");
     assert!(beyond.iter().all(|step| *step <= MAX_INCREMENT + 1));
 }
 
-/// The distance shrinks by a quarter per round trip, continuously. From four fifths of the maximum to eight
-/// segments below it, where the plateau begins, this takes 4 ln(0.2 W / 8) round trips. The quarter is
-/// rounded down to whole segments, which subtracts 1.5 from both sides of the division.
+/// The distance to the maximum shrinks by a quarter per round trip, continuously. From four fifths of the
+/// maximum to eight segments below it, where the plateau begins, the search takes 4 ln(0.2 W / 8) round
+/// trips. The quarter is rounded down to whole segments, which subtracts 1.5 from both sides of the division.
 #[test]
 fn the_search_takes_the_logarithm_of_the_loss() {
     for w_max in [100, 200, 300] {
@@ -159,7 +162,7 @@ fn the_search_takes_the_logarithm_of_the_loss() {
     }
 }
 
-/// INV-11: counts are valid from one segment to ten million.
+/// INV-11: counts are valid for windows from one segment to ten million segments.
 #[test]
 fn extreme_windows() {
     for last_max in [0, 1, 14, 10_000_000, u64::from(u32::MAX)] {

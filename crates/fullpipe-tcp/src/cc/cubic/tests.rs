@@ -12,7 +12,7 @@ fn curve(w_max: u64, cwnd: u64) -> Curve {
     curve
 }
 
-/// Sends the first segment after `idle`.
+/// Sends the first segment after an idle period of `idle`.
 fn resume(bench: &mut Bench<Cubic>, idle: Duration) {
     let departure = bench.cx.now;
     let sent = Sent { offset: 0, len: MSS, kind: SentKind::New, first_after_idle: true, idle, departure };
@@ -24,12 +24,13 @@ fn ack_with_rtt(bench: &mut Bench<Cubic>, rtt: Duration) {
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// CUB-1, with the fixed-point arithmetic of CUB-3: the curve in whole segments, rounded towards the plateau.
+/// CUB-1, with the fixed-point arithmetic of CUB-3: the cubic curve in whole segments, rounded towards the
+/// plateau.
 #[test]
 fn cub_1_the_curve() {
     let curve = curve(100, 70);
     let at = |secs: u64| curve.w_cubic(secs << TICK_SHIFT);
-    // 70, 86.681, 95.640, 99.279, 99.996, 100.192, 102.267, 121.653
+    // Exact values: 70, 86.681, 95.640, 99.279, 99.996, 100.192, 102.267, 121.653
     assert_eq!([at(0), at(1), at(2), at(3), at(4)], [70, 87, 96, 100, 100]);
     assert_eq!([at(5), at(6), at(8)], [100, 102, 121]);
 }
@@ -50,7 +51,7 @@ fn cube_roots_are_the_nearest_integers() {
     numbers.extend((0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]));
     numbers.push(u64::MAX);
     for n in numbers {
-        // Eight times the cube of (root +- 1/2), to stay with integers.
+        // Eight times the cube of (root +- 1/2) is compared, so that all numbers are integers.
         let twice = 2 * u128::from(cube_root(n));
         let n8 = 8 * u128::from(n);
         assert!(n8 < (twice + 1).pow(3), "cbrt({n}) > {}", twice / 2);
@@ -65,7 +66,7 @@ fn cub_4_fast_convergence() {
     assert_eq!((curve.cut(80), curve.w_max), (56, 68));
 }
 
-/// CUB-5: there is no fast convergence at or above the last plateau.
+/// CUB-5: there is no fast convergence if the loss occurs at or above the last plateau.
 #[test]
 fn cub_5_no_fast_convergence_above_the_plateau() {
     let mut curve = Curve { w_max: 80, ..Curve::default() };
@@ -76,7 +77,7 @@ fn cub_5_no_fast_convergence_above_the_plateau() {
 fn cub_6_at_most_half_a_window_per_round_trip() {
     let mut curve = Curve { w_max: 10, ..Curve::default() };
     assert_eq!(curve.count(at_ms(0), 10, 1), 100 * 10 / 10 * 10, "plateau");
-    // After 5 s, W(t) is 10 + 50.
+    // After 5 s, W(t) is 10 + 50 segments.
     assert_eq!(curve.count(at_ms(5_000), 10, 1), MIN_COUNT);
     let mut bench = at(10);
     bench.lose();
@@ -91,7 +92,7 @@ fn cub_6_at_most_half_a_window_per_round_trip() {
 fn cub_8_the_reno_estimate_grows_by_8_15_per_window() {
     let mut curve = Curve { w_max: 1_000, ..Curve::default() };
     let mut now = at_ms(0);
-    // 75 windows of 20 segments.
+    // ACKs of 75 windows of 20 segments arrive.
     for _ in 0..75 {
         now += ms(40);
         for _ in 0..20 {
@@ -144,7 +145,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// CUB-12: an ECN mark reduces the window like a loss; Linux keeps at least two segments in both cases.
+/// CUB-12: an ECN mark reduces the window as a loss does. Linux keeps at least two segments in both cases.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);
@@ -178,7 +179,7 @@ fn hs_6_after_hystart_the_plateau_is_here() {
     assert_eq!((bench.cc.curve.k, bench.cc.curve.origin), (0, cwnd));
 }
 
-/// On a path with a queue of two BDP, HyStart leaves slow start before the first loss.
+/// On a path with a buffer of two BDP, HyStart ends slow start before the first loss.
 #[test]
 fn hystart_leaves_before_the_loss() {
     let mut run = Run::new(Algorithm::Cubic, "100mbit", ms(40), 1_000_000);
@@ -187,7 +188,7 @@ fn hystart_leaves_before_the_loss() {
     assert_ne!(run.control().ssthresh, u64::MAX);
 }
 
-/// Returns the mean window with one loss per `segments` segments delivered.
+/// Returns the mean congestion window with one loss per `segments` segments delivered.
 fn mean_window(rtt: Duration, segments: u64) -> f64 {
     let mut bench = at(200);
     bench.lose();
@@ -209,7 +210,8 @@ fn mean_window(rtt: Duration, segments: u64) -> f64 {
     area as f64 / f64::from(rounds)
 }
 
-/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 of the cubic function.
+/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 segments of the cubic
+/// function.
 #[test]
 fn cub_7_reno_region() {
     let mean = mean_window(ms(10), 1_000);
@@ -223,7 +225,7 @@ fn a_20_deterministic_loss() {
     assert!((mean / 187.4 - 1.0).abs() < 0.05, "mean window {mean}");
 }
 
-/// INV-11: nothing overflows at the limits of the range.
+/// INV-11: nothing overflows at the limits of the window and time ranges.
 #[test]
 fn extreme_windows_and_times() {
     let mut bench = at(10_000_000);

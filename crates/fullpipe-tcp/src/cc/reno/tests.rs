@@ -55,7 +55,8 @@ fn reno_3_stale_credit_is_applied_once() {
     assert_eq!(bench.cwnd(), 5, "a cut takes the credit away");
 }
 
-/// RENO-4: with a loss whenever `W` reaches 40, the window grows from 20 by one segment per round trip.
+/// RENO-4: if a loss occurs whenever `W` reaches 40, the window grows from 20 segments by one segment per
+/// round trip.
 #[test]
 fn reno_4_sawtooth() {
     let mut bench = avoiding(20);
@@ -74,7 +75,7 @@ fn reno_4_sawtooth() {
     assert_eq!(bench.cwnd(), 20);
 }
 
-/// RENO-5: one loss per 600 segments delivered keeps the window between 20 and 40.
+/// RENO-5: with one loss per 600 segments delivered, the window stays between 20 and 40 segments.
 #[test]
 fn reno_5_deterministic_loss() {
     let mut bench = avoiding(20);
@@ -96,7 +97,7 @@ fn reno_5_deterministic_loss() {
     assert!((28..=31).contains(&(area / rounds)), "mean {}", area / rounds);
 }
 
-/// SS-1: in slow start Reno doubles the window every round trip on a path too fast to be the limit.
+/// SS-1: in slow start, Reno doubles the window every round trip if the path is fast enough not to limit it.
 #[test]
 fn ss_1_doubles_every_round_trip() {
     let mut run = Run::new(Algorithm::Reno, "100gbit", ms(100), u64::MAX);

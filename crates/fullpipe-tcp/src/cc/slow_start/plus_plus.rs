@@ -1,7 +1,8 @@
 //! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
 //!
-//! Like HyStart, it interprets a growing RTT as a sign of a queue. It compares the RTT with that of the
-//! previous round instead of the overall minimum, and confirms the sign before it leaves slow start:
+//! Like HyStart, HyStart++ interprets a growing RTT as a sign of a queue. HyStart++ compares the RTT with
+//! that of the previous round instead of the overall minimum, and confirms the sign before it leaves slow
+//! start:
 //!
 //! ```text
 //!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
@@ -12,8 +13,8 @@
 //!                                                              ssthresh = cwnd: congestion avoidance
 //! ```
 //!
-//! HyStart++ runs only in the first slow start of a connection (section 4.3), as a later one has a known
-//! ssthresh.
+//! HyStart++ runs only in the first slow start of a connection (RFC 9406 section 4.3), because a later slow
+//! start has a known ssthresh.
 
 use fullpipe_units::Duration;
 
@@ -21,29 +22,31 @@ use super::{DELAY_MAX, DELAY_MIN, delay_threshold};
 use crate::cc::window::Window;
 use crate::cc::{AckSample, Context};
 
-/// Number of RTT samples required in a round before their minimum is used (`N_RTT_SAMPLE`).
+/// Number of RTT samples required in a round before their minimum is used (`N_RTT_SAMPLE` in RFC 9406).
 const N_RTT_SAMPLE: u32 = 8;
 
-/// Divisor of slow start's growth in Conservative Slow Start (`CSS_GROWTH_DIVISOR`).
+/// Divisor of the slow-start growth during Conservative Slow Start (`CSS_GROWTH_DIVISOR` in RFC 9406).
 const CSS_GROWTH_DIVISOR: u64 = 4;
 
-/// Number of rounds of Conservative Slow Start (`CSS_ROUNDS`), including the one in which it begins.
+/// Number of rounds of Conservative Slow Start, including the round in which it begins (`CSS_ROUNDS` in RFC
+/// 9406).
 const CSS_ROUNDS: u32 = 5;
 
-/// Largest window growth per ACK without pacing, in segments (`L`). With pacing there is no limit, as pacing
-/// avoids the burst.
+/// Maximum window growth per ACK without pacing, in segments (`L`). With pacing there is no limit, because
+/// pacing prevents the burst.
 const UNPACED_LIMIT: u64 = 8;
 
-// HyStart's constants serve as `MIN_RTT_THRESH`, `MAX_RTT_THRESH` and `MIN_RTT_DIVISOR`: 4 ms, 16 ms and 8.
+// The constants of HyStart serve as `MIN_RTT_THRESH` (4 ms), `MAX_RTT_THRESH` (16 ms) and `MIN_RTT_DIVISOR`
+// (8).
 const _: () = assert!(DELAY_MIN.as_nanos() == 4_000_000 && DELAY_MAX.as_nanos() == 16_000_000);
 
 /// State of Conservative Slow Start.
 #[derive(Clone, Copy, Debug)]
 struct Conservative {
-    /// `cssBaselineMinRtt`.
+    /// Minimum RTT of the round in which Conservative Slow Start began (`cssBaselineMinRtt`).
     baseline: Duration,
     rounds: u32,
-    /// ACKed segments not yet converted into a whole segment of growth.
+    /// ACKed segments that have not yet added up to a whole segment of growth.
     credit: u64,
 }
 
@@ -53,7 +56,7 @@ pub(in crate::cc) struct HyStartPlusPlus {
     /// Offset whose acknowledgement ends the round (`windowEnd`).
     window_end: u64,
     last_round: Option<Duration>,
-    /// `currentRoundMinRTT`; the next field is `rttSampleCount`.
+    /// Minimum RTT of the current round (`currentRoundMinRTT`); the next field is `rttSampleCount`.
     this_round: Option<Duration>,
     samples: u32,
     conservative: Option<Conservative>,
@@ -72,8 +75,8 @@ impl HyStartPlusPlus {
         }
     }
 
-    /// Handles an ACK, and ends slow start after the last CSS round. Returns the allowed window growth in
-    /// segments.
+    /// Handles an ACK, and ends slow start after the last round of Conservative Slow Start. Returns the
+    /// allowed window growth in segments.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample, window: &mut Window) -> u64 {
         let acked = sample.acked_segments;
         if !window.in_first_slow_start() {
@@ -104,7 +107,7 @@ impl HyStartPlusPlus {
             return;
         }
         match self.conservative {
-            // The RTT increase was jitter.
+            // The RTT increase was only jitter.
             Some(css) if least < css.baseline => self.conservative = None,
             Some(_) => {}
             None => {

@@ -6,7 +6,8 @@ fn window(cx: &Context, segments: u64) -> Window {
     Window::new(cx, &Hints { rtt: None, initial_cwnd: Some(segments * MSS), slow_start: None })
 }
 
-/// Runs a round of ACKs `gap` apart with the given RTTs; returns the number of ACKs until slow start ended.
+/// Runs a round of ACKs that arrive `gap` apart with the given RTTs. Returns the number of ACKs until slow
+/// start ended.
 fn left_after(
     min_rtt: Duration,
     segments: u64,
@@ -16,7 +17,7 @@ fn left_after(
 ) -> Option<usize> {
     let mut cx = context();
     cx.now = Instant::ZERO + ms(1_000);
-    // The pacing rate is so high that bursts add no delay.
+    // The pacing rate is so high that bursts cause no additional delay.
     cx.srtt = Some(Duration::from_nanos(1));
     let mut window = window(&cx, segments);
     let mut hystart = HyStart::new(&cx);
@@ -92,7 +93,7 @@ fn lumps_lengthen_the_train_by_a_millisecond_at_most() {
     let mut cx = context();
     cx.srtt = Some(ms(100));
     assert_eq!(lump_delay(&cx, &window(&cx, 16)), ms(1));
-    // 256 KiB at 10 Gbit/s and 200 % take 105 us.
+    // At 10 Gbit/s and a pacing gain of 200 %, 256 KiB take 105 us.
     let delay = lump_delay(&cx, &window(&cx, 86_326)).as_nanos();
     assert!((104_000..106_000).contains(&delay), "{delay}");
     cx.srtt = None;

@@ -46,7 +46,7 @@ fn veg_4_slow_start_ends_before_the_loss() {
     let mut bench = at(20);
     bench.cc.watch.base = Some(ms(100));
     bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
-    // The last ACK of a round decides; the ACKs before it grow the window as in slow start.
+    // Only the last ACK of a round adjusts the window; the ACKs before it grow the window as in slow start.
     bench.cx.snd_una += 9 * MSS;
     bench.cx.snd_nxt = bench.cx.snd_una + 20 * MSS;
     bench.cc.watch.samples = 9;
@@ -59,8 +59,8 @@ fn veg_4_slow_start_ends_before_the_loss() {
     assert_eq!(bench.cwnd(), 30, "one segment is no queue");
 }
 
-/// In a round with fewer than three RTT samples the window grows as in Reno, since all samples may be from
-/// delayed ACKs.
+/// In a round with fewer than three RTT samples, the window grows as in Reno, because all samples may come
+/// from delayed ACKs.
 #[test]
 fn few_samples_are_not_believed() {
     let mut bench = avoiding(10);
@@ -72,7 +72,7 @@ fn few_samples_are_not_believed() {
     assert_eq!(bench.cc.watch.samples, 0, "the next round begins");
 }
 
-/// VEG-10: the minimum RTT of a round counts, not the RTTs of delayed ACKs.
+/// VEG-10: Vegas uses the minimum RTT of a round, so delayed ACKs do not affect it.
 #[test]
 fn veg_10_delayed_acks_do_not_count() {
     let mut bench = avoiding(44);
@@ -83,7 +83,7 @@ fn veg_10_delayed_acks_do_not_count() {
     assert_eq!((bench.cwnd(), bench.cc.diff), (44, 2));
 }
 
-/// A loss halves the window as in Reno. RTTs during recovery do not count, and a new round starts after
+/// A loss halves the window as in Reno. RTT samples during recovery are ignored, and a new round starts after
 /// recovery.
 #[test]
 fn a_loss_halves_and_suspends() {
@@ -105,7 +105,7 @@ fn a_loss_halves_and_suspends() {
     assert_eq!((bench.cc.watch.base, bench.cc.watch.on), (None, true));
 }
 
-/// After an idle period the path is measured again, and the window changes only after a whole flight was
+/// After an idle period, the path is measured again. The window changes only after a whole flight has been
 /// acknowledged.
 #[test]
 fn idling_forgets_the_path() {
@@ -122,7 +122,7 @@ fn idling_forgets_the_path() {
     assert_eq!((bench.cc.watch.base, bench.cc.watch.round_end), (None, 500 * MSS));
 }
 
-/// INV-2: an unused window does not grow.
+/// INV-2: a window that is not fully used does not grow.
 #[test]
 fn inv_2_an_unused_window_stays() {
     let mut bench = avoiding(44);
@@ -133,7 +133,7 @@ fn inv_2_an_unused_window_stays() {
     assert_eq!(bench.cwnd(), 43, "but it shrinks");
 }
 
-/// INV-1: the window has at least two segments.
+/// INV-1: the window never falls below two segments.
 #[test]
 fn the_window_has_a_floor() {
     let mut bench = avoiding(3);
@@ -158,12 +158,13 @@ fn veg_9_a_longer_path_passes_for_a_queue() {
         windows.push(run.control().cwnd / MSS);
     }
     assert!(windows.windows(2).all(|pair| pair[1] <= pair[0]), "{windows:?}");
-    // With 1.2 ms per packet, diff is cwnd x 20 / 41.2. At ten segments that is 4.85, which rounds down to
+    // With 1.2 ms per packet, diff is cwnd x 20 / 41.2. For ten segments this is 4.85, which rounds down to
     // beta.
     assert_eq!(windows.last(), Some(&10), "{windows:?}");
 }
 
-/// INV-11: no overflow at ten seconds and ten million segments, and no division by zero.
+/// INV-11: nothing overflows with RTTs of ten seconds and windows of ten million segments, and no division by
+/// zero occurs.
 #[test]
 fn extreme_windows_and_times() {
     for (base, rtt) in

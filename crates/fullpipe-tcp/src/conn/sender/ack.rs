@@ -16,9 +16,9 @@ use crate::recovery::LossRecovery;
 use crate::wire::{Flags, Segment, Timestamps};
 
 impl Sender {
-    /// Returns the offset that the segment acknowledges. `None` if that data was never sent (TCP-6), or lies
-    /// further back than the largest window the peer ever offered (RFC 5961 section 5, CH-4): the sender does
-    /// not know this connection.
+    /// Returns the offset that the segment acknowledges. Returns `None` if the data was never sent (TCP-6),
+    /// or if the offset lies further back than the largest window that the peer ever offered (RFC 5961
+    /// section 5, CH-4): such an ACK does not come from a host that knows the connection.
     #[inline]
     pub(in crate::conn) fn acceptable_ack(&self, segment: &Segment) -> Option<u64> {
         let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
@@ -26,15 +26,15 @@ impl Sender {
         ack.filter(|ack| (oldest..=self.snd_nxt()).contains(ack))
     }
 
-    /// Returns true if the segment repeats the last ACK and does not change the window; `start` is its first
-    /// octet.
+    /// Returns whether the segment repeats the last ACK and leaves the window unchanged; `start` is the
+    /// offset of the segment's first octet.
     pub(in crate::conn) fn repeats_last_ack(&self, segment: &Segment, start: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
         let changes_window = start > self.peer.wl1 || window > self.peer.wnd || window == 0;
         segment.ack == self.iss.plus(1).plus(self.snd_una) && !changes_window
     }
 
-    /// Handles the acceptable acknowledgement `ack` of a segment that starts at `start`. Returns true if a
+    /// Handles the acceptable acknowledgement `ack` of a segment that starts at `start`. Returns whether a
     /// blocked writer can continue.
     #[inline]
     pub(in crate::conn) fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
@@ -53,16 +53,16 @@ impl Sender {
         }
     }
 
-    /// Handles an ACK of everything below `ack` that may report, end or prove something. It is separate from
-    /// [`Self::on_ack`], so that the segments of a pure sender, which carry no such news, do not pay for its
-    /// code size.
+    /// Handles an acknowledgement of all data below `ack` that may advance the ACK, or affect loss recovery
+    /// or the window. This function is separate from [`Self::on_ack`], so that the segments of a pure sender,
+    /// which carry no such information, do not pay for its code size.
     #[inline(never)]
     fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
         self.probe_armed_at = None;
         let mut writable = false;
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
-        // Records are delivered in ascending offset order, as they were sent: within one ACK, a lower
+        // Records are delivered in ascending offset order, in which they were sent. Within one ACK, a lower
         // delivery after a higher one would look like reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_advanced = ack > self.snd_una;
@@ -81,11 +81,11 @@ impl Sender {
         let timestamps = segment.timestamps.filter(|_| self.agreed.timestamps);
         self.take_rtt(&delivery, timestamps.filter(|_| una_advanced));
         if una_advanced {
-            // With timestamps the RTT of a retransmission is unambiguous, so the back-off may end.
+            // With timestamps, the RTT of a retransmission is unambiguous, so the back-off may end.
             let answers = delivery.newest_rtt().is_some() || self.agreed.timestamps;
             writable = self.note_progress(now, answers);
         } else if self.config.notsent_lowat.is_some() {
-            // The unsent data also shrinks while nothing new is acknowledged in order.
+            // The amount of unsent data also shrinks while nothing new is acknowledged in order.
             writable = self.queue.on_acked(ack, self.fresh.snd_nxt());
         }
 
@@ -114,9 +114,9 @@ impl Sender {
         writable
     }
 
-    /// Handles an ACK of segments that were sent once and in order, as [`Self::on_ack`] would. Returns
-    /// whether a blocked writer can continue; `None`, without changing anything, if the ACK is of another
-    /// kind. The caller has checked that loss recovery is open.
+    /// Handles an ACK of segments that were each sent once and in order, with the same result as
+    /// [`Self::on_ack`]. Returns whether a blocked writer can continue. For any other ACK it returns `None`
+    /// and changes nothing. The caller must have checked that no loss recovery is in progress.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_ack(
         &mut self,
@@ -157,7 +157,7 @@ impl Sender {
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
         self.probes.on_heard();
-        // Nothing is in flight, so the window is not full.
+        // Nothing is in flight, so the congestion window is not full.
         if self.unsent() < self.mss {
             self.rate.mark_app_limited(0);
         }
@@ -169,8 +169,8 @@ impl Sender {
         Before { prior_inflight: board.inflight(), lost: board.lost_total() }
     }
 
-    /// Records an advance of the cumulative ACK; it `answers` if what it acknowledged can be timed. Returns
-    /// true if a blocked writer can continue.
+    /// Records an advance of the cumulative ACK; `answers` says whether the acknowledged data gives an
+    /// unambiguous RTT. Returns whether a blocked writer can continue.
     #[inline]
     fn note_progress(&mut self, now: Instant, answers: bool) -> bool {
         let writable = self.queue.on_acked(self.snd_una, self.fresh.snd_nxt());
@@ -182,7 +182,8 @@ impl Sender {
         writable
     }
 
-    /// Ends the handling of an ACK with news: updates PRR and the controller, and rearms the timer.
+    /// Completes the handling of an ACK with new information: updates PRR and the congestion controller, and
+    /// rearms the timer.
     #[inline(always)]
     fn conclude_ack(
         &mut self,
@@ -218,8 +219,8 @@ impl Sender {
         self.rearm_after_ack(now, look_again, if self.agreed.sack { news } else { una_advanced });
     }
 
-    /// Returns true if nothing is outstanding, so that the ACK cannot report, end or prove anything. On the
-    /// receiving side of a transfer this holds for every data segment.
+    /// Returns whether nothing is outstanding, so that the ACK cannot carry new information. On the receiving
+    /// side of a transfer this is true for every data segment.
     fn has_nothing_to_hear(&self, segment: &Segment, ack: u64) -> bool {
         self.recovery.board.is_empty()
             && ack == self.snd_una
@@ -228,11 +229,11 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// Updates the peer's window, and returns true if it differs from the last one. Only a segment newer than
-    /// the last one used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
+    /// Updates the peer's window, and returns whether it has changed. Only a segment newer than the last one
+    /// used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
     ///
-    /// A segment that acknowledges more always changes it, even if it repeats old data: the window counts
-    /// from the ACK, so the old window would reach too far.
+    /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
+    /// The window starts at the acknowledgement number, so the old window would reach too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
@@ -248,8 +249,8 @@ impl Sender {
         changed
     }
 
-    /// Handles the SACK blocks. Returns the start of a range that the peer reports as a duplicate of a
-    /// retransmission.
+    /// Handles the SACK blocks of an ACK. Returns the start of a range that the peer reports as a duplicate
+    /// of a retransmission.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() || !self.agreed.sack {
             return None;
@@ -265,8 +266,8 @@ impl Sender {
             count += 1;
         }
         let blocks = &mut blocks[..count];
-        // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second block, reports a
-        // duplicate.
+        // RFC 2883 section 4: the first SACK block reports a duplicate if it lies below the cumulative ACK or
+        // inside the second block.
         let duplicate = match *blocks {
             [(from, to), ..] if to <= una => Some((from, to)),
             [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => {
@@ -275,7 +276,7 @@ impl Sender {
             _ => None,
         };
         let duplicate = duplicate.filter(|&(from, to)| {
-            // A range cannot be longer than the window into which it was sent.
+            // A range cannot be longer than the window in which it was sent.
             let octets = to.saturating_sub(from);
             if octets == 0 || octets > self.peer.max {
                 return false;
@@ -301,14 +302,14 @@ impl Sender {
         delivery.cum_acked += part;
     }
 
-    /// Takes the RTT samples of an ACK; `answer` holds its timestamps if it acknowledged something.
+    /// Takes the RTT samples of an ACK. If the ACK acknowledged something, `answer` contains its timestamps.
     #[inline(always)]
     fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
         if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
         }
-        // Without an unambiguous departure time, the echoed timestamp gives the RTT to one tick (1 ms).
+        // If the departure time is ambiguous, the echoed timestamp gives the RTT to within one tick (1 ms).
         let echoed = || {
             let ticks = Timestamps::clock(delivery.now).wrapping_sub(answer?.echo);
             Some(Duration::from_millis(u64::from(ticks.max(1))))
@@ -318,8 +319,8 @@ impl Sender {
         }
     }
 
-    /// Without SACK, turns a duplicate ACK into the delivery of one segment. An ACK that has `advanced`
-    /// delivers the hole and the segments above it that no duplicate has counted.
+    /// Without SACK, interprets a duplicate ACK as the delivery of one segment. If the ACK has `advanced`, it
+    /// delivers the hole, and the segments above the hole that no duplicate ACK has counted.
     fn hear_without_sack(
         &mut self,
         segment: &Segment,
@@ -330,14 +331,14 @@ impl Sender {
         let duplicate = !advanced && self.is_duplicate(segment, window_changed) && self.counts_duplicates();
         let LossRecovery { board, newreno, phase, .. } = &mut self.recovery;
         if advanced {
-            // After a partial ACK the peer still holds segments above the next hole; after a full one the
+            // After a partial ACK, the peer still holds segments above the next hole; after a full ACK, the
             // count restarts.
             let partial = matches!(*phase, Phase::Recovery { until } if self.snd_una < until);
             let counted = newreno.on_advance(board, self.mss, delivery.segments, partial);
             delivery.segments -= counted;
             delivery.cum_acked -= (counted * self.mss).min(delivery.cum_acked.saturating_sub(1));
-            // Segments acknowledged together with a retransmission may have waited for it at the peer, so
-            // they do not prove the timeout spurious.
+            // Segments acknowledged together with a retransmission may have waited at the peer for that
+            // retransmission, so they do not prove that the timeout was spurious.
             delivery.spurious_timeout &= !delivery.ambiguous;
         } else if duplicate && newreno.on_duplicate(board, self.mss) {
             delivery.segments += 1;
@@ -345,8 +346,8 @@ impl Sender {
         }
     }
 
-    /// Returns true for a duplicate ACK (RFC 5681 section 2, FR-6): the same acknowledgement and window
-    /// again, without data, SYN or FIN, while data is outstanding.
+    /// Returns whether the segment is a duplicate ACK (RFC 5681 section 2, FR-6): it repeats the
+    /// acknowledgement and the window, has no data, SYN or FIN, and data is outstanding.
     fn is_duplicate(&self, segment: &Segment, window_changed: bool) -> bool {
         segment.ack == self.iss.plus(1).plus(self.snd_una)
             && segment.seq_len() == 0
@@ -355,9 +356,9 @@ impl Sender {
             && !self.recovery.board.is_empty()
     }
 
-    /// Returns true if duplicate ACKs count: before and during fast recovery. After a timeout they count once
-    /// there is new data, such as that by which F-RTO tests the timeout (RFC 5682); until then they are
-    /// echoes of the lost flight.
+    /// Returns whether duplicate ACKs are counted: before and during fast recovery. After a timeout, they are
+    /// not counted until new data has been sent, for example by F-RTO to test the timeout (RFC 5682). Earlier
+    /// duplicate ACKs are responses to the lost flight.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),
@@ -413,7 +414,7 @@ impl Sender {
                 None => {}
                 Some((RetransmitTimer::Persist, _)) if self.peer.wnd == 0 => {}
                 Some((RetransmitTimer::Persist, _)) => {
-                    // The window has reopened, so the back-off ends (ZWP-4).
+                    // The peer's window has reopened, so the back-off ends (ZWP-4).
                     self.timer = None;
                     self.recovery.rto.on_valid_sample();
                 }
@@ -427,7 +428,8 @@ impl Sender {
         }
     }
 
-    /// Grows an autotuned send buffer with the congestion window, while that window is not full.
+    /// Grows an autotuned send buffer with the congestion window, as long as the congestion window is not
+    /// full.
     #[inline]
     fn autotune_send_buffer(&mut self) {
         let cwnd = self.decision.control.cwnd;

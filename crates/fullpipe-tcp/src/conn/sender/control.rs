@@ -1,4 +1,5 @@
-//! Input to congestion control from the sending half, and the execution of its decision.
+//! Connection between the sending half and congestion control: input to the controller, and execution of its
+//! decision.
 
 use fullpipe_units::{Instant, Rate};
 
@@ -7,14 +8,14 @@ use crate::SendLimit;
 use crate::cc::{CongestionControl, Context, Control, Pacing, Recovery, Signal, Status};
 use crate::tx::build::{Basis, Release};
 
-/// The controller, its decision, and the release parameters derived from the decision.
+/// The congestion controller, its decision, and the release parameters derived from the decision.
 #[derive(Debug)]
 pub(in crate::conn) struct Decision {
     pub(super) cc: Box<dyn CongestionControl>,
     pub(in crate::conn) control: Control,
     pub(super) release: Release,
-    /// Input for `release` that is still to be computed; `None` once it is. Rate and quantum each cost a
-    /// division per ACK, and an unpaced sender that only refills the window needs neither.
+    /// Input from which `release` is still to be computed; `None` once it has been computed. Rate and quantum
+    /// each cost a division per ACK, and an unpaced sender that only refills the window needs neither.
     pub(super) basis: Option<Basis>,
 }
 
@@ -24,15 +25,15 @@ impl Decision {
         Self { cc, control, release: Release { rate: None, quantum: 2 * mss }, basis: None }
     }
 
-    /// Replaces the controller. The caller then reads the new decision.
+    /// Replaces the congestion controller. The caller then reads the new controller's decision.
     pub(super) fn replace(&mut self, cc: Box<dyn CongestionControl>) {
         self.cc = cc;
     }
 
-    /// Reads the decision, from which the release parameters follow.
+    /// Reads the controller's decision, which determines the release parameters.
     #[inline]
     pub(super) fn refresh(&mut self, cx: &Context) {
-        // The decision rarely changes, and a comparison is cheaper than a copy.
+        // The decision rarely changes, and comparing it is cheaper than copying it.
         let control = self.cc.control();
         if control != self.control {
             self.control = control;
@@ -40,7 +41,7 @@ impl Decision {
         self.basis = Some(Basis::of(cx));
     }
 
-    /// Returns the release parameters of the present decision.
+    /// Returns the release parameters that follow from the current decision.
     fn release(&self, max_pacing_rate: Option<Rate>) -> Release {
         match &self.basis {
             None => self.release,
@@ -55,7 +56,7 @@ impl Decision {
         }
     }
 
-    /// Returns the controller's phase, for traces.
+    /// Returns the phase of the congestion controller, for traces.
     pub(in crate::conn) fn status(&self) -> Status {
         self.cc.status()
     }
@@ -81,13 +82,13 @@ impl WindowUsage {
 }
 
 impl Sender {
-    /// Returns the window in effect: the controller's, or PRR's during a reduction.
+    /// Returns the congestion window in effect: that of PRR during a reduction, otherwise the controller's.
     pub(in crate::conn) fn effective_cwnd(&self) -> u64 {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }
 
-    /// Returns true during fast recovery or a reduction for ECE, if the controller leaves that reduction to
-    /// PRR.
+    /// Returns whether PRR sets the window: during fast recovery or a reduction for ECE, if the controller
+    /// leaves the reduction to PRR.
     pub(super) fn reduces_by_prr(&self) -> bool {
         self.decision.control.recovery == Recovery::Prr && self.is_reducing()
     }
@@ -142,14 +143,14 @@ impl Sender {
     }
 
     pub(in crate::conn) fn signal(&mut self, now: Instant, signal: Signal) {
-        // Release parameters not computed yet still follow from the old decision.
+        // Release parameters that have not been computed yet must still follow from the old decision.
         self.settle_release();
         let cx = self.context(now);
         self.decision.cc.on_signal(&cx, signal);
         self.decision.control = self.decision.cc.control();
     }
 
-    /// Reads the decision after an event other than an ACK.
+    /// Reads the controller's decision after an event other than an ACK.
     pub(in crate::conn) fn refresh_control(&mut self, now: Instant) {
         let cx = self.context(now);
         self.decision.refresh(&cx);
@@ -160,7 +161,7 @@ impl Sender {
         self.decision.release(self.config.max_pacing_rate)
     }
 
-    /// Returns the quantum, exact as far as it matters for a transmission of up to `len` bytes.
+    /// Returns the send quantum, which is exact for transmissions of up to `len` bytes.
     #[inline(always)]
     pub(in crate::conn) fn quantum_for(&self, len: u64) -> u64 {
         let Decision { basis, release, control, .. } = &self.decision;
@@ -174,7 +175,7 @@ impl Sender {
         self.decision.settle(self.config.max_pacing_rate);
     }
 
-    /// Marks the coming rate samples app-limited if the application leaves the window unused
+    /// Marks the following rate samples application-limited if the application does not fill the window
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
     #[inline(always)]
     pub(in crate::conn) fn check_app_limited(&mut self) {
@@ -185,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// Returns true if the pacer delays releases.
+    /// Returns whether pacing delays transmissions.
     pub(in crate::conn) fn paced(&self) -> bool {
         if self.config.max_pacing_rate.is_some() {
             return true;
@@ -197,8 +198,8 @@ impl Sender {
         }
     }
 
-    /// Returns when the pacer allows the next transmission; [`Instant::FAR_FUTURE`] if the pacer is not the
-    /// limit.
+    /// Returns the time at which the pacer allows the next transmission, or [`Instant::FAR_FUTURE`] if the
+    /// pacer is not the limit.
     pub(in crate::conn) fn pacing_deadline(&self) -> Instant {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()

@@ -1,4 +1,4 @@
-//! The delivery reported by one ACK.
+//! Data delivered by one ACK.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -10,35 +10,35 @@ use crate::recovery::scoreboard::{Run, SentRecord};
 /// Data delivered by one ACK, collected record by record.
 pub(super) struct Delivery {
     pub(super) now: Instant,
-    /// Smallest RTT before this ACK.
+    /// Minimum RTT before this ACK.
     min_rtt: Option<Duration>,
     pub(super) cum_acked: u64,
     /// Whether the data acknowledged cumulatively gave RACK an RTT.
     cum_timed: bool,
     pub(super) sacked: u64,
     pub(super) segments: u64,
-    /// Snapshot of the newest delivered record, which starts the rate sample.
+    /// Rate snapshot of the newest delivered record, at which the rate sample starts.
     pub(super) newest: Option<Newest>,
-    /// Departures of the first and last record acknowledged cumulatively, without retransmissions.
+    /// Departure times of the first and last cumulatively acknowledged records that were never retransmitted.
     acked: Option<(Instant, Instant)>,
-    /// Whether the acknowledged data includes a retransmission, so the RTT may be that of the original
-    /// (Karn).
+    /// Whether the acknowledged data includes a retransmission. In that case the RTT may be that of the
+    /// original transmission (Karn's rule).
     pub(super) ambiguous: bool,
-    /// Departures of the first and last record newly SACKed and never retransmitted.
+    /// Departure times of the first and last newly SACKed records that were never retransmitted.
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
-    /// Segments that the peer received twice because of a needless retransmission. They crossed the path too
-    /// and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although they bring no new
-    /// data.
+    /// Number of segments that the peer received twice because of a spurious retransmission. These segments
+    /// also crossed the path and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although
+    /// they contain no new data.
     pub(super) repeated: u64,
 }
 
-/// Counters before an ACK is applied.
+/// Counters of the sending half before an ACK is applied.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
-    /// Octets in the network.
+    /// Octets in flight before the ACK is applied.
     pub(super) prior_inflight: u64,
-    /// Octets marked lost since the start.
+    /// Octets marked lost since the start of the connection.
     pub(super) lost: u64,
 }
 
@@ -62,7 +62,7 @@ impl Newest {
 }
 
 impl Delivery {
-    /// Creates an empty delivery.
+    /// Creates an empty delivery record for an ACK that arrives at `now`.
     #[inline]
     pub(super) fn new(now: Instant, min_rtt: Option<Duration>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Delivery {
         }
     }
 
-    /// Creates the delivery of an ACK that consists of a single run of records sent once.
+    /// Creates the delivery record of an ACK that delivers a single run of records, each sent once.
     #[inline]
     pub(super) fn of_run(now: Instant, min_rtt: Option<Duration>, run: Run<'_>) -> Self {
         let Run { first, last, segments, octets } = run;
@@ -94,7 +94,8 @@ impl Delivery {
         }
     }
 
-    /// Adds a run. It stays a call: most ACKs have one run, and inlining it into a loop would cost more.
+    /// Adds a run of delivered records. The function is not inlined: most ACKs deliver one run, and inlining
+    /// it into a loop would cost more.
     #[inline(never)]
     pub(super) fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
         self.spurious_timeout |= rto.proves_spurious(run.first.sent_at, run.first.transmissions);
@@ -123,15 +124,15 @@ impl Delivery {
         self.cum_acked + self.sacked
     }
 
-    /// Returns the RTT of the oldest record that yields one, preferring cumulatively acknowledged records to
-    /// SACKed ones.
+    /// Returns the RTT of the oldest delivered record with an RTT sample, preferring cumulatively
+    /// acknowledged records to SACKed ones.
     pub(super) fn oldest_rtt(&self) -> Option<Duration> {
         let acked = self.acked.filter(|_| !self.ambiguous);
         acked.or(self.reported).map(|(oldest, _)| self.now.saturating_since(oldest))
     }
 
-    /// Returns the RTT of the newest record that yields one, preferring SACKed records to cumulatively
-    /// acknowledged ones.
+    /// Returns the RTT of the newest delivered record with an RTT sample, preferring SACKed records to
+    /// cumulatively acknowledged ones.
     pub(super) fn newest_rtt(&self) -> Option<Duration> {
         let acked = self.acked.filter(|_| !self.ambiguous);
         self.reported.or(acked).map(|(_, newest)| self.now.saturating_since(newest))

@@ -1,5 +1,5 @@
-//! Start and end of recoveries and of the repair after a timeout; the states are drawn at [`Phase`]. A
-//! detected loss becomes a recovery here, and the controller is informed of both.
+//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`]. The
+//! functions here start a recovery when a loss is detected, and inform the congestion controller.
 
 use fullpipe_units::Instant;
 
@@ -11,14 +11,16 @@ use crate::cc::Signal;
 use crate::recovery::Losses;
 use crate::recovery::probe::ProbeEnd;
 
-/// Timeouts without an answer after which a connection gives up (Linux: `tcp_retries2`).
+/// Number of unanswered retransmission timeouts after which a connection gives up (Linux: `tcp_retries2`).
 pub(super) const MAX_TIMEOUTS: u32 = 15;
-/// Timeouts without an answer after which a detached connection gives up (Linux: `tcp_orphan_retries`).
+/// Number of unanswered retransmission timeouts after which a detached connection gives up (Linux:
+/// `tcp_orphan_retries`).
 const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
-    /// Handles an ACK of an original instead of its retransmission (Eifel, RFC 3522). Returns true if the
-    /// whole episode is spurious; it may not be while retransmissions for other holes are in flight.
+    /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
+    /// Returns whether the whole episode is spurious. An episode is not considered spurious while
+    /// retransmissions for other holes are in flight.
     pub(super) fn on_late_original(&mut self) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
@@ -34,8 +36,8 @@ impl Sender {
         recovery.phase != Phase::Open
     }
 
-    /// Ends the probe, recovery or repair that this ACK completes. Returns true if a recovery has ended with
-    /// later losses still unrepaired.
+    /// Ends the tail loss probe, fast recovery or timeout recovery that this ACK completes. Returns whether a
+    /// recovery has ended with later losses still unrepaired.
     pub(super) fn end_episodes(
         &mut self,
         now: Instant,
@@ -85,10 +87,10 @@ impl Sender {
         false
     }
 
-    /// Ends a recovery whose losses are repaired. Returns true if there are later losses: they are a new
-    /// event and begin the next recovery at once, retransmitted or not. Linux does the same: on a path that
-    /// loses something in every round trip, senders are always in recovery, and loss-based ones reduce the
-    /// window every round trip.
+    /// Ends a recovery whose losses are repaired. Returns whether there are later losses. Later losses are a
+    /// new congestion event and begin the next recovery at once, whether or not they have been retransmitted.
+    /// Linux does the same: on a path with a loss in every round trip, senders are always in recovery, and
+    /// loss-based senders reduce the window every round trip.
     fn end_recovery(&mut self, now: Instant) -> bool {
         self.recovery.phase = Phase::Open;
         self.recovery.rack.on_recovery_exit();
@@ -98,8 +100,8 @@ impl Sender {
         unrepaired
     }
 
-    /// Lets RACK mark losses, and enters recovery if there are any, or if the last recovery left some
-    /// `unrepaired`. Returns when to check again.
+    /// Lets RACK mark losses. Enters recovery if there are any, or if the last recovery left losses
+    /// `unrepaired`. Returns the time of the next check.
     #[inline]
     pub(in crate::conn) fn detect_losses(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {
         if !self.recovery.suspects() && !unrepaired {
@@ -119,7 +121,7 @@ impl Sender {
         look_again
     }
 
-    /// Detects losses from duplicate ACKs, in place of [`Self::detect_losses`].
+    /// Detects losses from duplicate ACKs, as a replacement for [`Self::detect_losses`] without SACK.
     pub(super) fn detect_without_sack(&mut self, now: Instant, advanced: bool) {
         let mut buffer = std::mem::take(&mut self.losses);
         let losses = self.recovery.detect_without_sack(self.snd_una, advanced, &mut buffer);
@@ -129,14 +131,14 @@ impl Sender {
         self.losses = buffer;
     }
 
-    /// Enters recovery if losses that were just marked, or left by the last recovery, call for it.
+    /// Enters recovery if required by losses that were just marked or were left by the last recovery.
     fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let again = losses.has_retransmission();
         let begins = match self.recovery.phase {
             Phase::Open => true,
             Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
-            // The timeout's own retransmission was lost too: fast recovery repairs it, with a second
-            // reduction.
+            // The retransmission after the timeout was lost too. Fast recovery repairs it, with a second
+            // window reduction.
             Phase::Loss => again,
         };
         if begins {
@@ -157,8 +159,8 @@ impl Sender {
         if recovery.phase == Phase::Open
             && let Some(until) = self.ecn.hand_over()
         {
-            // A reduction for ECE already covers this window of data (RFC 3168 section 6.1.2), so PRR
-            // continues it.
+            // A window reduction for ECE already covers this window of data (RFC 3168 section 6.1.2), so PRR
+            // continues that reduction.
             recovery.phase = Phase::Recovery { until };
             return;
         }
@@ -168,7 +170,7 @@ impl Sender {
         self.signal(now, Signal::EnterRecovery);
     }
 
-    /// Reports each lost record to the controller.
+    /// Reports each record that was marked lost to the congestion controller.
     fn report_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let cx = self.context(now);
         for lost in losses.iter() {
@@ -177,14 +179,15 @@ impl Sender {
         self.decision.cc.on_signal(&cx, Signal::LossBatchEnd);
     }
 
-    /// Handles the end of RACK's wait for reordered segments.
+    /// Handles the expiry of RACK's reordering timer.
     pub(in crate::conn) fn on_reordering_timeout(&mut self, now: Instant) {
         let was_recovering = matches!(self.recovery.phase, Phase::Recovery { .. });
         let look_again = self.detect_losses(now, false);
         self.refresh_control(now);
         if !was_recovering && self.reduces_by_prr() {
-            // No ACK sets the window of this recovery, so the timer does: as if it had delivered one segment
-            // (Linux: `tcp_rack_reo_timeout`). Otherwise the whole old window would be retransmitted at once.
+            // No ACK sets the window of this recovery, so the timer sets it, as if an ACK had delivered one
+            // segment (Linux: `tcp_rack_reo_timeout`). Without this limit, the whole old window would be
+            // retransmitted at once.
             let (inflight, ssthresh) = (self.recovery.board.inflight(), self.decision.control.ssthresh);
             self.recovery.prr.on_ack(self.mss, inflight, ssthresh, self.mss, false);
         }
@@ -194,8 +197,8 @@ impl Sender {
         }
     }
 
-    /// Handles an RTO without any delivery. Returns true if the connection gives up; a `detached` one does so
-    /// sooner.
+    /// Handles a retransmission timeout. Returns whether the connection gives up; a `detached` connection
+    /// gives up sooner.
     pub(in crate::conn) fn on_retransmission_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.recovery.board.is_empty() {
             return false;
@@ -215,7 +218,7 @@ impl Sender {
         let first = recovery.rto.on_expiry(now, self.snd_una, snd_nxt, recovering);
         let reneged = recovery.board.is_reneged();
         if reneged {
-            // The peer has dropped data that it had SACKed, perhaps only some of it, so its reports cannot
+            // The peer has dropped at least part of the data that it had SACKed, so its SACK blocks cannot
             // prove the timeout spurious.
             recovery.board.forget_sacks();
             recovery.rto.confirm();

@@ -7,7 +7,7 @@
 //!   `control.rs` ◄── `episodes.rs` ◄── recovery/ ◄── `ack.rs` ◄── an ACK
 //! ```
 //!
-//! The sending half does not depend on the receiving half or on the states of RFC 9293. Its caller passes
+//! The sending half does not depend on the receiving half or on the states of RFC 9293. The caller passes
 //! only acceptable segments, and acts on the returned values.
 
 mod ack;
@@ -45,12 +45,12 @@ pub(super) use timers::RetransmitTimer;
 pub(super) struct Sender {
     config: Arc<Config>,
     draws: Draws,
-    /// Initial sequence number: offset 0 is the octet after the SYN.
+    /// Initial sequence number (ISS). Offset 0 is the octet after the SYN.
     pub(super) iss: SeqNum,
     pub(super) agreed: Agreed,
     /// Payload of a full segment, in bytes.
     pub(super) mss: u64,
-    /// Segment payload allowed by the path MTU and the peer's MSS option, in bytes, regardless of the peer's
+    /// Segment payload in bytes that the path MTU and the peer's MSS option allow, regardless of the peer's
     /// window.
     path_mss: u64,
     pub(super) queue: SendQueue,
@@ -59,7 +59,7 @@ pub(super) struct Sender {
     pub(super) snd_una: u64,
     pub(super) peer: PeerWindow,
     pub(super) recovery: LossRecovery,
-    /// Buffer reused by every loss detection.
+    /// Buffer for lost records, reused by every loss detection.
     losses: LossBuffer,
     pub(super) ecn: Reduction,
     pub(super) rtt: RttEstimator,
@@ -71,25 +71,25 @@ pub(super) struct Sender {
     last_sent_at: Option<Instant>,
     pub(super) timer: Option<(RetransmitTimer, Instant)>,
     /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing has
-    /// arrived since. More transmissions at that time do not postpone the probe.
+    /// arrived since. Further transmissions at that time do not postpone the probe.
     probe_armed_at: Option<Instant>,
     pub(super) probes: Probes,
-    /// Arrival time of the last ACK of outstanding data, or of the last pure ACK without new information.
+    /// Arrival time of the last ACK for outstanding data, or of the last pure ACK without new information.
     pub(super) heard_at: Instant,
-    /// Largest congestion window for which the send buffer has been autotuned.
+    /// Largest congestion window for which the send buffer has been autotuned so far.
     tuned_for: u64,
     pub(super) limits: LimitClock,
     pub(super) stats: Stats,
 }
 
-/// Window offered by the peer (RFC 9293 section 3.3.1).
+/// Receive window advertised by the peer (RFC 9293 section 3.3.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerWindow {
-    /// SND.WND.
+    /// SND.WND: the receive window advertised by the peer, in bytes.
     pub(super) wnd: u64,
-    /// Largest window that the peer has offered.
+    /// Largest receive window that the peer has advertised, in bytes.
     pub(super) max: u64,
-    /// SND.WL1: first octet of the segment last used to update the window.
+    /// SND.WL1: offset of the first octet of the segment that last updated the window.
     pub(super) wl1: u64,
     /// Window scale shift of the peer (RFC 7323 section 2.2).
     pub(super) scale: u8,
@@ -143,8 +143,8 @@ impl Sender {
         self.mss = mss;
     }
 
-    /// Completes the handshake. The peer offers `window`; `handshake_rtt` is the RTT sample of the handshake,
-    /// unless Karn's rule forbids one. `lost` says whether more than one SYN was lost.
+    /// Completes the handshake. The peer offers `window`. `handshake_rtt` is the RTT sample of the handshake,
+    /// unless Karn's rule forbids a sample. `lost` says whether more than one SYN was lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,
@@ -162,7 +162,8 @@ impl Sender {
             self.rtt.on_min_sample(rtt, now);
         }
         self.rate.delivered_time = now;
-        // The loss of more than one SYN indicates congestion, so the window starts at one segment (TCP-10).
+        // The loss of more than one SYN indicates congestion, so the congestion window starts at one segment
+        // (TCP-10).
         let initial_cwnd = if lost { self.mss } else { self.config.initial_window(self.mss) };
         let slow_start = self.config.slow_start;
         let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
@@ -184,31 +185,31 @@ impl Sender {
         self.fresh.snd_nxt()
     }
 
-    /// Returns the number of bytes written and not yet sent.
+    /// Returns the number of bytes that the application has written and that have not been sent yet.
     #[inline]
     pub(super) fn unsent(&self) -> u64 {
         self.fresh.unsent(&self.queue)
     }
 
-    /// Returns the number of bytes that the peer's window still allows.
+    /// Returns the number of bytes that may still be sent within the peer's window.
     #[inline]
     pub(super) fn window_left(&self) -> u64 {
         (self.snd_una + self.peer.wnd).saturating_sub(self.snd_nxt())
     }
 
-    /// Returns the number of bytes sent and not cumulatively acknowledged.
+    /// Returns the number of bytes sent and not yet cumulatively acknowledged.
     pub(super) fn flight_size(&self) -> u64 {
         self.snd_nxt() - self.snd_una
     }
 
-    /// Returns true if the peer has acknowledged the FIN.
+    /// Returns whether the peer has acknowledged the FIN.
     #[inline]
     pub(super) fn is_fin_acknowledged(&self) -> bool {
         self.fresh.fin_sent() && self.snd_una > self.queue.written()
     }
 
-    /// Returns true if nothing is outstanding or unsent, and the recorded limit already is
-    /// [`SendLimit::App`]. The receiving side of a transfer calls this after every segment.
+    /// Returns whether nothing is outstanding or unsent, and the recorded limit is already
+    /// [`SendLimit::App`]. The receiving side of a transfer calls this function after every segment.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.recovery.board.is_empty()
@@ -219,18 +220,18 @@ impl Sender {
             && !self.queue.is_closed()
     }
 
-    /// Stops the sending half at the end of the connection.
+    /// Stops the sending half when the connection ends.
     pub(super) fn end(&mut self, now: Instant) {
         self.queue.close();
         self.timer = None;
         self.limits.set(now, SendLimit::App);
     }
 
-    /// Returns the limits on the data that may be sent while the application writes.
+    /// Returns the limits on the data that may be sent while the application is writing.
     fn outlet(&self) -> Outlet {
         let window = self.peer.wnd.max(self.mss);
         let quantum = self.release().quantum;
-        // Linux fills an skb with up to 64 KiB of whole segments, but at most half of the peer's window.
+        // Linux fills an skb with whole segments up to 64 KiB, but with at most half of the peer's window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.recovery.board.inflight());
         let room = cwnd.min(self.window_left());
@@ -249,7 +250,7 @@ impl Sender {
         }
     }
 
-    /// Checks the invariants, for tests.
+    /// Checks the invariants of the sending half, for tests.
     pub(super) fn check(&self) {
         self.recovery.check();
         assert!(self.snd_una <= self.snd_nxt());

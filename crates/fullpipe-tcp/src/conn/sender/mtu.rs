@@ -7,7 +7,7 @@
 //!                                                without an ICMP message
 //! ```
 //!
-//! A connection never raises the path MTU again: it does not search upwards (RFC 4821).
+//! A connection never raises the path MTU again, because it has no upward search (RFC 4821).
 
 use fullpipe_units::Instant;
 
@@ -16,23 +16,24 @@ use crate::IpVersion;
 use crate::cc::Signal;
 use crate::tx::build;
 
-/// Smallest path MTU accepted for IPv4 (`net.ipv4.route.min_pmtu`), in bytes. The limit prevents forged
+/// Smallest path MTU accepted for IPv4, in bytes (`net.ipv4.route.min_pmtu`). The limit prevents forged ICMP
 /// messages from making segments tiny.
 const LEAST_IPV4: u64 = 552;
 /// Smallest MTU of an IPv6 path, in bytes (RFC 8200 section 5).
 const LEAST_IPV6: u64 = 1280;
-/// Smallest MSS in bytes, TCP options included: the smallest IPv4 MTU of 68 minus 20.
+/// Smallest MSS in bytes, including TCP options: the smallest IPv4 MTU of 68 minus 20.
 const LEAST_MSS: u64 = 68 - 20;
-/// First segment payload to try after a suspected black hole, in bytes; it is halved after that
-/// (`tcp_base_mss`, `tcp_mtu_probe_floor`).
+/// Segment payload to try first after a suspected path MTU black hole, in bytes (`tcp_base_mss`). After that,
+/// the payload is halved, down to `tcp_mtu_probe_floor`.
 const BLACK_HOLE_MSS: u64 = 1024;
 const BLACK_HOLE_FLOOR: u64 = 48;
 /// Number of consecutive timeouts that suggest a path MTU black hole (`tcp_retries1`).
 pub(super) const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
 impl Sender {
-    /// Handles a report that a packet exceeded a link MTU of `mtu` bytes, IP header included. Returns true if
-    /// segments become smaller. Such a report can only make segments smaller, down to a lower limit.
+    /// Handles an ICMP report that a packet exceeded a link MTU of `mtu` bytes, including the IP header.
+    /// Returns whether segments become smaller. A report can only make segments smaller, and only down to a
+    /// lower limit.
     pub(in crate::conn) fn narrow_path(&mut self, now: Instant, mtu: u64) -> bool {
         let mtu = match self.config.ip {
             IpVersion::V4 => mtu.max(LEAST_IPV4),
@@ -47,7 +48,7 @@ impl Sender {
         smaller
     }
 
-    /// Shrinks segments after consecutive timeouts that their size may have caused (PMTU-4).
+    /// Reduces the segment size after consecutive timeouts that may have been caused by the size (PMTU-4).
     #[cold]
     pub(super) fn suspect_black_hole(&mut self, now: Instant) {
         let half = (self.mss / 2).max(BLACK_HOLE_FLOOR);
@@ -57,7 +58,7 @@ impl Sender {
         }
     }
 
-    /// Limits segments to `mss` and retransmits larger outstanding segments in pieces. Those segments were
+    /// Limits segments to `mss`, and retransmits larger outstanding segments in pieces. Larger segments were
     /// not lost to congestion, so the windows keep their size in segments, as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
         self.path_mss = mss;
@@ -65,8 +66,8 @@ impl Sender {
         self.resize_segments(now);
     }
 
-    /// Records `window` if it is the peer's largest so far. Segments limited by the previous maximum grow
-    /// with it.
+    /// Records `window` if it is the peer's largest window so far. Segments that the previous largest window
+    /// limited then become larger.
     #[inline(never)]
     pub(super) fn on_largest_window(&mut self, now: Instant, window: u64) {
         self.peer.max = window;
@@ -75,8 +76,8 @@ impl Sender {
         }
     }
 
-    /// Returns the payload of a full segment: the payload allowed by the path, but at most half of the
-    /// largest window offered by the peer, so that an ACK is always in flight (Linux: `tcp_sync_mss`).
+    /// Returns the payload of a full segment in bytes: the payload that the path allows, but at most half of
+    /// the peer's largest window, so that an ACK is always in flight (Linux: `tcp_sync_mss`).
     pub(super) fn bounded_mss(&self) -> u64 {
         build::bound_to_half_window(self.path_mss, self.peer.max).max(LEAST_MSS - self.agreed.option_bytes())
     }

@@ -12,7 +12,7 @@
 //!   FinWait2     a detached connection waits for the peer's FIN
 //!   TimeWait     two segment lifetimes
 //! ```
-//! The connection sets the last three (`conn/liveness.rs`, `conn/close.rs`) while the sending half has
+//! The connection sets the last three timers (`conn/liveness.rs`, `conn/close.rs`) while the sending half has
 //! nothing outstanding.
 
 use fullpipe_units::Instant;
@@ -23,7 +23,7 @@ use crate::SendLimit;
 use crate::estimate::RTO_MAX;
 use crate::recovery::probe::{ProbeKind, TailProbe};
 
-/// Kind of the timer that runs in the sending half.
+/// Kind of timer that runs in the sending half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conn) enum RetransmitTimer {
     Reordering,
@@ -36,14 +36,15 @@ pub(in crate::conn) enum RetransmitTimer {
 }
 
 impl RetransmitTimer {
-    /// Returns true for timers that run while nothing is outstanding and are replaced when new data is sent.
+    /// Returns whether the timer runs while nothing is outstanding. A timer of this kind is replaced when new
+    /// data is sent.
     pub(super) fn is_of_silence(self) -> bool {
         matches!(self, Self::KeepAlive | Self::FinWait2 | Self::TimeWait)
     }
 }
 
 impl Sender {
-    /// Stops and returns the timer if it is due.
+    /// Stops the timer and returns it if it is due.
     pub(in crate::conn) fn take_due_timer(&mut self, now: Instant) -> Option<RetransmitTimer> {
         self.probe_armed_at = None;
         let (timer, at) = self.timer?;
@@ -54,14 +55,14 @@ impl Sender {
         Some(timer)
     }
 
-    /// Returns true if no timer runs, nothing is outstanding, and no probe is due.
+    /// Returns whether no timer runs, nothing is outstanding, and no probe is due.
     #[inline]
     pub(in crate::conn) fn waits_for_nothing(&self) -> bool {
         self.timer.is_none() && self.recovery.board.is_empty() && !self.probes.is_due()
     }
 
-    /// Handles an expiry of the persist timer: requests a window probe. Returns true if the connection gives
-    /// up; a `detached` connection gives up sooner.
+    /// Handles an expiry of the persist timer by requesting a window probe. Returns whether the connection
+    /// gives up; a `detached` connection gives up sooner.
     pub(in crate::conn) fn on_persist_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.gives_up_on_window(detached) || self.exceeds_user_timeout(now) {
             return true;
@@ -71,27 +72,27 @@ impl Sender {
         false
     }
 
-    /// Returns true if window probes have gone unanswered for too long. A `detached` connection also gives up
-    /// when the back-off reaches its maximum, even if the probes are answered.
+    /// Returns whether window probes have been unanswered for too long. A `detached` connection also gives up
+    /// when the back-off reaches its maximum, even if the peer answers the probes.
     fn gives_up_on_window(&self, detached: bool) -> bool {
         let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= RTO_MAX;
         orphan || self.probes.unanswered() >= MAX_TIMEOUTS
     }
 
-    /// Returns true if data has been in flight, or has waited for a closed window, for longer than the user
+    /// Returns whether data has been in flight, or has waited for a closed window, for longer than the user
     /// timeout ([`Config::user_timeout`](crate::Config::user_timeout)).
     pub(super) fn exceeds_user_timeout(&self, now: Instant) -> bool {
         let waited = now.saturating_since(self.recovery.rto_base);
         self.config.user_timeout.is_some_and(|most| waited >= most)
     }
 
-    /// Returns `at` or the end of the user timeout, whichever is earlier. The user timeout runs from the last
-    /// progress, from the first transmission after a pause, or from the closing of the peer's window.
+    /// Returns `at` or the end of the user timeout, whichever is earlier. The user timeout starts at the last
+    /// progress, at the first transmission after a pause, or when the peer's window closes.
     pub(super) fn within_user_timeout(&self, at: Instant) -> Instant {
         self.config.user_timeout.map_or(at, |most| at.min(self.recovery.rto_base + most))
     }
 
-    /// Restarts the retransmission timeout from `now`.
+    /// Restarts the retransmission timeout at `now`.
     pub(super) fn arm_timeout(&mut self, now: Instant) {
         self.timer = if self.recovery.board.is_empty() {
             None
@@ -100,8 +101,8 @@ impl Sender {
         };
     }
 
-    /// Arms the tail loss probe if its conditions hold (RFC 8985 section 7.2), otherwise the retransmission
-    /// timeout.
+    /// Arms the tail loss probe if its conditions are met (RFC 8985 section 7.2). If they are not met, arms
+    /// the retransmission timeout.
     pub(super) fn arm_probe_or_timeout(&mut self, now: Instant) {
         let recovery = &self.recovery;
         let may_probe = recovery.phase == Phase::Open
@@ -114,7 +115,7 @@ impl Sender {
         };
         let probe_at = now + TailProbe::timeout(self.rtt.srtt(), recovery.board.outstanding() as u64);
         let timeout_at = oldest.sent_at.max(recovery.rto_base) + recovery.rto.timeout(&self.rtt);
-        // The probe is sent no later than the retransmission timeout would expire.
+        // The probe is sent at the latest when the retransmission timeout would expire.
         let at = probe_at.min(timeout_at).max(now);
         self.timer = Some((RetransmitTimer::TailProbe, at));
         self.probe_armed_at = (recovery.board.outstanding() > 1).then_some(now);
@@ -125,8 +126,8 @@ impl Sender {
         self.timer = Some((RetransmitTimer::Persist, self.within_user_timeout(due)));
     }
 
-    /// Arms the persist timer if the peer's window is closed and nothing is in flight. If the window update
-    /// was lost, only a probe shows that the window has reopened.
+    /// Arms the persist timer if the peer's window is closed and nothing is in flight. If a window update is
+    /// lost, only a probe can show that the window has reopened.
     pub(in crate::conn) fn guard_closed_window(&mut self, now: Instant, limit: SendLimit) {
         let idle = self.timer.is_none_or(|(timer, _)| timer.is_of_silence());
         if limit == SendLimit::Rwnd && self.recovery.board.is_empty() && idle {

@@ -1,5 +1,5 @@
-//! Effects of a transmission on the pacer, PRR, the congestion controller, timers and counters. `tx/` chooses
-//! the data, and `conn/output.rs` determines the order.
+//! Effects of a transmission on the pacer, PRR, the congestion controller, timers and counters. The modules
+//! in `tx/` choose the data, and `conn/output.rs` determines the order.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
@@ -18,7 +18,7 @@ impl Sender {
         Departure { at: now, origin: self.iss.plus(1), mss: self.mss }
     }
 
-    /// Sends `len` bytes of new data.
+    /// Sends `len` bytes of data that has never been sent before.
     pub(in crate::conn) fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
         self.restart_after_idle(now);
         let first_after_idle = self.recovery.board.is_empty();
@@ -66,8 +66,8 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a probe. A tail loss probe carries new data if available; otherwise it retransmits the newest
-    /// record.
+    /// Sends a probe. A tail loss probe carries new data if any is available; otherwise it retransmits the
+    /// newest record.
     pub(in crate::conn) fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
         let unsent = self.unsent();
         let rwnd = self.window_left();
@@ -75,9 +75,9 @@ impl Sender {
             ProbeKind::Window => {
                 let len = unsent.min(rwnd).min(self.mss);
                 if len > 0 {
-                    // The window is too small for a whole segment and has not changed. After the override
-                    // timeout of RFC 9293 section 3.8.6.2.1 a short segment is sent, as otherwise nothing
-                    // would ever be sent.
+                    // The window is too small for a whole segment and has not changed. A short segment is
+                    // sent after the override timeout of RFC 9293 section 3.8.6.2.1; otherwise nothing would
+                    // ever be sent.
                     self.recovery.rto.on_valid_sample();
                     return Some(self.transmit_new(now, len));
                 }
@@ -106,14 +106,14 @@ impl Sender {
         }
     }
 
-    /// Builds a probe without payload at an octet already acknowledged, which the peer must answer (ZWP-1,
-    /// KA-3).
+    /// Builds a probe without payload. The probe's sequence number has already been acknowledged, so the peer
+    /// must answer (ZWP-1, KA-3).
     fn question(&self, now: Instant) -> Transmit {
         let header = self.departure(now).header(0, Flags::ACK, Ecn::NotEct);
         Transmit::without_data(Segment { seq: self.iss.plus(self.snd_una), ..header }, now)
     }
 
-    /// Builds a segment without payload at SND.NXT.
+    /// Builds a pure ACK: a segment without payload at SND.NXT.
     #[inline(always)]
     pub(in crate::conn) fn bare_ack(&self, now: Instant) -> Transmit {
         Transmit::without_data(self.departure(now).header(self.snd_nxt(), Flags::ACK, Ecn::NotEct), now)
@@ -143,8 +143,9 @@ impl Sender {
         }
     }
 
-    /// Notifies the congestion controller of an idle period, after which the window no longer reflects the
-    /// path (RFC 5681 section 4.1, SS-5). Waiting for the peer's window is not an idle period (ZWP-4).
+    /// Notifies the congestion controller of an idle period, after which the congestion window no longer
+    /// reflects the path (RFC 5681 section 4.1, SS-5). Time spent waiting for the peer's window is not an
+    /// idle period (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
         if !self.config.slow_start_after_idle
             || !self.recovery.board.is_empty()

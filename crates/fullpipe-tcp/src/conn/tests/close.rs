@@ -1,4 +1,4 @@
-//! Tests of closing a connection.
+//! Tests of connection close.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -58,7 +58,7 @@ fn a_fin_ahead_of_data_waits() {
     assert_eq!(order.last(), Some(&Event::PeerClosed));
 }
 
-/// A connection without any data closes.
+/// A connection on which no data was sent closes normally.
 #[test]
 fn an_empty_stream_closes() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -69,7 +69,7 @@ fn an_empty_stream_closes() {
     assert_eq!(seen(&pair, Side::Client, Event::Finished), 1);
 }
 
-/// TCP-1: half close: the side that received the FIN keeps sending, then closes too.
+/// TCP-1: after a half close, the side that received the FIN keeps sending, and then closes too.
 #[test]
 fn half_close() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -88,7 +88,7 @@ fn states(pair: &Pair) -> (State, State) {
     (pair.client.state(), pair.server.state())
 }
 
-/// TCP-1: simultaneous and ordinary open and close, with sequence numbers that wrap in between. The
+/// TCP-1: simultaneous and ordinary open and close, with sequence numbers that wrap around in between. The
 /// connections pass through every state, and both end in CLOSED.
 #[test]
 fn tcp_1_every_state_across_the_wrap() {
@@ -141,7 +141,7 @@ fn tcp_1_every_state_across_the_wrap() {
 }
 
 /// CH-6: two connections whose states disagree because of forged segments answer each other briefly and then
-/// fall silent. The same holds for a connection in TIME-WAIT and a closed one.
+/// stop. The same is true for a connection in TIME-WAIT and a closed connection.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in

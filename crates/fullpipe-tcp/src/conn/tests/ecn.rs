@@ -24,15 +24,15 @@ fn ecn_bits(segment: &Segment) -> (bool, bool) {
     (segment.flags.has(Flags::ECE), segment.flags.has(Flags::CWR))
 }
 
-/// Injects an ACK with ECE at `at` ms.
+/// Injects an ACK with ECE at time `at` in ms.
 fn echo(script: &mut Script, at: u64, ack: u64) {
     script.run(at);
     let segment = script.segment(0, 0, ack);
     script.inject(&Segment { flags: segment.flags.with(Flags::ECE), ..segment });
 }
 
-/// Section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE; ECN is used by both ends or
-/// by neither. ECN-4: the passive side agrees without configuration.
+/// RFC 3168 section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE. Either both ends
+/// use ECN or neither does. ECN-4: the passive side accepts ECN without configuration.
 #[test]
 fn ecn_4_both_ends_or_none() {
     for asks in [false, true] {
@@ -61,8 +61,8 @@ fn ecn_4_both_ends_or_none() {
     }
 }
 
-/// Section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case the request caused
-/// the loss.
+/// RFC 3168 section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case the request
+/// caused the loss.
 #[test]
 fn a_repeated_syn_does_not_ask() {
     let mut script = Script::new(Connection::client(asking()));
@@ -73,8 +73,8 @@ fn a_repeated_syn_does_not_ask() {
     assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
 }
 
-/// Section 6.1.3 and ECN-1: after a CE mark every ACK carries ECE until CWR arrives, and the first such ACK
-/// leaves at once.
+/// RFC 3168 section 6.1.3 and ECN-1: after a CE mark, every ACK carries ECE until CWR arrives. The first such
+/// ACK leaves at once.
 #[test]
 fn ecn_1_the_receiver_echoes_until_it_is_heard() {
     let mut script = agreed();
@@ -95,7 +95,7 @@ fn ecn_1_the_receiver_echoes_until_it_is_heard() {
         assert!(echoes.iter().all(|echo| *echo), "{echoes:?}");
     }
     assert_eq!(arrives(&mut script, 100, Ecn::Ect0, Flags::CWR), [false]);
-    // A CE mark on the segment with CWR starts a new echo.
+    // A CE mark on the segment with CWR starts a new ECN echo.
     assert_eq!(arrives(&mut script, 110, Ecn::Ce, none), [true]);
     assert!(arrives(&mut script, 120, Ecn::Ce, Flags::CWR).iter().all(|echo| *echo));
 }
@@ -113,9 +113,9 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// Section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction. Nothing is
-/// retransmitted, and the first new data carries CWR. An echo for the next window of data reduces the window
-/// again.
+/// RFC 3168 section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction.
+/// Nothing is retransmitted, and the first new data carries CWR. An echo for the next window of data reduces
+/// the window again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
@@ -127,7 +127,7 @@ fn ecn_2_one_reduction_for_a_window() {
         echo(&mut script, 100, n * MSS);
         sends.push(script.segments.len() - before);
     }
-    // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at `ssthresh` without
+    // ECN-1: every other ACK releases a segment, as in recovery. The window ends at `ssthresh` without
     // growing in between.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(
@@ -139,8 +139,8 @@ fn ecn_2_one_reduction_for_a_window() {
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth segment was outstanding at the reduction and later segments were not; Linux requires the
-    // acknowledgement of a later segment.
+    // The tenth segment was outstanding at the reduction, and later segments were not. Linux requires that a
+    // later segment is acknowledged.
     echo(&mut script, 100, 10 * MSS);
     assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
     echo(&mut script, 200, 11 * MSS);
@@ -148,8 +148,8 @@ fn ecn_2_one_reduction_for_a_window() {
     assert_eq!((script.conn.stats().retransmits, script.conn.stats().recoveries), (0, 0));
 }
 
-/// ECN-3: continuous marks leave a window of two segments per round trip, as in Linux; the RFC goes down to
-/// one segment per timeout.
+/// ECN-3: if all segments are marked, a window of two segments per round trip remains, as in Linux. The RFC
+/// goes down to one segment per timeout.
 #[test]
 fn ecn_3_two_segments_are_the_least() {
     let mut script = agreed();
@@ -169,7 +169,7 @@ fn ecn_3_two_segments_are_the_least() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 2 * MSS);
 }
 
-/// After a loss in the round trip of an ECE reduction, PRR continues without a second reduction.
+/// If a loss occurs in the round trip of an ECE reduction, PRR continues without a second reduction.
 #[test]
 fn a_loss_behind_a_mark_is_paid_for() {
     let mut script = agreed();
@@ -186,12 +186,12 @@ fn a_loss_behind_a_mark_is_paid_for() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 5 * MSS);
     script.ack(200, 10 * MSS, &[]);
     assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
-    // The window has grown by one segment, because recovery is over.
+    // Recovery is over, so the window has grown by one segment.
     assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
 
-/// Section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also answers
-/// the mark. Section 6.1.5: a retransmission is not ECN-capable.
+/// RFC 3168 section 6.1.2: a loss and a CE mark in one window of data are one congestion event, and CWR also
+/// responds to the mark. RFC 3168 section 6.1.5: a retransmission is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();
@@ -219,7 +219,7 @@ fn a_loss_and_a_mark_are_one_reduction() {
 fn ecn_6_marks_that_never_come_back() {
     let mut script = agreed();
     script.write(200 * MSS);
-    // Ten segments were marked and arrived with the mark cleared; the first segment of the next flight is
+    // Ten segments were marked and arrived with the mark cleared. The first segment of the next flight is
     // dropped.
     script.ack(100, 10 * MSS, &[]);
     for n in 11..14 {

@@ -11,7 +11,7 @@ fn bulk(client: Config, server: Config, bytes: u64, until: u64) -> Pair {
     pair
 }
 
-/// SS-1, G-4: slow start doubles the window each round trip, from ten segments.
+/// SS-1, G-4: slow start doubles the window each round trip, starting from ten segments.
 #[test]
 fn ss_1_doubling() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {
@@ -20,8 +20,9 @@ fn ss_1_doubling() {
     }
 }
 
-/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247, 502. Pacing spreads the segments of a round, so rounds
-/// do not begin at multiples of the RTT; the test therefore requires only approximate doubling.
+/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247 and 502 segments per round. Pacing spreads the segments
+/// of a round, so rounds do not begin at multiples of the RTT. The test therefore requires only approximate
+/// doubling.
 #[test]
 fn ss_1_bbr() {
     let pair = bulk(config(Algorithm::Bbr1), config(Algorithm::Bbr1), 10_000 * MSS, 900);
@@ -33,7 +34,7 @@ fn ss_1_bbr() {
     }
 }
 
-/// SS-4: sending a full window of ten segments doubles it to twenty; sending five segments leaves it at ten.
+/// SS-4: a full window of ten segments doubles the window to twenty; five segments leave it at ten.
 #[test]
 fn ss_4_an_unused_window_does_not_grow() {
     for (segments, window) in [(10, 20), (5, 10), (6, 12)] {
@@ -51,8 +52,8 @@ fn ss_4_an_unused_window_does_not_grow() {
 }
 
 /// SS-5: an idle period longer than the timeout halves the window once per timeout, down to ten segments.
-/// (`ssthresh` was never reduced here; the controller's tests check that it keeps three quarters of the
-/// window.)
+/// `ssthresh` was never reduced in this test. The controller's tests check that `ssthresh` keeps three
+/// quarters of the window.
 #[test]
 fn ss_5_idle_decay() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -105,7 +106,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// DRS-6: a reader of 20 KB/s limits the connection to 20 KB/s, independent of the path.
+/// DRS-6: an application that reads 20 KB/s limits the connection to 20 KB/s, whatever the path.
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -126,7 +127,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// PC-3: ten idle seconds do not allow a burst: at most one send quantum leaves at once.
+/// PC-3: after ten idle seconds there is no burst: at most one send quantum leaves at once.
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });
@@ -171,7 +172,7 @@ fn pc_4_retransmissions_are_paced() {
     assert!(*most <= 8, "{most} retransmissions within a millisecond");
 }
 
-/// MUST-61 (RFC 9293 section 3.9.1.2): PSH is set in the last segment that is queued. Linux also sets it after half
+/// MUST-61 (RFC 9293 section 3.9.1.2): PSH is set in the last queued segment. Linux also sets it after half
 /// of the largest window.
 #[test]
 fn push_ends_what_is_queued() {

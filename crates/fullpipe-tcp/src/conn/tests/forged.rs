@@ -1,9 +1,9 @@
 //! Forged segments: the attacker knows addresses and ports, and guesses the rest.
 //!
-//! Each connection below receives segments whose parts are right, in the window, old or random, with every
-//! combination of flags. [`permitted`] returns what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323 section
-//! 5.3 let such a segment change; nothing else may change. It knows only what both ends have seen on the wire
-//! ([`Wire`]).
+//! Each connection below receives segments whose numbers are correct, in the window, old or random, with
+//! every combination of flags. [`permitted`] returns what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323
+//! section 5.3 let such a segment change; nothing else may change. The function uses only values that both
+//! ends have seen on the wire ([`Wire`]).
 //!
 //! Where Linux accepts slightly more than the RFCs, `permitted` follows Linux and a comment says so.
 
@@ -20,17 +20,17 @@ use crate::recovery::LossRecovery;
 /// Parts of a connection that a segment may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Effects {
-    /// Whether an ACK is sent.
+    /// Whether the connection sends an ACK in response.
     answer: bool,
-    /// The timestamp that is echoed and compared.
+    /// Change of the peer timestamp that is echoed and compared.
     timestamp: bool,
-    /// The outstanding data, and with it loss recovery and congestion control.
+    /// Change of the outstanding data, and with it of loss recovery and congestion control.
     acknowledged: bool,
-    /// The peer's window, and the segment size that depends on it.
+    /// Change of the peer's window, and of the segment size that depends on it.
     window: bool,
-    /// The received data, the end of the stream included.
+    /// Change of the received data, including the end of the stream.
     data: bool,
-    /// Whether the connection ends or is established.
+    /// Change of the connection state: the connection is established or ends.
     state: bool,
 }
 
@@ -46,10 +46,10 @@ const NOTHING: Effects = Effects {
 /// LISTEN.
 const RESET: Effects =
     Effects { answer: false, timestamp: true, acknowledged: true, window: true, data: true, state: true };
-/// A challenge ACK.
+/// Effects of a segment that causes only a challenge ACK.
 const ANSWER: Effects = Effects { answer: true, ..NOTHING };
 
-/// Numbers that both ends have seen on the wire.
+/// Sequence numbers and timestamps that both ends have seen on the wire.
 #[derive(Clone, Debug)]
 struct Wire {
     state: State,
@@ -73,24 +73,25 @@ fn before(a: SeqNum, b: SeqNum) -> bool {
     a.distance_from(b) < 0
 }
 
-/// Returns the most that `segment` may change, in the order of RFC 9293 section 3.10.7.4.
+/// Returns the largest set of effects that `segment` may have, in the order of RFC 9293 section 3.10.7.4.
 fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let Segment { seq, ack, flags, .. } = *segment;
     let end = seq.plus(segment.seq_len());
     let pure_ack = flags.has(Flags::ACK) && segment.seq_len() == 0;
     let older = |value: u32, recent: u32| (value.wrapping_sub(recent) as i32) < 0;
     let timestamps = segment.timestamps.zip(wire.ts_recent).map(|(stamps, recent)| (stamps.value, recent));
-    // RFC 7323, R1: an old timestamp, except on a reset.
+    // RFC 7323, rule R1: an old timestamp makes a segment unacceptable, except for a reset.
     if !flags.has(Flags::RST) && timestamps.is_some_and(|(value, recent)| older(value, recent)) {
-        // Linux: a duplicate ACK may have been overtaken, and its SACK blocks are used.
+        // Linux: a duplicate ACK may have been overtaken by newer segments, and its SACK blocks are still
+        // used.
         let overtaken = pure_ack && seq == wire.rcv_nxt && ack == wire.snd_una;
         return Effects { acknowledged: overtaken, ..ANSWER };
     }
-    // First, the sequence number. Linux accepts a segment that ends at or after the last ACK sent, or begins
-    // at the right edge.
+    // First check: the sequence number. Linux accepts a segment that ends at or after the last ACK sent, or
+    // begins at the right edge of the window.
     let acceptable = !before(end, wire.last_ack_sent) && !before(wire.edge, seq);
-    // Second, RST (RFC 5961 section 3.2). Linux also accepts one at the end of a SACKed range or at the
-    // peer's FIN.
+    // Second check: RST (RFC 5961 section 3.2). Linux also accepts a reset at the end of a SACKed range or at
+    // the peer's FIN.
     if flags.has(Flags::RST) {
         let at_fin = matches!(wire.state, State::CloseWait | State::Closing | State::LastAck)
             && seq.plus(1) == wire.rcv_nxt;
@@ -100,7 +101,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
             () => NOTHING,
         };
     }
-    // Fourth, SYN (RFC 5961 section 4.2). In SYN-RECEIVED our SYN-ACK may have been lost.
+    // Fourth check: SYN (RFC 5961 section 4.2). In SYN-RECEIVED, our SYN-ACK may have been lost.
     if !acceptable || flags.has(Flags::SYN) {
         return ANSWER;
     }
@@ -125,19 +126,19 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let at_left_edge = !before(wire.last_ack_sent, seq);
     Effects {
         answer: true,
-        // R3.
+        // RFC 7323, rule R3: conditions under which the timestamp is stored.
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),
-        // The FIN, checked eighth, counts as an octet too.
+        // The FIN, the eighth check, also counts as an octet.
         data: segment.seq_len() > 0,
-        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends a wait
-        // for one.
+        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends a
+        // state that waits for an ACK.
         state: true,
     }
 }
 
-/// The parts of a connection as text, to find out which ones have changed.
+/// The parts of a connection as text, to find out which of them have changed.
 #[derive(Clone, Debug)]
 struct Parts {
     timestamp: String,
@@ -220,20 +221,20 @@ impl Effects {
     }
 }
 
-/// Connections that are attacked.
+/// State of the connection under attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
-    /// Nothing in flight: data would take the fast path.
+    /// Nothing is in flight, so data would take the fast path.
     Idle,
-    /// Data has arrived and its ACK is delayed.
+    /// Data has arrived, and its ACK is delayed.
     Delaying,
-    /// Data in flight: an ACK would take the fast path.
+    /// Data is in flight, so an ACK would take the fast path.
     Sending,
-    /// Data in flight, part of it lost.
+    /// Data is in flight, and part of it is lost.
     Recovering,
-    /// Data above a hole.
+    /// Data has arrived above a hole.
     Hole,
-    /// No timestamps: no segment takes the fast path.
+    /// Timestamps were not negotiated, so no segment takes the fast path.
     Plain,
     SynReceived,
     FinWait1,
@@ -260,7 +261,7 @@ const SCENES: [Scene; 13] = [
     Scene::TimeWait,
 ];
 
-/// Bytes that the peer has sent in order, and its window in KiB.
+/// Number of bytes that the peer has sent in order, and its window in KiB.
 const RECEIVED: u64 = 30 * 100;
 const WINDOW_KIB: u16 = 64;
 
@@ -314,7 +315,8 @@ impl Scene {
             }
             Self::CloseWait | Self::LastAck => {
                 fin(&mut script, una);
-                // The delayed ACK of the FIN leaves, so that the next segment is judged with the FIN.
+                // Let the delayed ACK of the FIN leave, so that the next segment is checked after the FIN is
+                // acknowledged.
                 script.run(script.elapsed().as_millis() + 50);
                 if self == Self::LastAck {
                     script.conn.close();
@@ -375,7 +377,7 @@ impl Scene {
             let fin = u64::from(matches!(self, Self::FinWait2 | Self::TimeWait));
             wire.snd_una = script.conn.sender.iss.plus(1 + 8 * MSS + fin);
         }
-        // The last data has not been acknowledged yet.
+        // The most recent data has not been acknowledged yet.
         if self == Self::Delaying {
             wire.ts_recent = Some(clock(START + ms(2_100)));
         }
@@ -383,29 +385,29 @@ impl Scene {
     }
 }
 
-/// Accuracy of the attacker's guess of a number.
+/// Accuracy of the attacker's guess of a sequence number or timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guess {
     Right,
     InWindow,
     Old,
     Random,
-    /// Only for timestamps.
+    /// The field is absent (only for timestamps).
     Absent,
 }
 
 const GUESSES: [Guess; 4] = [Guess::Right, Guess::InWindow, Guess::Old, Guess::Random];
 const STAMPS: [Guess; 5] = [Guess::Right, Guess::InWindow, Guess::Old, Guess::Random, Guess::Absent];
 
-/// Fields that the attacker chooses.
+/// Header fields that the attacker chooses.
 #[derive(Clone, Copy, Debug)]
 struct Forgery {
     seq: Guess,
     ack: Guess,
     stamp: Guess,
-    /// FIN, SYN, RST, PSH, ACK and URG, in the order of the header.
+    /// FIN, SYN, RST, PSH, ACK and URG flags, in the order of the TCP header.
     flags: u8,
-    /// Seed that selects each number within its class.
+    /// Seed that selects each number within its guess class.
     seed: u64,
 }
 
@@ -414,7 +416,8 @@ impl Forgery {
         let draws = Draws::new(self.seed, u64::from(self.flags));
         let draw = |ordinal: u64, below: u64| draws.at(ordinal) % below.max(1);
         let span = |from: SeqNum, to: SeqNum| u64::from(to.0.wrapping_sub(from.0));
-        // Nearby old numbers are the dangerous ones: half of the old numbers lie within a few segments.
+        // Old numbers close to the current one are the most dangerous, so half of the old numbers lie within
+        // a few segments.
         let back = |ordinal: u64| match draw(ordinal, 2) {
             0 => 1 + draw(ordinal + 1, 3_000),
             _ => 1 + draw(ordinal + 1, 1 << 31),
@@ -459,7 +462,7 @@ impl Forgery {
     }
 }
 
-/// Handles `segment` and returns what it has changed.
+/// Handles `segment` and returns the parts of the connection that it has changed.
 fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     script.clear();
     script.conn.handle_segment(script.now, segment);
@@ -468,7 +471,7 @@ fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     before.changed_to(&after, !script.segments.is_empty())
 }
 
-/// T1, T2 and CH-1, CH-2, CH-4, CH-7, PAWS-1, PAWS-6: every combination of guesses and flags, against every
+/// T1, T2 and CH-1, CH-2, CH-4, CH-7, PAWS-1, PAWS-6: every combination of guesses and flags is sent to every
 /// connection.
 #[test]
 fn a_forged_segment_changes_only_what_its_class_may() {
@@ -502,12 +505,12 @@ fn a_forged_segment_changes_only_what_its_class_may() {
             }
         }
     }
-    // No change, a challenge, data, a reset: without these counts a connection that drops everything would
-    // pass too.
+    // Counts of segments that change nothing, cause a challenge ACK, add data or reset the connection.
+    // Without these counts, a connection that drops everything would pass too.
     assert!(seen[0] > 10_000 && seen[1] > 1_000 && seen[2] > 100 && seen[3] > 100, "{seen:?}");
 }
 
-/// A segment with correct numbers takes effect.
+/// A segment with correct sequence numbers takes effect.
 #[test]
 fn a_segment_whose_numbers_are_right_is_taken() {
     for scene in SCENES {
@@ -527,7 +530,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
         let open = !matches!(scene, Scene::CloseWait | Scene::Closing | Scene::LastAck | Scene::TimeWait);
         assert_eq!((data.data, fin.data), (open, open), "{scene:?}: data and FIN");
         assert!(ack.acknowledged || scene == Scene::TimeWait, "{scene:?}: an ACK");
-        // With a hole, a newer segment has already updated the window.
+        // If there is a hole, a newer segment has already updated the window.
         assert!(ack.window || matches!(scene, Scene::Hole | Scene::TimeWait), "{scene:?}: a window");
         assert!(
             scene == Scene::Plain || ack.timestamp || scene == Scene::Delaying,
@@ -536,7 +539,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
     }
 }
 
-/// TS-3: options that were not negotiated are ignored.
+/// TS-3: TCP options that were not negotiated are ignored.
 #[test]
 fn options_that_were_not_agreed_on_mean_nothing() {
     let mut script = Scene::Plain.connection();
@@ -575,7 +578,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// T1: after any number of forged segments that may change nothing, the peer's next segment is still
-    /// accepted, and its ACK still counts.
+    /// accepted, and its ACK is still processed.
     #[test]
     fn a_forger_cannot_cut_the_peer_off(scene in select(SCENES[..6].to_vec()), forged in forgeries()) {
         let mut script = scene.connection();

@@ -31,8 +31,8 @@ fn tcp_1_handshake_across_the_wrap() {
     }
 }
 
-/// TCP-2: in SYN-SENT only an acknowledgement of our SYN is accepted. Any other acknowledgement is answered
-/// with a reset, and a reset with such an acknowledgement is ignored.
+/// TCP-2: in SYN-SENT, only an acknowledgement of our SYN is accepted. Any other acknowledgement is answered
+/// with a reset; if it is itself a reset, it is ignored.
 #[test]
 fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -53,7 +53,7 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: an unanswered SYN is retransmitted four times at intervals of one second, then at doubling
+/// TCP-9: an unanswered SYN is retransmitted four times at intervals of one second, and then at doubling
 /// intervals.
 #[test]
 fn tcp_9_syn_times() {
@@ -70,7 +70,7 @@ fn tcp_9_syn_times() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: a SYN-ACK backs off exponentially from the start.
+/// TCP-9: the retransmission interval of a SYN-ACK doubles from the start.
 #[test]
 fn tcp_9_syn_ack_times() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -83,7 +83,7 @@ fn tcp_9_syn_ack_times() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// A retransmitted SYN is answered with another SYN-ACK, because the first SYN-ACK may be lost.
+/// A retransmitted SYN is answered with another SYN-ACK, because the first SYN-ACK may have been lost.
 #[test]
 fn a_lost_syn_ack_is_repeated_when_asked_for() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -95,8 +95,8 @@ fn a_lost_syn_ack_is_repeated_when_asked_for() {
     script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
 }
 
-/// TCP-10: one retransmission of the SYN leaves the initial window unchanged; after two, the initial window
-/// is one segment.
+/// TCP-10: one retransmission of the SYN leaves the initial window unchanged. After two retransmissions, the
+/// initial window is one segment.
 #[test]
 fn tcp_10_initial_window_after_lost_syns() {
     for (retries, segments) in [(0, 10), (1, 10), (2, 1), (3, 1)] {
@@ -113,8 +113,8 @@ fn tcp_10_initial_window_after_lost_syns() {
     }
 }
 
-/// Karn's rule: a handshake with a retransmitted SYN yields no RTT sample, so the timeout keeps its initial
-/// value.
+/// Karn's rule: a handshake with a retransmitted SYN yields no RTT sample, so the retransmission timeout
+/// keeps its initial value.
 #[test]
 fn a_repeated_syn_gives_no_rtt() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -160,8 +160,8 @@ fn mss_1_to_3_payload_of_a_segment() {
     }
 }
 
-/// G-1: options of our SYN and SYN-ACK for an MTU of 1500. The window field of our SYN is 64 240 (44 segments
-/// of 1460), as in Linux; the window field of the SYN-ACK is 65 160.
+/// G-1: options of our SYN and SYN-ACK for an MTU of 1500. As in Linux, the window field of our SYN is 64 240
+/// (44 segments of 1460 bytes), and that of the SYN-ACK is 65 160.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {
@@ -178,7 +178,7 @@ fn g_1_syn_options() {
     assert_eq!(syn.header_len(), 60);
 }
 
-/// WS-2: a window scale of 15 or more is treated as 14.
+/// WS-2: a window scale shift of 15 or more is treated as 14.
 #[test]
 fn ws_2_the_largest_shift_is_14() {
     let mut script = with_answer(Some(15), Some(1460), true, true);
@@ -187,7 +187,7 @@ fn ws_2_the_largest_shift_is_14() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 14);
 }
 
-/// WS-3: without the peer's window scale option, windows are scaled in neither direction.
+/// WS-3: if the peer sends no window scale option, windows are scaled in neither direction.
 #[test]
 fn ws_3_no_scaling_unless_both_ask() {
     let mut script = with_answer(None, Some(1460), true, true);
@@ -206,7 +206,7 @@ fn ws_3_no_scaling_unless_both_ask() {
     assert!(edge <= 65_535, "{edge}");
 }
 
-/// Without the SACK-permitted option in the peer's SYN, no SACK blocks are sent.
+/// If the peer's SYN lacks the SACK-permitted option, no SACK blocks are sent.
 #[test]
 fn sack_is_sent_only_when_permitted() {
     for (permitted, line) in [(true, "1 ms ack 0 sack 1448..2896"), (false, "1 ms ack 0")] {

@@ -1,9 +1,9 @@
-//! Tests of the limits on the memory that a peer can make a connection use.
+//! Tests of the limits on the memory that a peer can cause a connection to use.
 
 use super::*;
 
-/// A peer that sends every second octet of the window creates only as many ranges as the buffer allows.
-/// Nothing acknowledged or reported is lost, and the stream is complete once the holes are filled.
+/// A peer that sends every second octet of the window creates only as many ranges as the buffer allows. No
+/// data that was acknowledged or SACKed is lost, and the stream is complete once the holes are filled.
 #[test]
 fn ranges_above_holes() {
     for (buffer, most) in [(4_608, 64), (1 << 20, (1 << 20) / 832)] {
@@ -35,8 +35,8 @@ fn ranges_that_the_peer_reports() {
     assert_eq!(script.conn.acknowledged(), 10 * MSS);
 }
 
-/// A peer that acknowledges one octet per timeout makes progress and so keeps the connection open. Each
-/// timeout causes retransmissions, but the list of retransmissions stays as short as the list of segments.
+/// A peer that acknowledges one octet per timeout makes progress, and so keeps the connection open. Each
+/// timeout causes retransmissions, but the list of retransmissions is never longer than the list of segments.
 #[test]
 fn an_octet_for_each_timeout() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -53,7 +53,7 @@ fn an_octet_for_each_timeout() {
     assert!(script.conn.stats().timeouts > 400, "{:?}", script.conn.stats());
 }
 
-/// Unacceptable segments are answered at most once per half second.
+/// The connection answers unacceptable segments at most once per half second.
 #[test]
 fn answers_to_what_is_out_of_place() {
     let mut script = Script::client(config(Algorithm::Reno));

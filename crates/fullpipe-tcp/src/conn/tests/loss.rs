@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// RK-1, G-5: only the second of two segments arrives. The first is retransmitted after a quarter of the RTT,
-/// and again after the timeout.
+/// RK-1, G-5: only the second of two segments arrives. The first segment is retransmitted after a quarter of
+/// the RTT, and again after the timeout.
 #[test]
 fn rk_1_reordering_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -14,7 +14,8 @@ fn rk_1_reordering_window() {
     script.sent(&["125 ms data 0..1448", "425 ms data 0..1448"]);
 }
 
-/// RK-2: with three segments above the hole and no reordering so far, the retransmission leaves at once.
+/// RK-2: if three segments above the hole were delivered and no reordering was seen, the retransmission
+/// leaves at once.
 #[test]
 fn rk_2_three_sacks() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -27,7 +28,7 @@ fn rk_2_three_sacks() {
     script.sent(&["102 ms data 0..1448"]);
 }
 
-/// RK-3: on a path that reorders by 20 ms with an RTT of 100 ms, no retransmission follows the first one:
+/// RK-3: on a path that reorders by 20 ms with an RTT of 100 ms, only one retransmission is sent: after it,
 /// three later deliveries no longer prove a loss.
 #[test]
 fn rk_3_reordering_once_seen() {
@@ -37,8 +38,8 @@ fn rk_3_reordering_once_seen() {
         let at = 200 * round + 100;
         script.write(10 * MSS);
         script.clear();
-        // The first segment of each flight arrives 20 ms late. One segment overtakes it in the first round,
-        // and all others do so in later rounds.
+        // The first segment of each flight arrives 20 ms late. In the first round, one segment overtakes it;
+        // in later rounds, all other segments do.
         let overtaken_by = if round == 0 { 2 } else { 10 };
         for i in 2..=overtaken_by {
             script.ack(at, next, &[(next + MSS, next + i * MSS)]);
@@ -58,7 +59,7 @@ fn rk_5_a_lost_retransmission() {
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(100 * MSS);
     script.clear();
-    // The first of twenty segments is lost; SACKs arrive a millisecond apart.
+    // The first of twenty segments is lost. SACKs arrive one millisecond apart.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
@@ -67,7 +68,7 @@ fn rk_5_a_lost_retransmission() {
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
-    // New data was sent after the retransmission. The new data is SACKed; the retransmission is lost.
+    // New data was sent after the retransmission. The new data is SACKed, and the retransmission is lost.
     let limited = 2;
     script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
     assert_eq!(resent(&script), [102, 205]);
@@ -75,7 +76,7 @@ fn rk_5_a_lost_retransmission() {
 }
 
 /// Loses the first segment of a flight of twenty, and its retransmission. Returns the script after the SACK
-/// that reveals the second loss, the start time in ms, and the offset of the lost segment.
+/// that reveals the second loss, the start time in ms, and the stream offset of the lost segment.
 fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     let mut script = Script::client(Config { tunables, ..config(Algorithm::Reno) });
     script.write(10 * MSS);
@@ -88,21 +89,22 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
     assert_eq!((script.windows().1, script.conn.stats().recoveries), (10, 1));
-    // The data sent after the retransmission arrives; the retransmission does not.
+    // The data sent after the retransmission arrives, but the retransmission does not.
     script.ack(start + 205, una, &[(una + MSS, una + 23 * MSS)]);
     assert_eq!(script.conn.stats().retransmits, 2);
     (script, start, una)
 }
 
-/// PRR-7. Profile `rfc`: a lost retransmission begins a new episode, and all losses within one round trip
-/// share it. Profile `linux`: fast recovery continues unchanged.
+/// PRR-7: with profile `rfc`, a lost retransmission begins a new episode, and all losses within one round
+/// trip belong to it. With profile `linux`, fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {
     for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
         let (mut script, start, una) = lost_twice(tunables);
         let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
         assert_eq!(state(&script), (episodes, ssthresh));
-        // Segment 23 is also missing, after one transmission: its loss belongs to the same round trip.
+        // Segment 23 was sent once and is also missing. The loss of segment 23 belongs to the same round
+        // trip.
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
@@ -113,19 +115,19 @@ fn prr_7_a_lost_retransmission_reduces_again() {
 }
 
 /// If the retransmission after a timeout is lost, fast recovery repairs it with a second reduction. Linux
-/// does the same, so on a path with a few per cent loss small windows stay small.
+/// does the same. On a path with a few per cent loss, small windows therefore stay small.
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(20 * MSS);
-    // All segments and the tail loss probe are lost; the first segment is retransmitted after the timeout.
+    // All segments and the tail loss probe are lost. The first segment is retransmitted after the timeout.
     script.run(start + 502);
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
     assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
-    // The first of the segments retransmitted now is lost, and later segments arrive.
+    // The first of the segments that are now retransmitted is lost, and later segments arrive.
     let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
@@ -167,16 +169,15 @@ fn fr_1_limited_transmit() {
 }
 
 /// A loss among data sent during recovery is a new congestion event. The ACK that ends the first recovery
-/// begins the second, as in Linux, although the retransmission has already been sent and no record is newly
-/// marked lost.
+/// begins the second one, as in Linux. The second recovery begins although the retransmission has already
+/// been sent and no record is newly marked lost.
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(100 * MSS);
-    // Segment 0 is lost; segments 20 and 21 are limited transmits, and later segments are sent during
-    // recovery.
+    // Segment 0 is lost. Segments 20 and 21 are sent by limited transmit, and later segments during recovery.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
     }
@@ -184,12 +185,12 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // Segment 22 is also lost; three segments above it reveal the loss, and segment 22 is retransmitted.
+    // Segment 22 is also lost. Three segments above it reveal the loss, and segment 22 is retransmitted.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.stats().timeouts, 0);
-    // All losses are repaired: the second recovery ends, and no third recovery begins.
+    // All losses are repaired, so the second recovery ends, and no third recovery begins.
     let end = script.conn.sender.snd_nxt();
     script.ack(start + 330, end, &[]);
     assert_eq!(state(&script), (2, 5));
@@ -229,8 +230,8 @@ fn fr_4_two_losses_in_a_window() {
 
 use crate::recovery::Phase;
 
-/// Returns the number of segments sent per SACK, for a flight of twenty whose first segment is lost, with
-/// unlimited data. SACKs arrive one at a time.
+/// Returns the number of segments sent per SACK. The first segment of a flight of twenty is lost, the amount
+/// of data is unlimited, and SACKs arrive one at a time.
 fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     let mut script = Script::warm(cc, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
@@ -245,12 +246,12 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
 }
 
 /// PRR-1, G-6: Reno halves its window. After limited transmit, every other SACK releases a segment until the
-/// flight reaches `ssthresh`. Each transmission matches Linux.
+/// flight size reaches `ssthresh`. Each transmission matches Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
     assert_eq!(sends, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
-    // PRR-5: at the end the window equals `ssthresh`.
+    // PRR-5: when recovery ends, the window equals `ssthresh`.
     let until = script.conn.sender.snd_nxt();
     let at = script.elapsed().as_millis() + 100;
     script.ack(at, una + 20 * MSS, &[]);
@@ -267,7 +268,7 @@ fn prr_2_cubic() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
-/// PRR-4: with fifteen of twenty segments lost, no ACK releases more than the delivered amount plus one
+/// PRR-4: if fifteen of twenty segments are lost, no ACK releases more than the delivered amount plus one
 /// segment.
 #[test]
 fn prr_4_heavy_loss() {
@@ -293,8 +294,8 @@ fn prr_6_nothing_delivered_nothing_sent() {
     assert_eq!(script.data_segments(), 0);
 }
 
-/// TLP-2: the last segment is lost, and the tail loss probe repairs it. No SACK reveals the loss, so the
-/// window is reduced only when later data is acknowledged without a duplicate report.
+/// TLP-2: the last segment is lost, and the tail loss probe repairs the loss. No SACK reveals the loss, so
+/// the window is reduced only when later data is acknowledged without a D-SACK.
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -302,8 +303,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     script.write(20 * MSS);
     script.clear();
     script.ack(start + 100, una + 19 * MSS, &[]);
-    // With one segment in flight the probe leaves after 2 SRTT + 200 ms, but no later than the retransmission
-    // timeout.
+    // With one segment in flight, the probe leaves after 2 SRTT + 200 ms, but no later than the
+    // retransmission timeout.
     script.run(start + 420);
     script.sent(&[&format!("{} ms data {}..{}", start + 400, una + 19 * MSS, una + 20 * MSS)]);
     script.ack(start + 500, una + 20 * MSS, &[]);
@@ -316,8 +317,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// TLP-3: nothing was lost, but the ACKs were late. The ACK of the originals does not decide the outcome; the
-/// duplicate report for the probe shows that nothing was lost.
+/// TLP-3: nothing was lost, but the ACKs were late. The ACK of the original segments does not decide the
+/// outcome; the D-SACK for the probe shows that nothing was lost.
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {
     let mut script = Script::warm(Algorithm::Reno, 20);

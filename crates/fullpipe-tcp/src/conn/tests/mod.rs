@@ -1,4 +1,4 @@
-//! Connections driven by scripts and by each other, in virtual time.
+//! Tests of connections in virtual time, driven by a script or by another connection.
 //!
 //! Tests are named after the check in `docs/CONFORMANCE.md` that they cover, and read like a segment diagram:
 //!
@@ -36,15 +36,15 @@ use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 
-/// Payload of a full segment with timestamps on an MTU of 1500, in bytes.
+/// Payload of a full segment with timestamps at an MTU of 1500, in bytes.
 const MSS: u64 = 1448;
 /// Time zero of a script: the end of the handshake.
 const START: Instant = Instant::from_nanos(1_000_000_000);
-/// RTT of a script's path, in ms.
+/// RTT of the path in a script, in ms.
 const RTT: u64 = 100;
 const PEER_ISS: SeqNum = SeqNum(7_000);
 
-/// Returns the value of the timestamp clock.
+/// Returns the value of the TCP timestamp clock at `now`.
 fn clock(now: Instant) -> u32 {
     Timestamps::clock(now)
 }
@@ -63,15 +63,15 @@ fn config(cc: Algorithm) -> Config {
     }
 }
 
-/// A connection whose peer is the script.
+/// A connection under test whose peer is simulated by the test script.
 struct Script {
     conn: Connection,
     now: Instant,
     lines: Vec<String>,
     segments: Vec<(u64, Segment)>,
-    /// Number of octets that the peer has sent.
+    /// Number of octets that the simulated peer has sent.
     peer_sent: u64,
-    /// Window field of the peer's segments, and its shift.
+    /// Window field of the simulated peer's segments, and its window scale shift.
     window: u16,
     shift: u8,
 }
@@ -82,7 +82,7 @@ impl Script {
         Self { conn, now, lines: Vec::new(), segments: Vec::new(), peer_sent: 0, window: 65_535, shift: 10 }
     }
 
-    /// Creates a client whose handshake ends at time zero.
+    /// Creates a client whose handshake ends at time zero of the script.
     fn client(config: Config) -> Self {
         let mut script = Self::new(Connection::client(config));
         script.conn.open();
@@ -96,8 +96,8 @@ impl Script {
         script
     }
 
-    /// Creates a client with `cc` whose congestion window has grown to `window` segments in slow start, from
-    /// a first flight of ten. Time continues from the last ACK.
+    /// Creates a client with controller `cc` whose congestion window has grown in slow start from ten to
+    /// `window` segments. Time continues from the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
         let mut script = Self::client(config(cc));
         let (mut at, mut acked, mut flight) = (0, 0, 10);
@@ -105,7 +105,7 @@ impl Script {
             script.write(flight * MSS);
             at += RTT;
             let step = flight.min(window - flight);
-            // There is one ACK per segment.
+            // The simulated peer sends one ACK per segment.
             for i in 1..=step {
                 script.ack(at, acked + i * MSS, &[]);
             }
@@ -135,7 +135,8 @@ impl Script {
     /// Returns an ordinary segment of the peer: `len` octets at offset `seq` of its stream, acknowledging
     /// `ack`.
     ///
-    /// Data echoes a segment sent one round trip ago, an ACK one that has just arrived.
+    /// A data segment echoes the timestamp of a segment sent one round trip ago. A pure ACK echoes the
+    /// timestamp of a segment that has just arrived.
     fn segment(&self, seq: u64, len: u32, ack: u64) -> Segment {
         let age = if len > 0 { RTT as u32 } else { 0 };
         Segment {
@@ -161,7 +162,7 @@ impl Script {
         self.flush();
     }
 
-    /// Injects an ACK of everything below `ack` at `at` ms, with SACK blocks, newest first.
+    /// Injects an ACK of all data below `ack` at time `at` in ms, with SACK blocks, newest first.
     fn ack(&mut self, at: u64, ack: u64, sack: &[(u64, u64)]) {
         self.run(at);
         let mut segment = self.segment(self.peer_sent, 0, ack);
@@ -172,7 +173,7 @@ impl Script {
         self.inject(&segment);
     }
 
-    /// Injects `len` octets of the peer's stream from offset `seq` at `at` ms.
+    /// Injects `len` octets of the peer's stream, starting at offset `seq`, at time `at` in ms.
     fn data(&mut self, at: u64, seq: u64, len: u64) {
         self.run(at);
         let segment = self.segment(seq, len as u32, self.conn.sender.snd_una);
@@ -188,7 +189,7 @@ impl Script {
         self.now.saturating_since(START)
     }
 
-    /// Advances the clock to `until` ms and runs the timers.
+    /// Advances the clock to time `until` in ms and runs the timers.
     fn run(&mut self, until: u64) {
         self.run_to(START + ms(until));
     }
@@ -216,7 +217,7 @@ impl Script {
         self.segments.clear();
     }
 
-    /// Asserts that exactly these lines were sent since the last check.
+    /// Asserts that exactly the segments described by these lines were sent since the last check.
     #[track_caller]
     fn sent(&mut self, expected: &[&str]) {
         let lines = std::mem::take(&mut self.lines);
@@ -224,7 +225,7 @@ impl Script {
         assert_eq!(lines, expected);
     }
 
-    /// Returns the number of segments with payload sent since the last check.
+    /// Returns the number of data segments sent since the last check.
     fn data_segments(&mut self) -> u64 {
         let count = self.segments.iter().filter(|(_, segment)| segment.len > 0).count();
         self.clear();
@@ -249,7 +250,7 @@ fn at_text(at: Duration) -> String {
     if micros.is_multiple_of(1000) { format!("{} ms", micros / 1000) } else { format!("{micros} us") }
 }
 
-/// Returns a text for one segment of `conn`.
+/// Returns a textual description of one segment of `conn`.
 fn describe(conn: &Connection, segment: &Segment) -> String {
     let offset = |seq: SeqNum, origin: SeqNum| i64::from(seq.distance_from(origin.plus(1)));
     let at = offset(segment.seq, conn.sender.iss);

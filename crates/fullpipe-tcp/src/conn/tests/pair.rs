@@ -1,4 +1,4 @@
-//! Two connections, and a path on which the test decides the fate of each segment.
+//! Two connections, and a path on which the test determines the fate of each segment.
 
 use super::driver::{self, InFlight};
 use super::*;
@@ -9,7 +9,7 @@ pub(super) enum Side {
     Server,
 }
 
-/// Fate of a segment on the path.
+/// Fate of a segment on the simulated path.
 pub(super) enum Fate {
     Arrives,
     Lost,
@@ -18,19 +18,20 @@ pub(super) enum Fate {
 
 type Path = Box<dyn FnMut(Side, &Segment, u64) -> Fate>;
 
-/// A client and a server with a one-way delay of half an [`RTT`]. Both applications read data at once.
+/// A client and a server with a one-way delay of half an [`RTT`] between them. Both applications read data at
+/// once.
 pub(super) struct Pair {
     pub(super) client: Connection,
     pub(super) server: Connection,
     pub(super) now: Instant,
     pub(super) events: Vec<(Side, Event)>,
-    /// Every segment sent, with its time in ms.
+    /// Log of every segment sent, with its time in ms.
     pub(super) log: Vec<(u64, Side, Segment)>,
     pub(super) server_reads: bool,
     /// Whether segments may take the fast path ([`prediction`](super::super::prediction)).
     pub(super) predicts: bool,
     in_flight: InFlight<(Side, Segment)>,
-    /// Number of data segments sent by each side; the path identifies segments by this number.
+    /// Number of data segments sent by each side. The path identifies segments by this number.
     ordinals: [u64; 2],
     fate: Path,
 }
@@ -40,8 +41,8 @@ impl Pair {
         Self::on(client, server, |_, _, _| Fate::Arrives)
     }
 
-    /// Creates a pair on a path that calls `fate` for each segment. The number passed to `fate` counts the
-    /// data segments of that side from zero.
+    /// Creates a pair of connections on a path that calls `fate` for each segment. The number passed to
+    /// `fate` counts the data segments of that side from zero.
     pub(super) fn on(
         client: Config,
         server: Config,
@@ -67,7 +68,7 @@ impl Pair {
         self.flush();
     }
 
-    /// Runs to `until` ms, or until no event is left.
+    /// Runs the simulation until time `until` in ms, or until no event is left.
     pub(super) fn run(&mut self, until: u64) {
         let until = Instant::ZERO + ms(until);
         self.flush();
@@ -130,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Returns the times and offsets of the data segments sent by `side`.
+    /// Returns the transmission times and offsets of the data segments sent by `side`.
     pub(super) fn data(&self, side: Side) -> Vec<(u64, u64)> {
         let conn = if side == Side::Client { &self.client } else { &self.server };
         self.log

@@ -1,11 +1,11 @@
-//! Tests that header prediction changes no result.
+//! Tests that header prediction does not change any result.
 
 use fullpipe_units::draw;
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
 
-/// Runs a transfer; returns all segments with their times, and the final state of both ends.
+/// Runs a transfer. Returns all segments with their times, and the final state of both ends.
 fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) -> (Vec<String>, String) {
     let config = Config { tunables, ..config(cc) };
     let mut pair = Pair::on(config.clone(), config, move |side, segment, ordinal| {
@@ -19,7 +19,7 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
     });
     pair.predicts = predicts;
     pair.client.open();
-    // Bulk data, a request and its answer, and more data after a pause.
+    // The transfer consists of bulk data, a request with its response, and more data after a pause.
     pair.write(Side::Client, 400 * MSS + 17);
     pair.run(900);
     pair.write(Side::Server, 3_000);
@@ -31,9 +31,9 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
     (log, format!("{:#?}\n{:#?}\n{:?}", pair.client, pair.server, pair.events))
 }
 
-/// With and without header prediction, the same segments leave at the same times and both ends reach the same
-/// state. The transfers include losses, late arrivals, pauses, and data in both directions, alternating and
-/// simultaneous.
+/// With and without header prediction, the same segments leave at the same times, and both ends reach the
+/// same state. The transfers include losses, late arrivals and pauses, and data in both directions,
+/// alternating or simultaneous.
 #[test]
 fn a_predicted_segment_does_what_any_segment_does() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1, Algorithm::Bbr3, Algorithm::Vegas] {

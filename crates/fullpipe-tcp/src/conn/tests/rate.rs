@@ -1,16 +1,16 @@
-//! Delivery-rate sampling of a connection.
+//! Tests of the delivery-rate samples of a connection.
 
 use super::*;
 
-/// DR-6: if the application leaves the window unused, data sent until the flight is delivered is marked
-/// app-limited.
+/// DR-6: if the application does not fill the window, data sent until the flight is delivered is marked
+/// application-limited.
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
     let una = script.conn.sender.snd_una;
     let at = script.elapsed().as_millis();
     script.write(20 * MSS);
-    // The next write finds room in the window and an empty queue.
+    // At the next write, the window has room and the send queue is empty.
     script.write(5 * MSS);
     let snapshot = |script: &Script, i: u64| {
         script
@@ -23,7 +23,7 @@ fn dr_6_application_limited() {
             .snapshot
     };
     assert!(snapshot(&script, 20).app_limited);
-    // After a full window of data was delivered, samples are no longer app-limited.
+    // After a full window of data has been delivered, samples are no longer application-limited.
     script.write(100 * MSS);
     for i in 1..=26 {
         script.ack(at + 100, una + i * MSS, &[]);
@@ -32,7 +32,7 @@ fn dr_6_application_limited() {
     assert!(!newest.snapshot.app_limited);
 }
 
-/// DR-7: a write that finds the window full marks nothing app-limited.
+/// DR-7: a write does not mark samples application-limited if the window is full.
 #[test]
 fn dr_7_at_the_edge_of_the_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -43,7 +43,7 @@ fn dr_7_at_the_edge_of_the_window() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-8: a closed receive window does not make samples app-limited.
+/// DR-8: a closed receive window does not mark samples application-limited.
 #[test]
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -58,7 +58,7 @@ fn dr_8_window_limited_is_not_application_limited() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-9: one ACK of ten segments yields one sample, which starts at the last of them.
+/// DR-9: one ACK of ten segments yields one rate sample, which starts at the last of the segments.
 #[test]
 fn dr_9_a_stretch_ack() {
     let mut script = Script::client(config(Algorithm::Bbr1));
@@ -66,19 +66,19 @@ fn dr_9_a_stretch_ack() {
     script.ack(100, 10 * MSS, &[]);
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
-    // Ten segments in 100 ms: 1.158 Mbit/s.
+    // Ten segments in 100 ms are 1.158 Mbit/s.
     let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
-/// DR-12: the app-limited check runs on a write, on an ACK, and when a timer fires: the tail loss probe
-/// measures what the application left unused.
+/// DR-12: the application-limited check runs on a write, on an ACK, and when a timer fires. The tail loss
+/// probe therefore yields an application-limited sample.
 #[test]
 fn dr_12_a_timer_asks_too() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
-    // The window was full before this ACK; after it there is room, and no data to fill it.
+    // The window was full before this ACK. After the ACK it has room, and there is no data to fill it.
     script.ack(start + 100, una + 10 * MSS, &[]);
     assert!(!script.conn.sender.rate.is_app_limited());
     script.run(start + 310);
@@ -87,7 +87,7 @@ fn dr_12_a_timer_asks_too() {
     assert!(script.conn.sender.recovery.board.newest().expect("the probe").snapshot.app_limited);
 }
 
-/// DR-10: data SACKed and later acknowledged counts as delivered once.
+/// DR-10: data that is SACKed and later acknowledged counts as delivered only once.
 #[test]
 fn dr_10_counted_once() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -99,7 +99,7 @@ fn dr_10_counted_once() {
     assert_eq!(script.conn.snapshot().delivered, 5 * MSS);
 }
 
-/// DR-11: a retransmission is measured from the time at which it left.
+/// DR-11: the rate sample of a retransmission starts at the time at which the retransmission left.
 #[test]
 fn dr_11_a_retransmission_has_its_own_snapshot() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -1,4 +1,4 @@
-//! The receiving half: its ACKs, their contents, and the advertised window.
+//! Tests of the receiving half: its ACKs, their contents, and the advertised window.
 
 use super::*;
 
@@ -17,9 +17,9 @@ fn read_data(script: &mut Script, at: u64, seq: u64, len: u64) {
     script.flush();
 }
 
-/// ACK-1, G-8: for single segments 120 ms apart about twenty ACKs are immediate, then the delays double up to
-/// the RTT. Linux: 20 immediate ACKs, then delays of 44, 84, 105-108 ms. (Here the times are exact, and one
-/// or two more ACKs are immediate: the initial window differs by a few segments.)
+/// ACK-1, G-8: if single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays
+/// double up to the RTT. Linux: 20 immediate ACKs, then delays of 44, 84, 105-108 ms. In this test, times are
+/// exact, and one or two more ACKs are immediate, because the initial window differs by a few segments.
 #[test]
 fn ack_1_quick_phase() {
     let mut script = receiver();
@@ -33,14 +33,15 @@ fn ack_1_quick_phase() {
     assert_eq!(delays[immediate..immediate + 4], [40, 80, 100, 100]);
 }
 
-/// ACK-2: long after the quick phase, two full segments are acknowledged at once and one is not.
+/// ACK-2: long after the quick-ACK phase, two full segments are acknowledged at once, and a single segment is
+/// not.
 #[test]
 fn ack_2_every_second_segment() {
     let mut script = receiver();
     for i in 0..40 {
         read_data(&mut script, 120 * i, i * MSS, MSS);
     }
-    // A pause longer than the timeout would start a quick phase.
+    // A pause longer than the timeout would start another quick-ACK phase.
     script.run(4800);
     script.clear();
     read_data(&mut script, 4800, 40 * MSS, MSS);
@@ -49,7 +50,7 @@ fn ack_2_every_second_segment() {
     script.sent(&[&format!("4800 ms ack {}", 42 * MSS)]);
 }
 
-/// Data from several segments is reported as readable once.
+/// Data from several segments is reported as readable only once.
 #[test]
 fn events_are_told_once_and_in_order() {
     let mut script = receiver();
@@ -78,7 +79,7 @@ fn ack_4_out_of_order() {
     ]);
 }
 
-/// ACK-5: a duplicate is acknowledged at once, with exactly its range as a D-SACK.
+/// ACK-5: a duplicate segment is acknowledged at once, and its exact range is reported as a D-SACK.
 #[test]
 fn ack_5_duplicate() {
     let mut script = receiver();
@@ -91,7 +92,7 @@ fn ack_5_duplicate() {
     script.sent(&["1000 ms ack 2896 sack 0..1448", "1001 ms ack 2896 sack 1448..1548"]);
 }
 
-/// SACK compression: above a hole three ACKs leave at once, and the others are combined after a millisecond,
+/// SACK compression: above a hole, three ACKs leave at once. Further ACKs are combined after a millisecond,
 /// up to 44 in one.
 #[test]
 fn sack_compression() {
@@ -103,13 +104,14 @@ fn sack_compression() {
     script.clear();
     script.run(20);
     script.sent(&[&format!("11 ms ack 0 sack 1448..{}", 21 * MSS)]);
-    // The filled hole is acknowledged at once.
+    // An ACK for the filled hole leaves at once.
     script.data(30, 0, MSS);
     script.sent(&[&format!("30 ms ack {}", 21 * MSS)]);
 }
 
-/// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). Without data before it
-/// there is no delay that could be measured, and this side's FIN sent, nothing is left to carry the ACK.
+/// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
+/// if no data came before the FIN, because no delay could be measured. Nor does it wait if this side's FIN
+/// has already been sent, because no segment would carry the ACK.
 #[test]
 fn the_ack_of_a_fin_waits_for_a_close() {
     let fin = |script: &Script, at: u64| {
@@ -143,8 +145,8 @@ fn the_ack_of_a_fin_waits_for_a_close() {
     script.sent(&["20 ms ack 1"]);
 }
 
-/// WS-4, the counterpart of TCP-7: the right edge never moves left, whatever arrives and however slowly the
-/// application reads.
+/// WS-4, the counterpart of TCP-7: the right edge of the window never moves left, whatever arrives and
+/// however slowly the application reads.
 #[test]
 fn ws_4_the_edge_never_moves_back() {
     let mut script = receiver();
@@ -154,7 +156,7 @@ fn ws_4_the_edge_never_moves_back() {
         let len = 1 + fullpipe_units::draw(3, 0, i) % MSS;
         let room = edge.max(20_000) - next;
         if room > 2 * MSS {
-            // One segment in five is preceded by one above a hole.
+            // One segment in five is preceded by a segment above a hole.
             if i.is_multiple_of(5) {
                 script.data(i, next + len, len);
             }
@@ -175,7 +177,7 @@ fn ws_4_the_edge_never_moves_back() {
     assert!(next > 500_000);
 }
 
-/// SWS-1: a reader that takes one byte at a time does not cause a window update per byte.
+/// SWS-1: an application that reads one byte at a time does not cause a window update per byte.
 #[test]
 fn sws_1_no_update_for_a_few_bytes() {
     let mut script = receiver();
@@ -196,7 +198,7 @@ fn sws_1_no_update_for_a_few_bytes() {
     assert_eq!(script.segments.len(), 1, "all room at once is worth an update");
 }
 
-/// DRS-5: a fixed buffer keeps the same window for the whole connection.
+/// DRS-5: with a fixed buffer, the window stays the same for the whole connection.
 #[test]
 fn drs_5_a_fixed_buffer() {
     let mut script =
@@ -209,7 +211,8 @@ fn drs_5_a_fixed_buffer() {
     }
 }
 
-/// PAWS-1: new data with an older timestamp is answered but not accepted; a pure ACK is accepted (PAWS-5).
+/// PAWS-1: new data with an older timestamp is answered but not accepted. A pure ACK with an older timestamp
+/// is accepted (PAWS-5).
 #[test]
 fn paws_1_old_timestamp() {
     let mut script = receiver();
@@ -235,8 +238,8 @@ fn paws_4_timestamp_wrap() {
     assert_eq!((script.conn.received(), script.conn.receiver.ts_recent), (MSS, 3));
 }
 
-/// CH-1, CH-5: a SYN on an established connection gets a challenge ACK, resets nothing and consumes no
-/// sequence number. A second one within half a second is not answered.
+/// CH-1, CH-5: a SYN on an established connection is answered with a challenge ACK, resets nothing and
+/// consumes no sequence number. A second SYN within half a second is not answered.
 #[test]
 fn ch_1_syn_is_challenged() {
     for seq in [PEER_ISS, PEER_ISS.plus(1), PEER_ISS.plus(5000), SeqNum(0x8000_0000)] {
@@ -254,8 +257,8 @@ fn ch_1_syn_is_challenged() {
     }
 }
 
-/// CH-2, G-10: a reset is accepted only at the next expected octet; elsewhere in the window it gets a
-/// challenge ACK, and outside it is ignored.
+/// CH-2, G-10: a reset is accepted only at the next expected octet. Elsewhere in the window, it is answered
+/// with a challenge ACK; outside the window, it is ignored.
 #[test]
 fn ch_2_resets() {
     for (seq, state, lines) in [
@@ -274,7 +277,7 @@ fn ch_2_resets() {
     }
 }
 
-/// TCP-5: an old ACK replayed with a larger window changes nothing.
+/// TCP-5: an old ACK that is replayed with a larger window changes nothing.
 #[test]
 fn tcp_5_old_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -288,7 +291,7 @@ fn tcp_5_old_window() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 10);
 }
 
-/// TCP-6: an ACK of data never sent is answered and acknowledges nothing.
+/// TCP-6: an ACK of data that was never sent is answered and acknowledges nothing.
 #[test]
 fn tcp_6_ack_of_the_future() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -1,9 +1,9 @@
-//! Tests of spurious recoveries and their undo.
+//! Tests of spurious recoveries and of undoing them.
 
 use super::*;
 use crate::recovery::Phase;
 
-/// Injects an ACK at `at` ms that echoes the timestamp sent at `echo` ms.
+/// Injects an ACK at time `at` in ms that echoes the timestamp sent at time `echo` in ms.
 fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
     script.run(at);
     let mut segment = script.segment(script.peer_sent, 0, ack);
@@ -21,13 +21,13 @@ fn late_flight() -> (Script, u64, u64) {
 }
 
 /// FRTO-1: the path pauses until after the timeout, and nothing is lost. After one retransmission, the window
-/// and `ssthresh` are restored. The SACK variant of F-RTO needs no timestamps.
+/// and `ssthresh` are restored. The SACK-based variant of F-RTO needs no timestamps.
 #[test]
 fn frto_1_a_delay_spike() {
     for eifel in [false, true] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
-        // First the tail loss probe carries new data, then the timeout expires.
+        // First the tail loss probe carries new data, and then the timeout expires.
         script.run(start + 600);
         assert_eq!(script.conn.stats().retransmits, 1);
         assert_eq!(script.windows(), (1, 10));
@@ -42,8 +42,8 @@ fn frto_1_a_delay_spike() {
     }
 }
 
-/// FRTO-1 with a spike of 3 s: the timeout expires repeatedly, always for the first segment, and everything
-/// is undone when the originals arrive.
+/// FRTO-1 with a delay spike of 3 s: the timeout expires repeatedly, each time for the first segment. All
+/// reductions are undone when the original segments arrive.
 #[test]
 fn frto_1_a_long_delay_spike() {
     let (mut script, start, una) = late_flight();
@@ -58,8 +58,8 @@ fn frto_1_a_long_delay_spike() {
     assert_eq!(script.conn.stats().retransmits, 3);
 }
 
-/// FRTO-2: the whole flight was lost. The first ACK releases new data, and its SACK confirms the loss:
-/// conventional slow start follows, and nothing is undone.
+/// FRTO-2: the whole flight was lost. The first ACK releases new data, and the SACK of that data confirms the
+/// loss. Conventional slow start follows, and nothing is undone.
 #[test]
 fn frto_2_real_loss() {
     let (mut script, start, una) = late_flight();
@@ -91,7 +91,7 @@ fn un_1_and_3_all_duplicates() {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
         let at = |i: u64| una + i * MSS;
-        // Segments 0 and 1 are late, and all others arrive. Segments 0 and 1 are retransmitted.
+        // Segments 0 and 1 are late, and all other segments arrive. Segments 0 and 1 are retransmitted.
         for i in 2..20 {
             script.ack(start + 100, una, &[(at(2), at(i + 1))]);
         }
@@ -107,15 +107,15 @@ fn un_1_and_3_all_duplicates() {
 }
 
 /// UN-5: a D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block.
-/// The spuriously retransmitted segment also crossed the path and counts as delivered; a duplicate created by
-/// the network does not.
+/// The spuriously retransmitted segment also crossed the path and counts as delivered. A duplicate created by
+/// the network does not count.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
         let (mut script, start, una) = late_flight();
         let at = |i: u64| una + i * MSS;
         let delivered = |script: &Script| script.conn.snapshot().delivered / MSS;
-        // A network duplicate of a segment sent once.
+        // The network has duplicated a segment that was sent once.
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
         let before = delivered(&script);
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
@@ -126,7 +126,7 @@ fn un_5_spurious_retransmissions_are_delivered() {
         assert_eq!(script.conn.stats().retransmits, 4, "0 to 3");
         let before = delivered(&script);
         if above {
-            // Segment 0 is still missing; segments 1 to 3 have arrived, segment 1 twice.
+            // Segment 0 is still missing. Segments 1 to 3 have arrived, and segment 1 has arrived twice.
             script.ack(start + 110, una, &[(at(1), at(2)), (at(1), at(20))]);
             assert_eq!(delivered(&script) - before, 3 + 1);
         } else {
@@ -138,8 +138,8 @@ fn un_5_spurious_retransmissions_are_delivered() {
     }
 }
 
-/// UN-1 by timestamps (Eifel): the ACK after the hole is filled echoes a timestamp older than the
-/// retransmission. An ACK that echoes the retransmission proves nothing.
+/// UN-1 by timestamps (Eifel): when the hole is filled, the ACK echoes a timestamp older than the
+/// retransmission. An ACK that echoes the timestamp of the retransmission proves nothing.
 #[test]
 fn un_1_an_old_echo() {
     for (echo, spurious) in [(0, true), (110, false)] {
@@ -158,7 +158,8 @@ fn un_1_an_old_echo() {
     }
 }
 
-/// UN-4: after an undo nothing is marked lost, and `pipe` equals the outstanding data not yet delivered.
+/// UN-4: after an undo, no record is marked lost, and `pipe` equals the outstanding data that has not been
+/// delivered.
 #[test]
 fn un_4_marks_are_consistent_after_an_undo() {
     let (mut script, start, una) = late_flight();

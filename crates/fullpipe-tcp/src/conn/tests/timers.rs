@@ -1,11 +1,11 @@
-//! Tests of the timers when the peer does not answer: probe, timeout, back-off, closed window. The engine has
-//! no jiffies, so its times are exact, where Linux is a few milliseconds late.
+//! Tests of the timers that run when the peer does not answer: probe, timeout, back-off and closed window.
+//! The engine has no jiffies, so its times are exact; those of Linux are a few milliseconds late.
 
 use super::*;
 
-/// G-3, RTO-4, TLP-1: one unanswered segment. The probe would wait 2 SRTT + 200 ms for a delayed ACK, so it
-/// leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout then restarts. Linux: the probe
-/// after 311-332 ms, then intervals of 320, 640 and 1248 ms.
+/// G-3, RTO-4, TLP-1: one segment is not answered. The probe would wait 2 SRTT + 200 ms for a delayed ACK, so
+/// it leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout then restarts. Linux sends the
+/// probe after 311-332 ms, and then retransmits at intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -22,9 +22,9 @@ fn g_3_one_segment_and_silence() {
     assert_eq!((stats.probes, stats.timeouts), (1, 3));
 }
 
-/// G-3, TLP-1: five unanswered segments: the last segment is sent as a probe after 2 SRTT + 2 ms, and the
-/// first segment is retransmitted after the timeout. Linux: the probe after 205.7 ms, then intervals of 324,
-/// 640 and 1248 ms.
+/// G-3, TLP-1: five segments are not answered. The last segment is sent as a probe after 2 SRTT + 2 ms, and
+/// the first segment is retransmitted after the timeout. Linux sends the probe after 205.7 ms, and then
+/// retransmits at intervals of 324, 640 and 1248 ms.
 #[test]
 fn tlp_1_five_segments_and_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -44,7 +44,8 @@ fn tlp_1_five_segments_and_silence() {
     }
 }
 
-/// TLP: the probe carries new data if available, as new data may reveal the loss and is never wasted.
+/// A tail loss probe carries new data if any is available, because new data may reveal the loss and is never
+/// wasted.
 #[test]
 fn a_probe_prefers_new_data() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -55,28 +56,29 @@ fn a_probe_prefers_new_data() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// TLP-4: there is no probe while the peer holds data above a hole; TLP-5: one probe per flight.
+/// TLP-4: no probe is sent while the peer holds data above a hole. TLP-5: at most one probe is sent per
+/// flight.
 #[test]
 fn tlp_4_no_probe_with_sacks_held() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(MSS, 2 * MSS)]);
-    // RACK waits a quarter of the RTT, then retransmits the first segment; only the timeout covers the other
-    // segments.
+    // RACK waits a quarter of the RTT and then retransmits the first segment. Only the timeout covers the
+    // other segments.
     script.run(420);
     script.sent(&["125 ms data 0..1448"]);
     assert_eq!(script.conn.stats().probes, 0);
 }
 
-/// RTO-2: a steady RTT of 100 ms gives SRTT + 200 ms, not max(200 ms, ...).
+/// RTO-2: at a steady RTT of 100 ms, the timeout is SRTT + 200 ms, not max(200 ms, ...).
 #[test]
 fn rto_2_slack_of_200_ms() {
     let script = Script::warm(Algorithm::Reno, 160);
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// RTO-7: a timeout sets the window to one segment and `ssthresh` to half the window, and marks everything
+/// RTO-7: a timeout sets the window to one segment and `ssthresh` to half the window, and marks all records
 /// older than a round trip lost. Recovery then proceeds in slow start.
 #[test]
 fn rto_7_loss_window() {
@@ -85,7 +87,7 @@ fn rto_7_loss_window() {
     let base = script.conn.sender.snd_una;
     script.write(20 * MSS);
     assert_eq!(script.data_segments(), 20);
-    // The probe leaves at 202 ms and the timeout expires 300 ms after it.
+    // The probe leaves at 202 ms, and the timeout expires 300 ms after the probe.
     script.run(start + 502);
     assert_eq!(script.windows(), (1, 10));
     assert_eq!(script.data_segments(), 2);
@@ -101,7 +103,7 @@ fn rto_7_loss_window() {
     assert_eq!(script.windows(), (4, 10));
 }
 
-/// RTO-1, profile `rfc`: an RTT of 100 ms gives a timeout of one second; the probe timeout does not change.
+/// RTO-1, profile `rfc`: with an RTT of 100 ms, the timeout is one second. The probe timeout does not change.
 #[test]
 fn rto_1_a_second_at_least() {
     let mut script = Script::client(Config { tunables: Tunables::RFC, ..config(Algorithm::Reno) });
@@ -111,8 +113,9 @@ fn rto_1_a_second_at_least() {
     script.sent(&["202 ms data 5792..7240", "1202 ms data 0..1448", "3202 ms data 0..1448"]);
 }
 
-/// RTO-3: the timeout doubles up to 120 s; after fifteen unanswered expiries the connection gives up. TCP-8:
-/// this takes 924.6 s with an initial timeout of 200 ms; here the initial timeout is 300 ms, after a probe.
+/// RTO-3: the timeout doubles up to 120 s. After fifteen unanswered expiries, the connection gives up. TCP-8:
+/// this takes 924.6 s with an initial timeout of 200 ms. In this test, the initial timeout is 300 ms, after a
+/// probe.
 #[test]
 fn rto_3_backs_off_and_gives_up() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -138,9 +141,9 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
-/// RTO-5, Karn's rule: ACKs were lost for several seconds; then one ACK covers a retransmission together with
-/// a segment sent once, long ago. This ACK does not mean an RTT of seconds; the peer's timestamp echo gives
-/// the real RTT.
+/// RTO-5, Karn's rule: ACKs were lost for several seconds. Then one ACK covers a retransmission and a segment
+/// that was sent once, long ago. This ACK does not indicate an RTT of seconds; the peer's timestamp echo
+/// gives the real RTT.
 #[test]
 fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -154,7 +157,7 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// INV-4, INV-6: without any answer one segment is sent per timeout, independent of the earlier window.
+/// INV-4, INV-6: if nothing is answered, one segment is sent per timeout, whatever the earlier window.
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -171,7 +174,7 @@ fn inv_6_total_loss_ends_in_silence() {
     }
 }
 
-/// Creates a script whose peer has closed its window at 100 ms, after acknowledging ten segments.
+/// Creates a script whose simulated peer acknowledges ten segments and closes its window at 100 ms.
 fn closed_window() -> Script {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
@@ -181,8 +184,9 @@ fn closed_window() -> Script {
     script
 }
 
-/// ZWP-1: the first probe leaves after one RTO, then the interval doubles. Probes have no payload, and their
-/// sequence number is one octet below `una`. Linux: 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
+/// ZWP-1: the first probe leaves after one RTO, and then the interval doubles. Probes have no payload, and
+/// their sequence number is one octet below `una`. Linux sends them after 309, 949, 2197, 4821 and 9941 ms
+/// with an RTO of 304 ms.
 #[test]
 fn zwp_1_probe_times() {
     let mut script = closed_window();
@@ -197,8 +201,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// ZWP-2: answered probes continue forever, at intervals of at most 120 s; after fifteen unanswered probes
-/// the connection gives up.
+/// ZWP-2: as long as probes are answered, they continue at intervals of at most 120 s. After fifteen
+/// unanswered probes, the connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();
@@ -221,7 +225,7 @@ fn zwp_2_patience_while_answered() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// ZWP-3: the answer to the next probe replaces a lost window update.
+/// ZWP-3: the answer to the next probe makes up for a lost window update.
 #[test]
 fn zwp_3_a_lost_window_update() {
     let mut script = closed_window();
@@ -249,7 +253,7 @@ fn zwp_3_a_window_probe_is_answered() {
     }
 }
 
-/// ZWP-4: a reopened window causes no slow start, no back-off and no loss.
+/// ZWP-4: when the window reopens, there is no slow start, no back-off and no loss.
 #[test]
 fn zwp_4_reopening_costs_nothing() {
     let mut script = closed_window();
@@ -265,15 +269,15 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// TCP-7: a peer that shrinks its window gets no new data beyond the window, but lost data is still
+/// TCP-7: a peer that shrinks its window receives no new data beyond the window, but lost data is still
 /// retransmitted.
 #[test]
 fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
     script.clear();
-    // The peer has accepted two segments and has room for two more, although eight are in flight; three of
-    // these arrive.
+    // The peer has accepted two segments and has room for two more, although eight are in flight. Three of
+    // the eight arrive.
     script.shift = 0;
     script.window = 3;
     script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);
@@ -286,7 +290,7 @@ fn tcp_7_a_shrunk_window() {
     assert!(script.data_segments() > 0 && script.conn.sender.snd_nxt() > 10 * MSS);
 }
 
-/// KA-1: an idle connection is silent, and no timer runs.
+/// KA-1: an idle connection sends nothing, and no timer runs.
 #[test]
 fn ka_1_silence_when_idle() {
     let mut script = Script::client(config(Algorithm::Reno));

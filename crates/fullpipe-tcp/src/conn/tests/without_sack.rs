@@ -22,8 +22,8 @@ fn flight(cc: Algorithm) -> (Script, u64, u64) {
 }
 
 /// FR-1, FR-2: the first of twenty segments is lost. Two duplicate ACKs release new data, and the third
-/// triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux. The
-/// full ACK leaves the window at `ssthresh`.
+/// triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux. The ACK
+/// that ends recovery leaves the window at `ssthresh`.
 #[test]
 fn fr_2_one_hole() {
     for (cc, ssthresh, expected) in [
@@ -51,8 +51,8 @@ fn fr_2_one_hole() {
     }
 }
 
-/// FR-3, FR-4: two holes in a window of twenty segments take one round trip each, with one reduction and no
-/// timeout.
+/// FR-3, FR-4: two holes in a window of twenty segments are repaired in one round trip each, with one
+/// reduction and no timeout.
 #[test]
 fn fr_3_and_4_two_holes() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -62,23 +62,24 @@ fn fr_3_and_4_two_holes() {
         script.ack(start + 100 + i, una, &[]);
     }
     script.clear();
-    // The retransmission arrives and everything below 10 is acknowledged.
+    // The retransmission arrives, and all segments below 10 are acknowledged.
     script.ack(start + 202, at(10), &[]);
     assert!(script.lines[0].ends_with(&format!("data {}..{}", at(10), at(11))), "{:?}", script.lines);
     assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }), "FR-3: it goes on");
-    // The ACK covers all data outstanding at the start of recovery, two limited transmits included.
+    // The ACK covers all data outstanding at the start of recovery, including two segments sent by limited
+    // transmit.
     script.ack(start + 302, at(22), &[]);
     let stats = script.conn.stats();
     assert_eq!((stats.retransmits, stats.recoveries, stats.timeouts), (2, 1, 0));
     assert_eq!((script.conn.sender.recovery.phase, script.windows()), (Phase::Open, (10, 10)));
 }
 
-/// FR-5: spurious retransmissions after a timeout cause duplicate ACKs, which start no recovery until newer
-/// data is acknowledged.
+/// FR-5: spurious retransmissions after a timeout cause duplicate ACKs. The duplicate ACKs start no recovery
+/// until newer data has been acknowledged.
 #[test]
 fn fr_5_echoes_of_a_timeout() {
     let (mut script, start, una) = flight(Algorithm::Reno);
-    // Without SACK there is no probe, so the timeout comes first.
+    // Without SACK there is no tail loss probe, so the timeout comes first.
     script.run(start + 300);
     assert_eq!((script.conn.stats().probes, script.conn.stats().timeouts), (0, 1));
     script.ack(start + 310, una + MSS, &[]);
@@ -98,8 +99,8 @@ fn fr_5_echoes_of_a_timeout() {
     assert_eq!(script.conn.stats().recoveries, 1);
 }
 
-/// FR-6: a segment with data, a changed window, a FIN or an older ACK is not a duplicate ACK. No ACK is a
-/// duplicate while nothing is outstanding.
+/// FR-6: a segment with data, a changed window, a FIN or an older ACK is not a duplicate ACK. While nothing
+/// is outstanding, no ACK is a duplicate ACK.
 #[test]
 fn fr_6_what_is_no_duplicate() {
     type Change = fn(&mut Segment);
@@ -145,7 +146,7 @@ fn what_is_announced_is_counted_once() {
 }
 
 /// The basic form of F-RTO (RFC 5682 section 2): the first ACK releases new data instead of retransmissions.
-/// If the second ACK advances, nothing was lost; a duplicate ACK shows a loss.
+/// If the second ACK advances, nothing was lost. A duplicate ACK shows a loss.
 #[test]
 fn frto_1_without_sack() {
     for late in [true, false] {
@@ -176,8 +177,8 @@ fn frto_1_without_sack() {
     }
 }
 
-/// After a retransmission fills the hole, the peer acknowledges the data above it. That ACK does not prove
-/// the timeout spurious (RFC 5682 requires a second ACK).
+/// After a retransmission has filled the hole, the peer acknowledges the data above the hole. An ACK of this
+/// kind does not prove the timeout spurious (RFC 5682 requires a second ACK).
 #[test]
 fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -187,8 +188,8 @@ fn a_filled_hole_acquits_nobody() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
 }
 
-/// With every congestion controller, one loss per 400 segments is repaired without a timeout, and the
-/// receiver delays no duplicate ACK.
+/// With every congestion controller, one loss per 400 segments is repaired without a timeout. The receiver
+/// does not delay any duplicate ACK.
 #[test]
 fn single_losses_need_no_timeout() {
     for cc in Algorithm::ALL {
@@ -209,9 +210,9 @@ fn single_losses_need_no_timeout() {
     }
 }
 
-/// Random loss of 1 %. Timeouts occur only for the losses that RFC 6582 cannot repair: a lost retransmission,
-/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. There are 22
-/// and 24 timeouts for 401 losses.
+/// At a random loss of 1 %, timeouts occur only for the losses that RFC 6582 cannot repair: a lost
+/// retransmission, the loss of a segment just after a recovery, and a window too small for three duplicate
+/// ACKs. Reno and CUBIC have 22 and 24 timeouts for 401 losses.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {

@@ -1,4 +1,4 @@
-//! Tests of hostile input: SYN floods, guessed cookies, packets without a connection.
+//! Tests of hostile input: SYN floods, guessed SYN cookies, and packets without a connection.
 
 use std::net::SocketAddr;
 
@@ -29,13 +29,13 @@ fn tuple(port: u16) -> FourTuple {
     FourTuple { local: server(), remote: syn(port, 0, true).0 }
 }
 
-/// Returns the next segment that the stack sends, parsed.
+/// Returns the next segment that the stack sends, in parsed form.
 fn answer(end: &mut super::Stack, now: Instant) -> Option<Segment> {
     let bytes = packet(end, now)?;
     Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment)
 }
 
-/// SYN-1: during a flood of three seconds with 10 000 SYNs per second from addresses that do not answer, the
+/// SYN-1: during a flood of three seconds with 10 000 SYNs per second from addresses that do not reply, the
 /// number of connections stays within the backlog plus one. A client that connects during the flood is
 /// connected after one round trip, with all options of its SYN.
 #[test]
@@ -74,7 +74,7 @@ fn syn_1_a_flood_keeps_nobody_out() {
     assert!(read[..3_000].iter().all(|byte| *byte == 7));
 }
 
-/// SYN-2: none of 2^20 guessed cookies is accepted while the listener expects cookies.
+/// SYN-2: none of 2^20 guessed cookies is accepted while the listener expects replies to cookies.
 #[test]
 fn syn_2_guesses_are_no_cookies() {
     let mut end = stack(server().ip(), 9);
@@ -93,7 +93,7 @@ fn syn_2_guesses_are_no_cookies() {
     assert_eq!((counters.cookies_accepted, counters.cookies_refused), (0, 1 << 20));
 }
 
-/// Returns the peer's answer to a cookie for `syn`.
+/// Returns the peer's reply to a SYN-ACK with a cookie for `syn`.
 fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     Segment {
         seq: syn.seq.plus(1),
@@ -105,8 +105,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// SYN-3: a cookie is valid for at least a minute and invalid after two, independent of the second in which
-/// it was created.
+/// SYN-3: a cookie is valid for at least one minute and invalid after two minutes, whatever the second in
+/// which it was created.
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -119,13 +119,13 @@ fn syn_3_cookies_go_stale() {
             let decoded = cookie::decode(KEY, made + Duration::from_secs(age), &tuple(1), &answer);
             assert_eq!(decoded.is_some(), good, "made in second {second}, {age} s old");
         }
-        // The cookie is invalid for other sockets and with another secret.
+        // The cookie is not valid for other sockets or with another secret.
         assert_eq!(cookie::decode(KEY, made, &tuple(2), &answer), None);
         assert_eq!(cookie::decode(Key::new([8; 16]), made, &tuple(1), &answer), None);
     }
 }
 
-/// SYN-4: the MSS is rounded down to one of four values.
+/// SYN-4: a cookie rounds the MSS down to one of four values.
 #[test]
 fn syn_4_the_mss_is_rounded_down() {
     for (said, kept) in
@@ -140,8 +140,8 @@ fn syn_4_the_mss_is_rounded_down() {
     }
 }
 
-/// SYN-5: with timestamps, window scale, SACK and ECN are restored exactly; without timestamps there are
-/// none.
+/// SYN-5: with timestamps, a returned cookie restores window scale, SACK and ECN exactly. Without timestamps,
+/// these options are not used.
 #[test]
 fn syn_5_options_come_back_in_the_timestamp() {
     for shift in (0..=14).map(Some).chain([None]) {
@@ -174,8 +174,8 @@ fn syn_5_options_come_back_in_the_timestamp() {
             }
         }
     }
-    // The SYN-ACK to a peer without timestamps does not offer these options either, as the peer would
-    // consider them negotiated.
+    // Without timestamps, the SYN-ACK does not offer these options either, because the peer would consider
+    // them negotiated.
     let reduced = cookie::reduced(&tuple(1), &syn(1, 77, false).1);
     let options = reduced.syn.expect("a SYN");
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
@@ -214,8 +214,8 @@ fn syn_6_nobody_accepts() {
     }
 }
 
-/// TCP-3: in LISTEN a reset is ignored, and an ACK is answered with a reset at its own sequence number. A
-/// reset during the handshake leaves the listener unchanged (RFC 9293 MUST-11).
+/// TCP-3: in LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of
+/// the ACK. A reset during the handshake leaves the listener unchanged (RFC 9293 MUST-11).
 #[test]
 fn tcp_3_what_a_listener_answers() {
     let mut end = stack(server().ip(), 1);
@@ -240,7 +240,7 @@ fn tcp_3_what_a_listener_answers() {
     }
 }
 
-/// TCP-4: a port without a listener answers with a reset. The queue of answers is bounded, and packets for
+/// TCP-4: a port without a listener replies with a reset. The queue of replies is bounded, and packets for
 /// other addresses are ignored.
 #[test]
 fn tcp_4_a_closed_port_resets() {
@@ -271,11 +271,11 @@ fn tcp_4_a_closed_port_resets() {
     assert_eq!((end.counters().ignored, end.counters().resets), (before.ignored + 4, before.resets));
 }
 
-/// Rings stay within their buffer sizes, even if the peer or the application does not read.
+/// The rings never exceed the buffer sizes, even if the peer or the application does not read.
 #[test]
 fn rings_stay_within_buffers() {
     let mut pair = Pair::v4();
-    // Autotuned buffers would stay too small for this test.
+    // Autotuned buffers would remain too small for this test.
     let buffer = Buffer::Fixed(Bytes::from_mib(1));
     let config = Config { sndbuf: buffer, rcvbuf: buffer, ..config() };
     pair.ends[1].listen(server(), config.clone(), 8).expect("free");

@@ -1,4 +1,4 @@
-//! Tests with two stacks that exchange packets in virtual time.
+//! Tests in which two stacks exchange packets in virtual time.
 
 mod flood;
 mod transfer;
@@ -29,7 +29,7 @@ pub(super) fn stack(address: IpAddr, key: u8) -> Stack {
     stack
 }
 
-/// Returns the next packet as bytes.
+/// Returns the next packet that the stack sends, as octets.
 pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
     let packet = stack.poll_packet(now)?;
     assert!(packet.gso_size.is_none() && !packet.is_empty());
@@ -41,14 +41,15 @@ pub(super) fn pattern(offset: u64) -> u8 {
     (offset ^ offset >> 8 ^ offset >> 16) as u8
 }
 
-/// Two stacks, the packets in flight between them, and the impairments of the path.
+/// Two stacks, the packets in flight between them, and the impairments of their path.
 pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Stack; 2],
     pub(super) addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// Loss, duplication and delay, each as the `n` in "one packet in `n`"; zero means never.
+    /// Probabilities of loss, duplication and delay, each as the `n` in "one packet in `n`"; zero means
+    /// never.
     pub(super) hostile: [u64; 3],
     /// Length of the largest packet sent, in bytes.
     pub(super) longest: usize,
@@ -74,7 +75,7 @@ impl Pair {
         Self::new([SocketAddr::from(([198, 18, 0, 1], 40_000)), SocketAddr::from(([198, 18, 0, 2], 5_201))])
     }
 
-    /// Sends all packets that either end has ready.
+    /// Sends all packets that either stack has ready.
     pub(super) fn send(&mut self) {
         for from in 0..2 {
             while let Some(packet) = packet(&mut self.ends[from], self.now) {
@@ -96,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Advances to the next event; returns false if there is no event up to `until`.
+    /// Advances the simulation to the next event. Returns false if there is no event up to `until`.
     pub(super) fn step(&mut self, until: Instant) -> bool {
         self.send();
         let arrival = self.flying.keys().next().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
@@ -172,7 +173,7 @@ pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
     for (end, id) in ids.iter().enumerate() {
         pair.ends[end].release(pair.now, id.expect("accepted"));
     }
-    // No connection remains after all timers have expired.
+    // Once all timers have expired, no connection remains.
     while pair.step(until + Duration::from_secs(600)) {}
     assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 0]);
 }
@@ -192,7 +193,7 @@ pub(super) fn syn(port: u16, seq: u32, timestamps: bool) -> (SocketAddr, Segment
     (SocketAddr::from(([10, 0, (port >> 8) as u8, port as u8], port)), segment)
 }
 
-/// Encodes `segment` as a packet from `from` to `to`.
+/// Encodes `segment` as a packet from address `from` to address `to`.
 pub(super) fn bytes(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     crate::wire::Headers::between(segment, from, to).expect("one version").as_bytes().to_vec()
 }

@@ -10,7 +10,8 @@ fn until(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-/// Payload arrives at its offset in both directions, over IPv4 and IPv6; no packet exceeds the MTU.
+/// Every payload byte arrives at its stream offset in both directions, over IPv4 and IPv6. No packet exceeds
+/// the MTU.
 #[test]
 fn every_byte_arrives_where_it_belongs() {
     let mut pair = Pair::v4();
@@ -22,7 +23,7 @@ fn every_byte_arrives_where_it_belongs() {
     assert_eq!(pair.longest, 1_500);
 }
 
-/// Payload arrives at its offset even if packets are lost, duplicated and delayed.
+/// Every payload byte arrives at its stream offset, even if packets are lost, duplicated and delayed.
 #[test]
 fn every_byte_arrives_over_a_hostile_path() {
     let mut pair = Pair::v4();
@@ -31,8 +32,8 @@ fn every_byte_arrives_over_a_hostile_path() {
     assert!(pair.ends[0].counters().refused == 0);
 }
 
-/// The endpoint that closes first stays in TIME-WAIT. A new connection between the same sockets replaces the
-/// old one (TW-3), with higher sequence numbers.
+/// The endpoint that closes first remains in TIME-WAIT. A new connection between the same sockets replaces
+/// the old one (TW-3) and uses higher sequence numbers.
 #[test]
 fn a_pair_of_sockets_is_used_again() {
     let mut pair = Pair::v4();

@@ -1,4 +1,4 @@
-//! Two stacks without a path between them; the test passes the packets from one stack to the other.
+//! Two stacks without a path between them. The test passes the packets from one stack to the other.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Parser of scripts. `tests/scripts/README.md` describes the format.
+//! Parser of test scripts. `tests/scripts/README.md` describes the format.
 
 use std::str::FromStr;
 
@@ -8,45 +8,46 @@ use fullpipe_tcp::wire::{Flags, IcmpError};
 use fullpipe_tcp::{Config, IpVersion, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Parsed script.
+/// A parsed test script.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Labels of `docs/CONFORMANCE.md` that the script covers.
+    /// Labels of the checks in `docs/CONFORMANCE.md` that the script covers.
     pub(crate) checks: Vec<String>,
     pub(crate) setup: Setup,
     pub(crate) lines: Vec<Line>,
 }
 
-/// Setup of a script: the conditions before time zero.
+/// Setup of a test script: the conditions before time zero.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) server: bool,
-    /// Handshake performed by the runner: its round-trip time and the peer's SYN.
+    /// Handshake that the script runner performs before time zero: its RTT and the peer's SYN.
     pub(crate) established: Option<(Duration, SegmentText)>,
-    /// Whether the application reads everything as soon as it arrives.
+    /// Whether the application reads all data as soon as it arrives.
     pub(crate) reader: bool,
     pub(crate) peer_isn: u32,
-    /// Peer's timestamp at time zero.
+    /// Timestamp clock of the peer at time zero.
     pub(crate) peer_clock: u32,
 }
 
-/// Statement of a script, with its line number and time.
+/// Statement of a test script, with its line number and time.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
     pub(crate) time: Time,
-    /// Time by which an outbound segment may be earlier than stated, since kernel timers are late.
+    /// Time by which an outbound segment may be earlier than the script states, because kernel timers are
+    /// late.
     pub(crate) early: Duration,
     pub(crate) statement: Statement,
 }
 
-/// Time of a statement.
+/// Time of a script statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Time {
-    /// Time since time zero.
+    /// Time relative to time zero of the script.
     At(Duration),
-    /// Time since the previous line.
+    /// Time relative to the previous line of the script.
     After(Duration),
 }
 
@@ -55,16 +56,16 @@ pub(crate) enum Statement {
     Inbound(SegmentText),
     Outbound(SegmentText),
     Open,
-    /// Number of bytes to write, and expected number of bytes accepted.
+    /// Number of bytes to write, and the number of bytes expected to be accepted.
     Write(u64, u64),
-    /// Number of bytes to read; `None` reads everything available.
+    /// Number of bytes to read; `None` reads all available bytes.
     Read(Option<u64>),
     Close,
     Detach,
     Abort,
-    /// ICMP error, and the sequence number quoted by its message.
+    /// ICMP error, and the sequence number that its message quotes.
     Icmp(IcmpError, i64),
-    /// Names of observable values, and their expected values.
+    /// Names of observable values, with their expected values.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
     Nothing,
@@ -77,7 +78,8 @@ impl Statement {
     }
 }
 
-/// One segment, or several of equal length, in relative sequence numbers: 0 is the SYN, 1 the first octet.
+/// One segment, or several segments of equal length. Sequence numbers are relative: 0 is the SYN, and 1 is
+/// the first octet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentText {
     pub(crate) flags: Flags,
@@ -85,13 +87,13 @@ pub(crate) struct SegmentText {
     pub(crate) end: i64,
     pub(crate) count: u32,
     pub(crate) ack: Option<i64>,
-    /// Last acknowledgement number of a series, and the step of the series.
+    /// Last acknowledgement number in a series of ACKs, and the step between two ACKs of the series.
     pub(crate) ack_series: Option<(i64, i64)>,
     pub(crate) win: Option<u16>,
     pub(crate) options: Option<OptionsText>,
 }
 
-/// Options of a segment, `None` if absent; `order` lists their names in order of appearance.
+/// Options of a segment, each `None` if absent; `order` lists the option names in order of appearance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionsText {
     pub(crate) order: Vec<&'static str>,
@@ -159,7 +161,7 @@ impl Script {
 }
 
 impl Setup {
-    /// Parses a setup line; returns false if `key` is not a setup keyword.
+    /// Parses a line of the script setup. Returns false if `key` is not a setup keyword.
     fn take(&mut self, key: &str, value: &str) -> Parsed<bool> {
         let config = &mut self.config;
         match key {
@@ -238,7 +240,7 @@ pub(crate) fn seconds(text: &str) -> Parsed<Duration> {
     Ok(Duration::from_secs(number(whole)?) + Duration::from_nanos(nanos))
 }
 
-/// Parses a time such as `+0.1`, `0.1` or `+0.1~12ms`; returns `None` if `text` is not a time.
+/// Parses a time such as `+0.1`, `0.1` or `+0.1~12ms`. Returns `None` if `text` is not a time.
 fn timed(text: &str) -> Parsed<Option<(Time, Duration)>> {
     let (time, early) = text.split_once('~').unwrap_or((text, "0ms"));
     let early = early.strip_suffix("ms").ok_or("a tolerance is in ms")?;

@@ -25,7 +25,7 @@ fn scripts() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "script")).collect()
 }
 
-/// Returns the line and reason of a script failure; `None` if the script passes.
+/// Returns the line and the reason of a script failure, or `None` if the script passes.
 fn failure(text: &str) -> Option<String> {
     let script = match language::parse(text) {
         Ok(script) => script,
@@ -49,7 +49,8 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// The runner rejects each of these scripts, which contain one error each; so a passing script is meaningful.
+/// Each of these scripts contains one error, and the runner rejects all of them. A script that passes is
+/// therefore meaningful.
 #[test]
 fn the_runner_notices() {
     let good = "checks RK-2\nestablished 0.1\n+0 write 1448\n> P. 1:1449 ack 1\n+0.1 < . 1:1 ack 1449\nexpect cwnd 10\n";
@@ -81,7 +82,7 @@ fn the_runner_notices() {
     }
 }
 
-/// The tolerance only allows for late kernel timers, so it applies to one side.
+/// The tolerance only allows for late kernel timers, so it applies in one direction only.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

@@ -1,4 +1,4 @@
-//! Connection in virtual time whose peer is a script.
+//! A connection in virtual time whose peer is a script.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -15,29 +15,29 @@ use crate::driver;
 
 use super::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
 
-/// Time zero of every script on the clock, late enough for a preceding handshake.
+/// Time zero of every script on the virtual clock, late enough for a preceding handshake.
 const ZERO: Instant = Instant::from_nanos(100_000_000_000);
 const PORTS: (SocketAddrV4, SocketAddrV4) = (
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 40_000),
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 5_201),
 );
-/// Maximum number of timer expiries in one step; more indicate an endless loop.
+/// Maximum number of timer expiries in one step. A larger number indicates an endless loop.
 const ENDLESS: usize = 100_000;
 
 pub(crate) struct World {
     conn: Connection,
     now: Instant,
-    /// Time of the previous line.
+    /// Time of the previous line of the script.
     base: Instant,
-    /// Segments sent and not yet compared.
+    /// Segments that the connection has sent and the script has not yet compared.
     sent: VecDeque<(Instant, Segment)>,
     reader: bool,
     isn: Option<SeqNum>,
     peer_isn: SeqNum,
-    /// Timestamps of the peer and of the connection at time zero.
+    /// Timestamp clocks of the peer and of the connection at time zero.
     peer_clock: u32,
     clock: Option<u32>,
-    /// Timestamp that the peer echoes: the last timestamp sent by the connection.
+    /// Timestamp that the peer echoes: the last timestamp that the connection sent.
     echo: u32,
     timestamps: bool,
     window: u16,
@@ -46,7 +46,7 @@ pub(crate) struct World {
 
 type Verdict = Result<(), String>;
 
-/// Runs a script; an error gives the line, the reason and the transcript.
+/// Runs a script. An error contains the line, the reason and the transcript.
 pub(crate) fn run(script: &Script) -> Result<(), (usize, String, Vec<String>)> {
     let mut world = World::new(script);
     let mut last = 0;
@@ -100,7 +100,7 @@ impl World {
             let answer = SegmentText { flags: Flags::SYN.with(Flags::ACK), ack: Some(1), ..syn.clone() };
             self.inject(&answer)?;
         }
-        // A window given in the SYN applies only to the SYN.
+        // A window given in the SYN applies only to that SYN.
         self.window = u16::MAX;
         if self.conn.state() != State::Established {
             return Err("the handshake came to nothing".into());
@@ -126,7 +126,8 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations are allowed while sent segments are still to be compared; other statements are not.
+        // Observations are allowed while sent segments have not all been compared. Other statements are not
+        // allowed then.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }
@@ -208,7 +209,7 @@ impl World {
         Ok(())
     }
 
-    /// Records an outgoing segment after a check of its encoding as octets.
+    /// Checks the encoding of an outgoing segment as octets, and records the segment.
     fn notice(&mut self, segment: &Segment) -> Verdict {
         through_octets(segment)?;
         if segment.flags.has(Flags::SYN) {
@@ -263,7 +264,8 @@ impl World {
         let (value, echo) = options.timestamps.unwrap_or_default();
         let value = value.unwrap_or_else(|| millis_since_zero(self.now));
         let echo = match echo {
-            // The echo is relative to our own clock, whose zero follows from the first timestamp sent.
+            // The echoed timestamp is relative to this side's clock, whose zero follows from the first
+            // timestamp sent.
             Some(echo) => self.clock.unwrap_or(0).wrapping_add(echo as u32),
             None => self.echo,
         };
@@ -308,8 +310,8 @@ impl World {
         Ok(())
     }
 
-    /// Compares a segment with a line. Fields omitted in the line are not compared, except SACK blocks: if
-    /// the line has none, the segment must have none.
+    /// Compares a segment with a line of the script. Fields omitted in the line are not compared. SACK blocks
+    /// are an exception: if the line has none, the segment must have none.
     fn compare(&self, text: &SegmentText, (start, end): (i64, i64), segment: &Segment) -> Verdict {
         let flags = segment.flags.without(Flags::PSH);
         equal("flags", &letters(text.flags.without(Flags::PSH)), &letters(flags))?;
@@ -346,13 +348,13 @@ impl World {
                 equal("TS val", &value.to_string(), &seen.to_string())?;
             }
             if let Some(echo) = echo {
-                // A SYN has no timestamp to echo, so a zero echo is not relative to the peer's clock.
+                // A SYN has no timestamp to echo, so an echo of zero is not relative to the peer's clock.
                 let seen = if seen.echo == 0 { 0 } else { seen.echo.wrapping_sub(self.peer_clock) as i32 };
                 equal("TS ecr", &echo.to_string(), &seen.to_string())?;
             }
         }
         let Some(syn) = segment.syn else { return Ok(()) };
-        // In a SYN all options are compared, in their order on the wire.
+        // In a SYN, all options are compared, in their order on the wire.
         equal("options", &wanted.order.join(","), &order_on_the_wire(segment).join(","))?;
         let offer = |mss, scale| format!("mss {mss:?} wscale {scale:?}");
         let seen = offer(Some(syn.mss).filter(|mss| *mss > 0), syn.window_scale);
@@ -375,11 +377,11 @@ impl World {
         equal(name, wanted, &seen)
     }
 
-    /// Returns the observable value of the connection that `tests/scripts/README.md` calls `name`.
+    /// Returns the observable value that `tests/scripts/README.md` lists under `name`.
     fn value(&self, name: &str) -> Result<String, String> {
         let snapshot = self.conn.snapshot();
         let receiver = self.conn.receiver_snapshot();
-        // Multiples of a segment are given as a number of segments, other values in bytes.
+        // Multiples of the segment size are given as a number of segments, all other values in bytes.
         let segments = |bytes: u64| match bytes {
             u64::MAX => "none".into(),
             bytes if bytes.is_multiple_of(snapshot.mss) => (bytes / snapshot.mss).to_string(),
@@ -453,7 +455,7 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
     text
 }
 
-/// Checks that a segment is unchanged by encoding and parsing, so that scripts cannot contain impossible
+/// Checks that encoding and parsing leave a segment unchanged, so that scripts cannot contain impossible
 /// segments.
 fn through_octets(segment: &Segment) -> Verdict {
     let mut bytes = Headers::of(segment, PORTS.0, PORTS.1).as_bytes().to_vec();
@@ -499,7 +501,7 @@ fn letters(flags: Flags) -> String {
 }
 
 fn relative(origin: SeqNum, distance: i64) -> SeqNum {
-    // Two's complement reduces distances in both directions modulo 2^32.
+    // Two's complement arithmetic reduces distances in both directions modulo 2^32.
     origin.plus(distance as u64)
 }
 

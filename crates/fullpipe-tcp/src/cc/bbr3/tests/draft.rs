@@ -1,5 +1,6 @@
 //! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of
-//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. A case that cannot arise on some of the paths says so.
+//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. If a case cannot occur on some of the paths, its comment says
+//! so.
 
 use super::*;
 use crate::cc::testing::Policer;
@@ -22,10 +23,11 @@ impl Run<Bbr3> {
         (self.bdp_segments() * MSS as f64) as u64
     }
 
-    /// Runs until `done` returns true, and returns the elapsed time; panics after 40 s.
+    /// Advances the run until `done` returns true, and returns the elapsed time. Panics after 40 s of virtual
+    /// time.
     fn until_it(&mut self, mut done: impl FnMut(&Self) -> bool) -> Duration {
         let begin = self.cx.now;
-        // Each step is shorter than any RTT here; `done` is evaluated on every ACK.
+        // Each step is shorter than any RTT in these tests; `done` is evaluated on every ACK.
         let mut seen = None;
         while seen.is_none() {
             assert!(self.cx.now < begin + Duration::from_secs(40), "{:?}", self.cc);
@@ -39,7 +41,7 @@ impl Run<Bbr3> {
         seen.unwrap_or(begin).saturating_since(begin)
     }
 
-    /// Runs until UP, with at least 25 path RTTs left before the next ProbeRTT.
+    /// Advances the run until UP begins with at least 25 path RTTs left before the next ProbeRTT.
     fn until_undisturbed_up(&mut self) {
         self.until_it(|run| {
             let due = run.cc.min_rtt.recent_stamp + PROBE_RTT_INTERVAL;
@@ -92,7 +94,7 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
         run.until(run.cx.now + rtt * 10, |_| ());
         assert_eq!((run.cc.state, run.cc.full_pipe.reached), (State::Startup, false));
         run.loss_ppm = 200_000;
-        // Far less than a BDP is in flight, so there is nothing to drain: Drain ends on the same ACK.
+        // Far less than a BDP is in flight, so there is nothing to drain, and Drain ends on the same ACK.
         run.until_it(|run| run.cc.state != State::Startup);
         assert!(run.cc.full_pipe.now && run.cc.full_pipe.reached);
         assert!(run.cc.bounds.inflight_longterm.is_some());
@@ -102,8 +104,8 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
 /// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments, the offload budget exceeds the volume in flight of Startup, so there is nothing to
-    // drain.
+    // With fewer segments in the BDP, the offload budget exceeds the volume that Startup has in flight, so
+    // there is nothing to drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.until_state(State::Drain);
@@ -132,7 +134,8 @@ fn case_04_drain_ends_on_time() {
             let start = run.cc.rounds.count;
             run.until_it(|run| run.cc.state != State::Drain);
             if run.cc.state == State::ProbeRtt {
-                // At a tenth of the rate, rounds on the longest paths are so long that ProbeRTT is due first.
+                // At a tenth of the rate, rounds on the longest paths last so long that ProbeRTT is due
+                // first.
                 continue;
             }
             assert!(run.cc.rounds.count <= start + DRAIN_ROUNDS + 1);
@@ -150,7 +153,7 @@ fn case_05_up_ends_on_a_plateau() {
     on_paths(0.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut start = 0;
-        // ProbeRTT may occur in between.
+        // A ProbeRTT phase may come before DOWN.
         while run.cc.state != State::Down {
             run.until_state(State::Up);
             assert!(!run.cc.full_pipe.now);
@@ -163,9 +166,9 @@ fn case_05_up_ends_on_a_plateau() {
     });
 }
 
-/// Case 6: loss ends UP even while the flow is application-limited. The volume in flight then does not show
-/// the path's capacity, so the long-term bound stays unchanged. On paths that hold less than a segment, the
-/// next probe follows at once.
+/// Case 6: loss ends UP even while the flow is application-limited. In that case the volume in flight does
+/// not show the path's capacity, so the long-term bound stays unchanged. On paths that hold less than a
+/// segment, the next probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
     on_paths(8.0, |rate, rtt| {
@@ -177,15 +180,15 @@ fn case_06_up_ends_on_loss_of_a_slow_application() {
         assert_eq!(run.cc.state, State::Up);
         run.loss_ppm = 100_000;
         run.until_it(|run| run.cc.state != State::Up);
-        // With so little in flight, DOWN may end on the same ACK.
+        // With so few segments in flight, DOWN may end on the same ACK.
         assert!(matches!(run.cc.state, State::Down | State::Cruise), "{:?}", run.cc.state);
         assert!(run.cx.lost > 0 && run.cc.probe.prev_too_high);
         assert_eq!(run.cc.bounds.inflight_longterm, None);
     });
 }
 
-/// Case 7: without loss, neither Startup nor UP ends while the flow is application-limited; only ProbeRTT
-/// interrupts.
+/// Case 7: without loss, neither Startup nor UP ends while the flow is application-limited. Only ProbeRTT
+/// interrupts Startup or UP.
 #[test]
 fn case_07_a_slow_application_ends_nothing() {
     on_paths(0.0, |rate, rtt| {
@@ -198,7 +201,7 @@ fn case_07_a_slow_application_ends_nothing() {
         up.until_undisturbed_up();
         up.slow_down();
         let start = up.cc.rounds.count;
-        // On paths of a few segments the sender is idle at times; an idle period replaces ProbeRTT.
+        // On paths of a few segments, the sender is idle at times, and an idle period replaces ProbeRTT.
         let mut still = true;
         up.until(up.cx.now + Duration::from_secs(12), |run| {
             assert!(!still || matches!(run.cc.state, State::Up | State::ProbeRtt), "{:?}", run.cc.state);
@@ -224,8 +227,8 @@ fn case_08_down_ends_on_inflight() {
             match run.cc.state {
                 State::Down => assert!(run.cx.inflight > target),
                 State::Cruise => assert!(run.cx.inflight <= target),
-                // A full probe follows a precautionary probe without excessive loss; another DOWN follows the
-                // full probe.
+                // A precautionary probe without excessive loss is followed by a full probe, and the full
+                // probe is followed by another DOWN.
                 _ => {}
             }
             run.cc.state == State::Cruise
@@ -246,7 +249,7 @@ fn case_09_down_ends_on_time() {
         let probe = (run.cc.probe.cycle_stamp, run.cc.probe.wait);
         run.until_it(|run| run.cc.state != State::Down);
         if run.cc.state == State::ProbeRtt {
-            // On long paths ProbeRTT is due first.
+            // On long paths, ProbeRTT is due first.
             return;
         }
         assert_eq!(run.cc.state, State::Refill);
@@ -284,7 +287,7 @@ fn case_11_idling_stands_for_probe_rtt() {
         run.until(idle, |_| ());
         assert_eq!(run.cx.inflight, 0);
         run.silent = false;
-        // The first ACK clears the flag, after it has refreshed the RTT.
+        // The first ACK after the idle period refreshes the minimum RTT and then clears the flag.
         run.until_it(|run| run.cx.now > idle + run.rtt * 3);
         assert_ne!(run.cc.state, State::ProbeRtt);
         let before = run.cx.now;
@@ -292,8 +295,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// Case 12: with aggregated ACKs in Startup, the window makes room for them, and the bandwidth estimate
-/// reaches the rate of the path without exceeding it.
+/// Case 12: with aggregated ACKs in Startup, the window makes room for the aggregation. The bandwidth
+/// estimate reaches the rate of the path without exceeding it.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -353,11 +356,11 @@ fn case_14_less_than_a_packet() {
 }
 
 /// Case 15: after a tenfold increase, the bandwidth is found in a number of round trips proportional to the
-/// logarithm of the BDP. The growth of the long-term bound, if there is one, doubles each round.
+/// logarithm of the BDP. If there is a long-term bound, its growth doubles each round.
 #[test]
 fn case_15_ten_times_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
-        // The slow path's buffer is small, so that loss sets a bound; the fast path has a larger buffer.
+        // The slow path has a small buffer, so that loss sets a bound; the fast path has a larger buffer.
         let slow = rate.mul_div(1, 10);
         let mut run = run(slow, rtt, (slow * rtt).get() / 2);
         run.until_it(|run| run.cc.bounds.inflight_longterm.is_some() && run.cc.state == State::Cruise);
@@ -386,7 +389,7 @@ fn case_15_ten_times_the_bandwidth() {
 }
 
 /// Case 16: after the bandwidth falls to a tenth, the short-term bound follows within a few rounds, and the
-/// maximum after two cycles.
+/// bandwidth maximum after two cycles.
 #[test]
 fn case_16_a_tenth_of_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
@@ -434,8 +437,8 @@ fn case_17_token_bucket() {
     });
 }
 
-/// Cases 18 and 19: reordering causes a spurious fast recovery or a spurious timeout; bounds, window and
-/// state are restored.
+/// Cases 18 and 19: reordering causes a spurious fast recovery or a spurious timeout. Afterwards the bounds,
+/// the window and the state are restored.
 #[test]
 fn case_18_and_19_spurious_recovery() {
     on_paths(8.0, |rate, rtt| {
@@ -459,10 +462,10 @@ fn case_18_and_19_spurious_recovery() {
     });
 }
 
-/// Case 20: after ProbeRTT during a Startup prolonged by a slow application, the flow returns to Startup.
+/// Case 20: if ProbeRTT interrupts a Startup prolonged by a slow application, the flow returns to Startup.
 #[test]
 fn case_20_probe_rtt_in_startup() {
-    // With fewer segments the sender is idle at times; an idle period replaces ProbeRTT.
+    // On paths with a smaller BDP the sender is idle at times, and an idle period replaces ProbeRTT.
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.slow_down();
@@ -476,7 +479,8 @@ fn case_20_probe_rtt_in_startup() {
     });
 }
 
-/// Case 21: a loss in UP lowers the long-term bound, to no less than 0.7 of the target, and DOWN follows.
+/// Case 21: a loss in UP lowers the long-term bound, to no less than 0.7 of the target in flight, and DOWN
+/// follows.
 #[test]
 fn case_21_loss_in_up() {
     on_paths(40.0, |rate, rtt| {
@@ -499,14 +503,14 @@ fn case_21_loss_in_up() {
     });
 }
 
-/// Case 22: if the application pauses during REFILL, the low samples do not lower the maximum, and UP
-/// follows.
+/// Case 22: if the application pauses during REFILL, the low bandwidth samples do not lower the bandwidth
+/// maximum, and UP follows.
 #[test]
 fn case_22_a_pause_in_refill() {
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut bw = Rate::ZERO;
-        // ProbeRTT may occur in between.
+        // A ProbeRTT phase may come before UP.
         while run.cc.state != State::Up {
             run.until_state(State::Refill);
             bw = run.cc.max_bw.get();

@@ -18,7 +18,7 @@ fn bench() -> Bench<Bbr3> {
     Bench::new(10, Bbr3::new)
 }
 
-/// Returns a run whose handshake RTT includes the serialization of a SYN in both directions.
+/// Returns a run whose handshake RTT includes the serialisation of a SYN in both directions.
 fn run(rate: Rate, rtt: Duration, buffer: u64) -> Run<Bbr3> {
     let handshake = rtt + rate.time_for(Bytes::new(2 * 60));
     Run::of(|cx, hints| Bbr3::new(&Context { srtt: Some(handshake), ..cx.clone() }, hints), rate, rtt, buffer)
@@ -33,7 +33,8 @@ fn pacing(cc: &Bbr3) -> Rate {
     rate
 }
 
-/// Returns the ACK of one segment with rate sample `rate`; it begins a round, 100 ms after the previous ACK.
+/// Returns the ACK of one segment with the rate sample `rate`. The ACK begins a round, 100 ms after the
+/// previous ACK.
 fn round(bench: &mut Bench<Bbr3>, rate: Rate) -> AckSample {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -69,7 +70,7 @@ fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     }
 }
 
-/// Returns a bench in `state` on a path of `rate` and 100 ms, with a full pipe already detected.
+/// Returns a bench in `state` on a path of `rate` and 100 ms, after the pipe was found full.
 fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     let mut bench = bench();
     ack_round(&mut bench, rate);
@@ -80,7 +81,7 @@ fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     bench
 }
 
-/// B3-1: each state paces at its gain, less 1 %.
+/// B3-1: each state paces at its gain times the bandwidth, less 1 %.
 #[test]
 fn b3_1_pacing_gains() {
     for (state, wanted) in [
@@ -111,14 +112,14 @@ fn pc_6_first_pacing_rate() {
     assert!(close(pacing(&bbr).as_mbps_f64(), 2.7726 * 1.1584, 1e-4));
 }
 
-/// B3-2: Startup leaves at most one BDP in the queue, where version 1 leaves 1.89.
+/// B3-2: Startup leaves at most one BDP in the queue, compared with 1.89 BDP in BBRv1.
 #[test]
 fn b3_2_startup_is_bounded() {
     let mut run = run(mbps(10), ms(40), BIG);
     let bdp = run.bdp_segments();
     let mut peak = 0;
     run.until(at_ms(2_000), |run| peak = peak.max(run.cx.inflight / MSS));
-    // ACK aggregation in the last round adds to the peak: here one or two send quanta of 2.4 segments.
+    // ACK aggregation in the last round adds one or two send quanta of 2.4 segments to the peak.
     assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
 }
 
@@ -137,11 +138,11 @@ fn b3_3_plateau() {
     assert_eq!(bench.cc.state, State::Drain);
 }
 
-/// Runs one round of fast recovery in Startup with `ranges` lost ranges; `lost_of` gives the numbers of
+/// Runs one round of fast recovery in Startup with `ranges` lost ranges; `lost_of` contains the numbers of
 /// segments lost and sent.
 fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
     let rate = bench.cc.max_bw.get();
-    // More than Drain's target, so that Drain does not end at once.
+    // The volume in flight exceeds the target of Drain, so that Drain does not end at once.
     bench.cx.inflight = 1_000 * MSS;
     for range in 0..ranges {
         bench.cc.on_lost(&bench.cx, &lost(2 * range, lost_of.0, lost_of.1));
@@ -173,7 +174,7 @@ fn b3_4_startup_loss() {
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
-    // Adjacent segments lost one by one form one range.
+    // Adjacent segments that are lost one by one form one range.
     let mut bench = bench();
     for segment in 0..20 {
         bench.cc.on_lost(&bench.cx, &lost(segment, segment + 1, 100));
@@ -184,7 +185,7 @@ fn b3_4_startup_loss() {
     assert!(!bench.cc.startup_loss.check(&bench.cx, &latest, &rs));
 }
 
-/// B3-4 without SACK: a round trip reveals at most one loss, so one loss ends Startup.
+/// B3-4 without SACK: each round trip reveals at most one loss, so one loss ends Startup.
 #[test]
 fn b3_4_startup_loss_without_sack() {
     let mut bench = bench();
@@ -195,7 +196,7 @@ fn b3_4_startup_loss_without_sack() {
     assert_eq!(lossy_round(&mut bench, 1, (1, 1_000)), State::Drain);
 }
 
-/// B3-6: loss is too high when it is strictly more than 2 %.
+/// B3-6: the loss ratio is too high when it is strictly above 2 %.
 #[test]
 fn b3_6_loss_threshold() {
     assert!(!is_too_high(2, 100, true));
@@ -204,7 +205,7 @@ fn b3_6_loss_threshold() {
     assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
 }
 
-/// B3-7: the volume in flight when the loss ratio reached 2 %; the numbers are those of the check times 100.
+/// B3-7: the volume in flight when the loss ratio reached 2 %; all numbers are 100 times those of the check.
 #[test]
 fn b3_7_inflight_at_loss() {
     let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
@@ -214,7 +215,7 @@ fn b3_7_inflight_at_loss() {
     let mut bench = in_state(State::Up, mbps(10));
     bench.cc.probe.is_sample = true;
     bench.cc.bw = mbps(10);
-    // The BDP is 125 000 bytes, 0.7 of it 87 500.
+    // The BDP is 125 000 bytes, and 0.7 times the BDP is 87 500 bytes.
     bench.cc.cwnd = 200_000;
     bench.cc.on_inflight_too_high(&bench.cx, 91_840, false);
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(91_840));
@@ -235,7 +236,8 @@ fn b3_8_headroom() {
     assert_eq!(Bounds::default().with_headroom(MSS), None);
 }
 
-/// B3-9: the bounds fall to the delivery of the latest round, but to no less than 0.7 times their value.
+/// B3-9: the bounds fall to the amount delivered in the latest round, but to no less than 0.7 times their
+/// value.
 #[test]
 fn b3_9_short_term_bounds() {
     let lower = |bounds: &mut Bounds, latest: u64| {
@@ -251,7 +253,7 @@ fn b3_9_short_term_bounds() {
 }
 
 /// B3-10: while cruising, a round with 1 % loss lowers the bounds by 1 %; after 62 such rounds they are at
-/// 0.54.
+/// 0.54 of their first value.
 #[test]
 fn b3_10_a_lossy_cruise() {
     let mut bounds = Bounds::default();
@@ -292,7 +294,7 @@ fn b3_11_growth_of_the_bound() {
     }
     assert_eq!(growths, [1, 2, 4, 8, 16]);
 
-    // No growth while the window is not full.
+    // The bound does not grow while the window is not full.
     let mut bench = in_state(State::Up, mbps(10));
     bench.cc.bounds.inflight_longterm = Some(200 * MSS);
     bench.cc.probe.start_up(MSS, MSS);
@@ -304,8 +306,8 @@ fn b3_11_growth_of_the_bound() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
 }
 
-/// B3-12: the next probe comes after as many rounds as the BDP has segments, at most 63, or after two to
-/// three seconds, counted from the start of DOWN.
+/// B3-12: the next probe begins after as many rounds as the BDP has segments, but at most 63. At the latest,
+/// it begins two to three seconds after the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
@@ -349,7 +351,7 @@ fn b3_12_chance() {
     assert!(close((spread / 2_000).as_millis_f64(), 500.0, 0.05), "{}", spread / 2_000);
 }
 
-/// B3-13: ProbeRTT comes every 5 s, halves the volume in flight for 200 ms, and costs 2 %.
+/// B3-13: ProbeRTT begins every 5 s, halves the volume in flight for 200 ms, and costs 2 % of the throughput.
 #[test]
 fn b3_13_probe_rtt() {
     let mut run = run(mbps(100), ms(20), BIG);
@@ -400,7 +402,7 @@ fn b3_14_restart_from_idle() {
     run.until(at_ms(10_900), |run| assert_ne!(run.cc.state, State::ProbeRtt));
 }
 
-/// B3-15: the maximum covers two cycles; a cycle without a sample leaves it unchanged.
+/// B3-15: the bandwidth maximum covers two cycles; a cycle without a sample leaves it unchanged.
 #[test]
 fn b3_15_two_cycles_of_bandwidth() {
     let mut max_bw = MaxBw::default();
@@ -442,7 +444,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Refill);
     assert!(!bench.cc.probe.prev_precautionary);
 
-    // After a loss in between, the flow cruises.
+    // If a loss occurs in between, the flow cruises.
     let mut bench = in_state(State::Down, mbps(10));
     bench.cc.start_down(&bench.cx);
     (bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high) = (true, true);
@@ -520,7 +522,7 @@ fn b3_21_extra_acked() {
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
-    // The filter covers ten rounds after the pipe was full, and one round before.
+    // The filter covers ten rounds once the pipe is full, and one round before that.
     for (full, rounds) in [(true, 10), (false, 1)] {
         let mut aggregation = Aggregation::new(Instant::ZERO);
         aggregation.update(at_ms(0), 20_000, bw, 0, 1 << 20, full);
@@ -532,8 +534,8 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// ECN-5: an ECN mark is a congestion signal (3.7). It lowers the short-term bounds at the end of its round,
-/// and ends a probe.
+/// ECN-5: an ECN mark is a congestion signal (draft section 3.7). The mark lowers the short-term bounds at
+/// the end of its round, and ends a probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -547,8 +549,8 @@ fn ecn_5_a_mark_is_congestion() {
     assert!(bench.cc.bounds.inflight_longterm.is_some());
 }
 
-/// A timeout reduces the window to one segment more than is in flight; the window is restored at the end of
-/// the repair.
+/// A timeout reduces the window to one segment more than is in flight. The window is restored when recovery
+/// ends.
 #[test]
 fn a_timeout_and_its_repair() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -577,7 +579,7 @@ fn pc_5_send_quantum() {
     assert_eq!(quantum(mbps(990)), SendQuantum::Bytes(65_536));
 }
 
-/// INV-11: nothing overflows from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
+/// INV-11: nothing overflows at rates from 8 kbit/s to 1 Tbit/s and times from 10 us to 10 s.
 #[test]
 fn extreme_paths() {
     for rate in [8_000, 1_000_000_000_000] {

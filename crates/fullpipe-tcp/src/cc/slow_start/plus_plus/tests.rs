@@ -9,12 +9,12 @@ fn at(segments: u64) -> Bench<Reno> {
     Bench::new(segments, watched)
 }
 
-/// Runs a round of `acks` ACKs of one segment each with this RTT; the last ACK ends the round. Returns the
-/// window growth.
+/// Runs a round with `acks` ACKs of one segment each, all with an RTT of `rtt`; the last ACK ends the round.
+/// Returns the window growth.
 fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     let before = bench.cwnd();
     let end = bench.cx.snd_una + acks * MSS;
-    // Data sent in this round belongs to the next one.
+    // Data sent in this round belongs to the next round.
     bench.cx.snd_nxt = end + bench.cwnd() * MSS;
     for _ in 0..acks {
         bench.cx.snd_una += MSS;
@@ -34,7 +34,7 @@ fn phase(bench: &Bench<Reno>) -> &'static str {
     bench.cc.status().phase
 }
 
-/// Runs one whole HyStart++ round, with one ACK per element of `rtts`; returns the window growth.
+/// Runs one whole HyStart++ round, with one ACK per element of `rtts`. Returns the window growth.
 fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Window, rtts: &[Duration]) -> u64 {
     let before = window.cwnd();
     cx.snd_nxt = cx.snd_una + 2 * rtts.len() as u64 * MSS;
@@ -44,7 +44,7 @@ fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Windo
         let grant = watch.on_ack(cx, &ack, window);
         window.on_watched_ack(cx, &ack, grant);
     }
-    // Ends the round here; the next round has the same length.
+    // End the round here, so that the next round has the same length.
     watch.window_end = cx.snd_una + rtts.len() as u64 * MSS;
     watch.last_round = watch.this_round.take().or(watch.last_round);
     watch.samples = 0;
@@ -60,7 +60,8 @@ fn watched(segments: u64) -> (HyStartPlusPlus, Context, Window) {
     (watch, cx, window)
 }
 
-/// HS-1: the RTT must grow by an eighth of the last round's minimum, at least 4 ms and at most 16 ms.
+/// HS-1: HyStart++ reacts if the RTT grows by an eighth of the last round's minimum, but at least 4 ms and at
+/// most 16 ms.
 #[test]
 fn hs_1_by_how_much_the_delay_must_grow() {
     for (last, threshold) in [(20, 4), (40, 5), (200, 16)] {
@@ -77,7 +78,7 @@ fn hs_1_by_how_much_the_delay_must_grow() {
     assert!(!watch.is_conservative(), "seven samples may be chance");
 }
 
-/// HS-2: Conservative Slow Start grows by a quarter of slow start's growth.
+/// HS-2: in Conservative Slow Start, the window grows by a quarter of slow start's growth.
 #[test]
 fn hs_2_conservative_growth() {
     let (mut watch, mut cx, mut window) = watched(100);
@@ -85,14 +86,14 @@ fn hs_2_conservative_growth() {
     assert_eq!(watch_round(&mut watch, &mut cx, &mut window, &[ms(60); 100]), 25);
 }
 
-/// HS-3: after five CSS rounds, including the one in which CSS began, congestion avoidance starts at the
+/// HS-3: after five CSS rounds, including the round in which CSS began, congestion avoidance starts at the
 /// current window.
 #[test]
 fn hs_3_five_rounds() {
     let mut bench = at(16);
     begin(&mut bench);
-    // The end of each round is set at the start of the previous round, so HyStart++ sees a change one round
-    // later.
+    // The end of each round is set at the start of the previous round, so HyStart++ reacts to a change one
+    // round later.
     for rtt in [ms(40), ms(40), ms(60), ms(60)] {
         let acks = bench.cwnd();
         round(&mut bench, acks, rtt);
