@@ -10,34 +10,34 @@ use std::thread;
 use crate::experiment::Point;
 use crate::scenario::Scenario;
 
-/// Result of one run.
+/// Result of one run of an experiment point with one seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunResult<T> {
-    /// Index of the run's point.
+    /// Index of the experiment point that was run.
     pub point: usize,
-    /// Seed of the run.
+    /// Random seed of the run.
     pub seed: u64,
-    /// Value that the runner returned.
+    /// Value that the caller's run function returned.
     pub value: T,
 }
 
-/// Progress of a campaign.
+/// Progress of a campaign: the number of finished runs and the total number of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Runs finished.
+    /// Number of runs that have finished.
     pub done: usize,
-    /// Total number of runs.
+    /// Total number of runs in the campaign.
     pub total: usize,
 }
 
 /// Error for a run that panicked, which is a bug in fullpipe and not in the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
-    /// Label of the run's point.
+    /// Label of the experiment point whose run panicked.
     pub point: String,
-    /// Seed of the run.
+    /// Random seed of the run that panicked.
     pub seed: u64,
-    /// Panic message.
+    /// Message of the panic.
     pub message: String,
 }
 
@@ -50,9 +50,9 @@ impl fmt::Display for RunPanicked {
 
 impl std::error::Error for RunPanicked {}
 
-/// Observer of a campaign, which may also end the campaign early.
+/// Observer of a campaign that is called before and after each run and can end the campaign early.
 ///
-/// The worker threads call both methods.
+/// The worker threads call both methods of the observer.
 pub trait Watch<T>: Sync {
     /// Called before each run. If it returns `false`, no further run starts; runs in progress finish.
     fn goes_on(&self) -> bool {
@@ -73,12 +73,12 @@ impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
 /// Runs all `points` with all `seeds`, on one thread per core.
 ///
 /// The results are ordered by point, then by seed, regardless of the order in which the threads finish. If
-/// `watch` ends the campaign early, some runs are missing. The runner may return more than the outcome: a
-/// caller with access to a clock can time each run.
+/// `watch` ends the campaign early, some runs are missing. The caller's run function may return more than the
+/// outcome; for example, a caller with access to a clock can time each run.
 ///
 /// # Errors
-/// Returns an error for the first run, in the order of the results, that panicked; all other runs still
-/// complete.
+/// Returns an error if a run panicked; all other runs still complete. If several runs panicked, the error is
+/// for the first one in the order of the results.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
@@ -89,7 +89,7 @@ pub fn run<T: Send>(
     run_on(threads, points, seeds, runner, watch)
 }
 
-/// Like [`run`], on the given number of threads.
+/// Runs all `points` with all `seeds`, like [`run`], but on the given number of threads.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -116,16 +116,16 @@ pub fn run_on<T: Send>(
     make(threads, &jobs, run, || watch.goes_on(), |progress, run| watch.finished(progress, run))
 }
 
-/// A run to execute.
+/// A run that a campaign executes: its label and its scenario.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Label of the run in error messages.
+    /// Label of the run, for error messages.
     pub label: String,
-    /// Scenario of the run, including its seed.
+    /// Scenario of the run, with the random seed.
     pub scenario: Scenario,
 }
 
-/// Executes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
+/// Executes all `jobs` on the given number of threads and returns the results in the order of the jobs.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -147,7 +147,8 @@ fn make<T: Send>(
 ) -> Result<Vec<T>, RunPanicked> {
     let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Run times differ by a factor of 100, so each thread takes the next run as soon as it is free.
+    // The durations of runs differ by a factor of 100, so each thread takes the next run as soon as it is
+    // free.
     let work = || {
         let mut made = Vec::new();
         while goes_on() {
@@ -171,7 +172,7 @@ fn make<T: Send>(
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| match worker.join() {
             Ok(made) => made,
-            // Only the observer can have panicked here; its panic is passed on to the caller.
+            // Only the observer can have panicked here, so its panic is passed on to the caller.
             Err(panic) => std::panic::resume_unwind(panic),
         });
         results.collect::<Vec<_>>()
@@ -207,7 +208,7 @@ mod tests {
         let seeds = [7, 8, 9];
         let run = |n| {
             let runner = |scenario: &Scenario| {
-                // The first points take longest, so they finish last if the threads race.
+                // The first points take longest, so with several threads they finish last.
                 let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
                 (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
                 (scenario.path.forward.rate, scenario.flows[0].cc, scenario.seed)
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// Runs in progress are finished and kept; no further run starts.
+    /// When a campaign is ended early, the runs in progress finish and are kept, and no further run starts.
     #[test]
     fn a_campaign_that_is_ended_early_keeps_what_is_finished() {
         struct Two(AtomicUsize);
