@@ -1,4 +1,4 @@
-//! Checks which settings of an experiment this kernel supports.
+//! Checks whether this kernel supports the settings of an experiment.
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
@@ -9,10 +9,10 @@ use crate::Datapath;
 use crate::error::Error;
 use crate::wan::End;
 
-/// Smallest `TCP_WINDOW_CLAMP` that the kernel applies: half the memory of its smallest skb.
+/// Smallest `TCP_WINDOW_CLAMP` in bytes that the kernel applies: half the memory of its smallest skb.
 const LEAST_WINDOW: u64 = 1_152;
 
-/// Returns the TCP stack at each end of the path. All flows of a run must use the same stacks.
+/// Returns the TCP stack at each end of the path. All flows of a run must use the same stack at the same end.
 pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     let of = |stack| match stack {
         None | Some(Stack::Kernel) => [End::Kernel; 2],
@@ -30,11 +30,12 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     Ok(first)
 }
 
-/// Returns notes on settings of `point` that have a different effect on a real kernel.
+/// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
+/// simulator.
 ///
 /// # Errors
-/// [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that this kernel does
-/// not support.
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that this
+/// kernel does not support.
 pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let running: Option<KernelVersion> = uname().release().to_str().ok().and_then(|text| text.parse().ok());
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
