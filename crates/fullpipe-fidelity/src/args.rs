@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! Command-line arguments of `fullpipe-fidelity`.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 
-    /// Exit with code 5 unless every cell agrees, the ladder holds, or 95 % of the limits are right
+    /// Exit with code 5 if a cell disagrees, the ladder misses its criterion, or too many limits are wrong
     #[arg(long)]
     pub(crate) check: bool,
 }
