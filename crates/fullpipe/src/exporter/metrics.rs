@@ -1,7 +1,7 @@
-//! Formats the sums over groups of sockets as Prometheus metrics (OpenMetrics 1.0).
+//! Formats sums over groups of sockets as Prometheus metrics (OpenMetrics 1.0).
 //!
-//! Each `--dst` has one set of series. Series per connection would be unbounded, because each
-//! connection has a new port.
+//! Each `--dst` option has one set of time series. The number of time series per connection would be
+//! unbounded, because each connection has a new port.
 
 use std::sync::atomic::AtomicU64;
 
@@ -21,17 +21,17 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 type Labels = Vec<(&'static str, String)>;
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// A group of sockets and its sums.
+/// A group of sockets, and the sums over these sockets.
 pub(super) struct Group {
-    /// Value of `--dst`.
+    /// Value of the `--dst` option that selects the group.
     pub(super) dst: String,
     pub(super) totals: Totals,
     pub(super) present: Present,
-    /// Whether the last sampling of its sockets succeeded.
+    /// Whether the sockets of the group could be sampled in the last round.
     pub(super) up: bool,
 }
 
-/// Formats the metrics page of all groups.
+/// Formats the metrics page, which contains the sums of all groups.
 pub(super) fn page(groups: &[Group]) -> String {
     let limits = Family::<Labels, Counter<f64, AtomicU64>>::default();
     let [sent, received, retransmits] = [(); 3].map(|()| Family::<Labels, Counter>::default());
@@ -40,8 +40,8 @@ pub(super) fn page(groups: &[Group]) -> String {
     for Group { dst, totals, present, up: is_up } in groups {
         let labels: Labels = vec![("dst", dst.clone())];
         for limit in Limit::ALL {
-            // Includes all limits from the start: if a series appeared only after its first second,
-            // `rate()` would miss that second.
+            // The page includes every limit from the start. If a time series appeared only after its first
+            // second, `rate()` would miss that second.
             let time = totals.limits.get(&limit).copied().unwrap_or_default();
             let labels = vec![("dst", dst.clone()), ("limit", limit.name().to_owned())];
             limits.get_or_create(&labels).inc_by(time.as_secs_f64());
@@ -74,8 +74,8 @@ pub(super) fn page(groups: &[Group]) -> String {
     text_of(&registry)
 }
 
-/// Formats the metrics page of a probe. The `iperf3_` names are those of iperf3_exporter, so that
-/// existing dashboards work.
+/// Formats the metrics page of a probe. The names that start with `iperf3_` are those of iperf3_exporter, so
+/// that existing dashboards work.
 pub(super) fn of_probe(probed: &ProbeResult) -> String {
     let mut registry = Registry::default();
     let mut gauge = |name: &str, help: &str, value: f64| {
@@ -119,9 +119,9 @@ mod tests {
 
     use super::*;
 
-    /// Checks a page against OpenMetrics 1.0, line by line: each family is announced once and its
-    /// series are contiguous, names and labels contain valid characters, counters end in `_total`,
-    /// no series occurs twice, and the page ends with `# EOF`.
+    /// Checks a metrics page against OpenMetrics 1.0, line by line: each metric family is announced once and
+    /// its time series are contiguous, names and labels contain valid characters, counters end in `_total`,
+    /// no time series occurs twice, and the page ends with `# EOF`.
     pub(crate) fn is_strict(page: &str) -> BTreeMap<String, f64> {
         let mut series = BTreeMap::new();
         let (mut types, mut current) = (BTreeMap::new(), String::new());
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(of("fullpipe_sent_bytes_total{dst=\"192.0.2.7:443\"}"), Some(5.0));
         assert_eq!(of("fullpipe_rtt_seconds{dst=\"all\"}"), Some(0.21));
         assert_eq!(of("fullpipe_connections{dst=\"all\"}"), Some(2.0));
-        // Each group has nine limits and eight other series, without the minimum RTT.
+        // Each group has nine limits and eight other time series, excluding the minimum RTT.
         assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
         is_strict(&page(&[]));
         let probe = is_strict(&of_probe(&ProbeResult {
