@@ -61,16 +61,16 @@ pub(super) fn page(groups: &[Group]) -> String {
         }
     }
     let mut registry = Registry::with_prefix("fullpipe");
-    registry.register("limit_seconds", "Time that connections were held by a limit, of all together", limits);
-    registry.register("sent_bytes", "Payload that peers have acknowledged", sent);
-    registry.register("received_bytes", "Payload received", received);
-    registry.register("retransmits", "Retransmitted segments", retransmits);
-    registry.register("connections", "Connections that are open", connections);
-    registry.register("unsent_bytes", "Data written and not yet sent, in the kernel", unsent);
-    registry.register("unread_bytes", "Received and not read by the application", unread);
-    registry.register("rtt_seconds", "Smoothed round-trip time, the mean of the connections", rtt);
-    registry.register("min_rtt_seconds", "The smallest round-trip time of the connections", min_rtt);
-    registry.register("sockets_up", "Whether the kernel reported these sockets", up);
+    registry.register("limit_seconds", "Total time for which each limit stopped the senders", limits);
+    registry.register("sent_bytes", "Payload bytes that the peers have acknowledged", sent);
+    registry.register("received_bytes", "Payload bytes received", received);
+    registry.register("retransmits", "Number of retransmitted segments", retransmits);
+    registry.register("connections", "Number of open connections", connections);
+    registry.register("unsent_bytes", "Bytes written to sockets but not yet sent", unsent);
+    registry.register("unread_bytes", "Bytes received but not yet read by the application", unread);
+    registry.register("rtt_seconds", "Smoothed RTT, mean over the connections", rtt);
+    registry.register("min_rtt_seconds", "Minimum RTT over the connections", min_rtt);
+    registry.register("sockets_up", "Whether the last query of the sockets succeeded", up);
     text_of(&registry)
 }
 
@@ -83,16 +83,16 @@ pub(super) fn of_probe(probed: &ProbeResult) -> String {
         gauge.set(value);
         registry.register(name, help, gauge);
     };
-    gauge("iperf3_up", "Whether the test ran to its end", f64::from(u8::from(probed.success)));
-    gauge("iperf3_sent_bytes", "Payload sent", probed.sent.get() as f64);
-    gauge("iperf3_sent_seconds", "Time in which it was sent", probed.sent_in);
-    gauge("iperf3_received_bytes", "Payload received", probed.received.get() as f64);
-    gauge("iperf3_received_seconds", "Time in which it was received", probed.received_in);
-    gauge("iperf3_retransmits", "Retransmitted segments", probed.retransmits as f64);
-    gauge("fullpipe_probe_duration_seconds", "How long the probe took", probed.took.as_secs_f64());
+    gauge("iperf3_up", "Whether the test completed", f64::from(u8::from(probed.success)));
+    gauge("iperf3_sent_bytes", "Payload bytes sent", probed.sent.get() as f64);
+    gauge("iperf3_sent_seconds", "Duration of sending", probed.sent_in);
+    gauge("iperf3_received_bytes", "Payload bytes received", probed.received.get() as f64);
+    gauge("iperf3_received_seconds", "Duration of receiving", probed.received_in);
+    gauge("iperf3_retransmits", "Number of retransmitted segments", probed.retransmits as f64);
+    gauge("fullpipe_probe_duration_seconds", "Duration of the probe", probed.took.as_secs_f64());
     let min_rtt = probed.live.last().and_then(|row| row.sender.min_rtt);
     if let Some(min_rtt) = min_rtt {
-        gauge("fullpipe_probe_min_rtt_seconds", "The smallest round-trip time", min_rtt.as_secs_f64());
+        gauge("fullpipe_probe_min_rtt_seconds", "Minimum RTT during the test", min_rtt.as_secs_f64());
     }
     let limits = Family::<Labels, Seconds>::default();
     let times = probed.live.times();
@@ -100,7 +100,7 @@ pub(super) fn of_probe(probed: &ProbeResult) -> String {
         let time = times.get(&limit).copied().unwrap_or_default();
         limits.get_or_create(&vec![("limit", limit.name().to_owned())]).set(time.as_secs_f64());
     }
-    registry.register("fullpipe_probe_limit_seconds", "Time that a limit held the test", limits);
+    registry.register("fullpipe_probe_limit_seconds", "Time for which each limit stopped the sender", limits);
     text_of(&registry)
 }
 
