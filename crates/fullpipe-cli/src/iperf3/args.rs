@@ -112,7 +112,7 @@ pub(crate) struct TestArgs {
     #[arg(short = 'R', long, conflicts_with = "server")]
     reverse: bool,
 
-    /// Test both directions at once
+    /// Test both directions at the same time
     #[arg(long, conflicts_with_all = ["reverse", "server"])]
     bidir: bool,
 
@@ -300,10 +300,10 @@ fn tos(text: &str) -> Result<u8, String> {
 /// iperf3 flags that fullpipe does not support, and why.
 const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--sctp", "fullpipe measures TCP and UDP only"),
-    ("-X", "--xbind", "SCTP only"),
-    ("", "--nstreams", "SCTP only"),
+    ("-X", "--xbind", "this flag applies to SCTP only"),
+    ("", "--nstreams", "this flag applies to SCTP only"),
     ("-m", "--mptcp", "fullpipe cannot separate the limits of subflows"),
-    ("-Z", "--zerocopy", "it saves CPU time only, and fullpipe measures paths"),
+    ("-Z", "--zerocopy", "zerocopy saves only CPU time, but fullpipe measures paths"),
     ("", "--skip-rx-copy", "received data is never copied: remove this flag"),
     ("-A", "--affinity", "use taskset"),
     ("-F", "--file", "data always comes from memory"),
@@ -312,7 +312,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--bind-dev", "use -B; the address selects the interface"),
     ("", "--dscp", "use -S with the code point times four"),
     ("-D", "--daemon", "use systemd or nohup"),
-    ("-I", "--pidfile", "use systemd"),
+    ("-I", "--pidfile", "run fullpipe as a systemd service"),
     ("", "--logfile", "redirect the output"),
     ("", "--forceflush", "every line is flushed: remove this flag"),
     ("", "--timestamps", "use ts from moreutils, or -J, whose output includes times"),
@@ -328,7 +328,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--rcv-timeout", "a stalled path is a valid result"),
     ("", "--cntl-ka", "the control connection carries data during the test"),
     ("", "--gsro", "datagrams are sent one by one"),
-    ("", "--json-stream-full-output", "the events contain the whole document"),
+    ("", "--json-stream-full-output", "the events already contain the whole document"),
     ("", "--use-pkcs1-padding", "authentication is not supported"),
     ("", "--idle-timeout", "an idle server uses no resources"),
 ];
