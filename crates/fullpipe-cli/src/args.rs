@@ -1,4 +1,4 @@
-//! Command-line arguments of every command.
+//! Command-line arguments of all commands.
 
 mod tune;
 
@@ -162,16 +162,18 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Reference rate of one flow on a local network.
+/// Reference rate that one flow reaches on a local network: a measured rate, or a server with which to
+/// measure it.
 #[derive(Clone, Debug)]
 pub(crate) enum Control {
-    /// Measured rate.
+    /// Reference rate that was measured earlier.
     Rate(Rate),
-    /// iperf3 server with which to measure the rate.
+    /// iperf3 server with which to measure the reference rate.
     Host(String),
 }
 
-/// Parses a rate or a host name. Text that begins with a digit and is not an address must be a rate.
+/// Parses the value of `--control`: a rate or a host name. Text that begins with a digit and is not an
+/// address must be a rate.
 fn control(text: &str) -> Result<Control, ParseUnitError> {
     match text.parse() {
         Ok(rate) => Ok(Control::Rate(rate)),
@@ -184,7 +186,7 @@ fn control(text: &str) -> Result<Control, ParseUnitError> {
 }
 
 impl DiagnoseArgs {
-    /// Returns the rate of the control measurement, if the user gave a rate.
+    /// Returns the reference rate if the user gave a rate instead of a host.
     pub(crate) fn control_rate(&self) -> Result<Option<Rate>, Failure> {
         match &self.control {
             None => Ok(None),
@@ -196,7 +198,7 @@ impl DiagnoseArgs {
         }
     }
 
-    /// Returns the input; empty if the command samples sockets instead.
+    /// Returns the path or host name of the input; the text is empty if the command samples sockets instead.
     pub(crate) fn file(&self) -> &str {
         self.file.as_deref().unwrap_or_default()
     }
@@ -268,7 +270,8 @@ pub(crate) struct DemandArgs {
 }
 
 impl DemandArgs {
-    /// Returns the application's demand. `available` returns the free memory of the sending host, if known.
+    /// Returns the offered load of the application, with its memory. `available` returns the free memory of
+    /// the sending host if it is known.
     pub(crate) fn demand(
         &self,
         available: impl FnOnce() -> Option<Bytes>,
@@ -525,8 +528,8 @@ pub(crate) struct ManArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-// The values of the following enums have no doc comments: clap would print a list of values instead of one
-// line.
+// The values of the following enums have no doc comments, because with comments clap would print a list of
+// values instead of one line.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {

@@ -1,4 +1,4 @@
-//! `fullpipe exporter`: exports metrics of this host's connections to Prometheus.
+//! `fullpipe exporter`: exports metrics of this host's TCP connections to Prometheus.
 
 use std::process::ExitCode;
 

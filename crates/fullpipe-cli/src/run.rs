@@ -43,8 +43,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    // Precedes the progress bar and the signal handler, which start threads: acquiring privileges
-    // may require a single-threaded process.
+    // This call must precede the progress bar and the signal handler, which start threads: acquiring
+    // privileges may require a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
     let made = attended(&experiment, args, |observer| prepared.run(observer))?;
     let report = &made.document;
@@ -82,7 +82,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// Returns the world that the options select.
+/// Returns the environment (simulator or emulator) that the options select.
 fn world(args: &RunArgs) -> fullpipe::World {
     let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
     match args.world {
@@ -94,7 +94,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Makes the runs, with a progress bar and an interrupt handler.
+/// Runs the experiment, with a progress bar and a handler for Ctrl-C.
 fn attended(
     experiment: &Experiment,
     args: &RunArgs,
@@ -111,7 +111,7 @@ fn attended(
     Ok(made?)
 }
 
-/// Observer that shows progress, prints completed runs, and stops after Ctrl-C.
+/// Observer that shows the progress, prints completed runs, and stops the experiment after Ctrl-C.
 struct ProgressDisplay {
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
@@ -130,7 +130,7 @@ impl Observer for ProgressDisplay {
     fn finished(&self, run: &Run) {
         if self.lines {
             let line = output::json_line(run);
-            // Standard output is closed. The error is ignored here: the next write reports it, and
+            // If standard output is closed, the error is ignored here. The next write reports the error, and
             // the result files still have to be written.
             let _ = line.and_then(|line| self.bar.suspend(|| output::print(&line)));
         }
@@ -141,7 +141,7 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns a flag that the first Ctrl-C sets, which stops after the current runs and keeps
+/// Returns a flag that the first Ctrl-C sets. The experiment then stops after the current runs and keeps the
 /// completed ones. The second Ctrl-C ends the process.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     let bar = bar.clone();
@@ -150,8 +150,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     })
 }
 
-/// Creates a progress bar. It appears on a terminal only, because redrawn lines would clutter a
-/// log.
+/// Creates a progress bar, which appears on a terminal only, because redrawn lines are noise in a log.
 pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -159,14 +158,14 @@ pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left);
     let bar = ProgressBar::new(runs as u64).with_style(style);
-    // Shows the bar at once, with the clock running during the first run.
+    // The bar is shown immediately, and is redrawn periodically even during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar
 }
 
-/// Writes the estimated time left, or `?` until the first run has completed.
+/// Writes the estimated time that remains, or `?` until the first run has completed.
 fn time_left(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // A write error only affects the progress bar, so it is ignored.
+    // A write error affects only the progress bar, so it is ignored.
     let _ =
         if state.pos() == 0 { out.write_str("?") } else { write!(out, "{:#}", HumanDuration(state.eta())) };
 }

@@ -140,7 +140,7 @@ pub(crate) struct PlanArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Trial time, after which unconfirmed changes are reverted; `None` for never.
+/// Trial time, after which unconfirmed changes are reverted; `None` to keep them until they are rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RevertAfter(pub(crate) Option<Duration>);
 

@@ -1,11 +1,11 @@
-//! Flags of `fullpipe iperf3 -s`.
+//! Flags of the iperf3 server (`fullpipe iperf3 -s`).
 
 use clap::Args as ClapArgs;
 use fullpipe::iperf3::params::TIME_MOST;
 use fullpipe::iperf3::unit::parse_rate;
 use fullpipe::units::{Duration, Rate};
 
-/// Limits that a server imposes on its clients.
+/// Limits that the iperf3 server imposes on its clients.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
