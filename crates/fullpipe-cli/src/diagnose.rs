@@ -79,7 +79,7 @@ pub(crate) fn explained(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replays a trace as a live view.
+/// Replays a trace in the live view.
 fn play(
     measurement: &Measurement,
     path: &PathFacts,

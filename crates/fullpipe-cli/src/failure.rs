@@ -12,11 +12,11 @@ use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
 
-/// Exit code: the input is not usable, or the run failed.
+/// Exit code: the input is not usable, or a run failed.
 pub(crate) const RUNTIME: u8 = 1;
 /// Exit code: the command-line arguments are invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: the peer is unreachable, refuses or disconnects.
+/// Exit code: the iperf3 server is unreachable, refuses the test or disconnects.
 pub(crate) const NETWORK: u8 = 3;
 /// Exit code: the process lacks a required privilege.
 pub(crate) const RIGHTS: u8 = 4;

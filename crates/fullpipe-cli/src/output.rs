@@ -1,4 +1,4 @@
-//! Prints results as text and JSON, to the terminal and to files.
+//! Output of results as text and JSON, to the terminal and to files.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;

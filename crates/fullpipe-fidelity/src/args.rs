@@ -30,7 +30,7 @@ pub(crate) struct FidelityArgs {
     /// Experiment file in TOML
     pub(crate) file: PathBuf,
 
-    /// Simulate whatif's ladder for each point, and run the remedy of every rung on the kernel TCP stack
+    /// Simulate the ladder of each point, and run the remedy of every rung on the kernel TCP stack
     #[arg(long)]
     pub(crate) ladder: bool,
 
@@ -38,11 +38,11 @@ pub(crate) struct FidelityArgs {
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
 
-    /// With --situations, measure each run with fullpipe iperf3 -c against iperf3's own server
+    /// With --situations, measure each situation with fullpipe iperf3 -c against iperf3's own server
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
 
-    /// Number of seeds per point; overrides the value in FILE
+    /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 

@@ -1,4 +1,4 @@
-//! Compares the simulator with the kernel, cell by cell.
+//! Compares results of the simulator with results of the kernel, cell by cell.
 //!
 //! A cell is an experiment point that both the simulator and the kernel have run. The criterion depends on
 //! what differs between the runs of a cell:
@@ -27,20 +27,20 @@ const LOSSY: f64 = 0.10;
 pub enum Criterion {
     /// The means of simulator and kernel differ by at most this share of the kernel's mean.
     Within(f64),
-    /// The simulator's mean lies between the kernel's minimum and maximum.
+    /// The simulator's mean lies between the minimum and the maximum of the kernel runs.
     InSpread,
 }
 
 /// Results of a cell, either in the simulator or on the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Goodput of all flows in bit/s.
+    /// Sum of the goodput of all flows, in bit/s.
     pub goodput: Spread,
-    /// Goodput of all flows over the second half of the run, in bit/s.
+    /// Sum of the goodput of all flows over the second half of the run, in bit/s.
     pub goodput_second_half: Spread,
     /// Mean RTT in milliseconds, over the flows and runs that have an RTT.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean number of segments retransmitted by all flows.
+    /// Number of segments that all flows retransmitted, as a mean over the runs.
     pub retransmits: f64,
     /// Number of runs over which the results are computed.
     pub runs: usize,
@@ -49,7 +49,7 @@ pub struct Figures {
 /// A cell with its results in the simulator and on the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell<'e> {
-    /// Point of the experiment.
+    /// Experiment point of the cell.
     pub point: &'e Point,
     /// Criterion for the agreement between simulator and kernel.
     pub criterion: Criterion,

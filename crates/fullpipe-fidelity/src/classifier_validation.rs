@@ -54,9 +54,9 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
 pub struct Situation<'p> {
     /// Experiment point that is designed to have the limit.
     pub point: &'p Point,
-    /// Limit that the classifier should name.
+    /// Limit that the classifier is expected to name.
     pub expected: Limit,
-    /// Limits that the classifier named, one per run.
+    /// Limits that the classifier named, one for each run of the point.
     pub named: Vec<NamedLimit>,
 }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::progress::{Notes, bar};
 
-/// Maximum number of attempts for a run that other load on the machine disturbs.
+/// Maximum number of attempts for a run that is disturbed by other load on the machine.
 const ATTEMPTS: usize = 5;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
@@ -135,7 +135,7 @@ impl Runs<'_> {
         )
     }
 
-    /// Returns one line for each missing run.
+    /// Returns one line of text for each run that is missing.
     pub(crate) fn missing(&self) -> String {
         let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());
         missing.fold(String::new(), |mut text, (wanted, _)| {

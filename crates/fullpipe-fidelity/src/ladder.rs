@@ -38,7 +38,7 @@ struct PointLadder<'e> {
     cell: &'e Point,
     /// Simulated rungs of the ladder; the last rung, the link, has no run.
     rungs: Vec<Rung>,
-    /// One point for each rung.
+    /// Kernel runs that correspond to the rungs, one point for each rung.
     steps: Vec<Point>,
 }
 
@@ -66,7 +66,7 @@ fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>
 }
 
 impl PointLadder<'_> {
-    /// Returns the comparisons of the rungs that the kernel has run.
+    /// Returns a comparison for each rung that the kernel has run.
     fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
         let held = self.rungs.iter().zip(&self.steps).map(|(rung, step)| {
             let of_step =

@@ -1,4 +1,4 @@
-//! Markdown pages with a generated table in otherwise handwritten text.
+//! Markdown pages in which one table is generated, and the rest is written by hand.
 
 use std::fs;
 use std::path::Path;

@@ -6,7 +6,7 @@ use fullpipe::Observer;
 use fullpipe::lab::campaign::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns a progress bar for `runs` runs.
+/// Returns a progress bar for a campaign of `runs` runs.
 pub(crate) fn bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

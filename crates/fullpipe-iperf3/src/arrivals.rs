@@ -8,7 +8,7 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::datagram::Header;
 
-/// Weight of a new difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
+/// Weight of a new transit-time difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
 const GAIN: f64 = 1.0 / 16.0;
 
 /// Numbers of datagrams that a receiver has counted.
@@ -119,7 +119,8 @@ mod tests {
         assert!(arrivals.jitter() > Duration::ZERO);
     }
 
-    /// RFC 1889 section 6.3.1: J += (|D| - J) / 16, starting at zero with the second datagram.
+    /// The jitter filter is that of RFC 1889 section 6.3.1: J += (|D| - J) / 16, starting at zero with the
+    /// second datagram.
     #[test]
     fn jitter_is_the_filter_of_rfc_1889() {
         let mut arrivals = Arrivals::default();

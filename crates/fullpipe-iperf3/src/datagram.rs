@@ -50,10 +50,10 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MICRO: u64 = 1_000;
 
 impl Header {
-    /// Writes the header to the start of a datagram.
+    /// Writes the header to the first bytes of a datagram.
     ///
     /// # Panics
-    /// Panics if the datagram is shorter than the header.
+    /// The function panics if the datagram is shorter than the header.
     pub fn write(self, wide: bool, datagram: &mut [u8]) {
         let nanos = self.sent.as_nanos();
         // Seconds and microseconds have 32 bits each; larger values are truncated, as in iperf3.

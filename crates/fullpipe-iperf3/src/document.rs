@@ -19,22 +19,22 @@ use crate::params::{Mode, Params, Protocol};
 /// The complete JSON document of a test (`-J`).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
-    /// Title of the test (`-T`).
+    /// Title of the test, which the user sets with `-T`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Extra data (`--extra-data`).
+    /// Extra data, which the user sets with `--extra-data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_data: Option<String>,
     /// Description of the test, which is known before the data transfer starts.
     pub start: Start,
     /// Interval reports in chronological order.
     pub intervals: Vec<Interval>,
-    /// Totals of the test.
+    /// Totals over the whole test.
     pub end: End,
-    /// Text output of the server (`--get-server-output`).
+    /// Output of the server as text (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_text: Option<String>,
-    /// JSON output of the server (`--get-server-output`).
+    /// Output of the server as a JSON document (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_json: Option<Value>,
     /// Error message, if an error ended the test.
@@ -73,7 +73,7 @@ pub struct Start {
     /// Cookie of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// Requested maximum segment size (`-M`).
+    /// Maximum segment size that the user requested (`-M`).
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss: Option<Bytes>,
     /// Maximum segment size of the control connection, if the client requested none.
@@ -183,7 +183,7 @@ pub struct TestStart {
     /// Requested pacing rate (`--fq-rate`).
     #[serde(serialize_with = "bps")]
     pub fqrate: Rate,
-    /// Interval between reports (`-i`).
+    /// Interval between two reports (`-i`).
     #[serde(serialize_with = "seconds_of")]
     pub interval: Duration,
 }
@@ -271,7 +271,7 @@ pub struct Interval {
 /// Interval report of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInterval {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
     /// Amount of data that the stream has written or read in the interval.
     #[serde(flatten)]
@@ -435,7 +435,7 @@ pub struct SocketReading {
     /// Bytes in flight, as estimated by the sender.
     #[serde(rename = "inflight_bytes", serialize_with = "bytes")]
     pub inflight: Bytes,
-    /// Most recent delivery-rate sample of the kernel.
+    /// Most recent delivery-rate sample that the kernel reports.
     #[serde(rename = "delivery_bps", serialize_with = "bps_if")]
     pub delivery_rate: Option<Rate>,
     /// Bytes that the application has written but TCP has not sent yet.
@@ -523,7 +523,7 @@ pub enum EndStream {
 /// Totals of the sender of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndSender {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
     /// Amount of data that the sender has written.
     #[serde(flatten)]
@@ -547,10 +547,10 @@ pub struct Extremes {
     /// Largest window that the receiver advertised, in bytes.
     #[serde(rename = "max_snd_wnd", serialize_with = "bytes")]
     pub wnd: Bytes,
-    /// Largest smoothed RTT.
+    /// Largest smoothed RTT at the end of an interval.
     #[serde(serialize_with = "micros")]
     pub max_rtt: Duration,
-    /// Smallest smoothed RTT.
+    /// Smallest smoothed RTT at the end of an interval.
     #[serde(serialize_with = "micros")]
     pub min_rtt: Duration,
     /// Mean of the sampled smoothed RTTs.
@@ -563,7 +563,7 @@ pub struct Extremes {
 /// Totals of the receiver of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndReceiver {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
     /// Amount of data that the receiver has read.
     #[serde(flatten)]
@@ -575,7 +575,7 @@ pub struct EndReceiver {
 /// Totals of a UDP stream: the sender's bytes and the receiver's losses.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndUdp {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
     /// Amount of data that the sender has sent.
     #[serde(flatten)]

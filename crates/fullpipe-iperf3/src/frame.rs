@@ -37,7 +37,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader for a frame with at most `most` bytes of JSON.
+    /// Creates a reader for a frame whose JSON text has at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, bytes: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl Reader {
         Ok((LENGTH + length).saturating_sub(self.bytes.len()))
     }
 
-    /// Adds received bytes, at most as many as [`missing`](Self::missing) returned.
+    /// Adds received bytes to the frame, at most as many as [`missing`](Self::missing) returned.
     pub fn push(&mut self, arrived: &[u8]) {
         self.bytes.extend_from_slice(arrived);
     }

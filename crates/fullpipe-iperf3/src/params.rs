@@ -28,7 +28,7 @@ pub enum Mode {
     Bidirectional,
 }
 
-/// Maximum number of streams per direction.
+/// Maximum number of streams in each direction.
 pub const STREAMS_MOST: u32 = 128;
 /// Maximum duration of a test, which is one day.
 pub const TIME_MOST: Duration = Duration::from_secs(86_400);
@@ -69,7 +69,7 @@ pub struct Params {
     pub num: Bytes,
     /// Number of blocks after which the test ends; zero for no limit (`-k`).
     pub blocks: u64,
-    /// Number of streams per direction, 1 to 128 (`-P`).
+    /// Number of streams in each direction, from 1 to 128 (`-P`).
     pub parallel: u32,
     /// Number of bytes in a write or a datagram (`-l`); `None` for the default.
     pub len: Option<Bytes>,
@@ -103,7 +103,7 @@ pub struct Params {
     pub udp_counters_64bit: bool,
     /// Whether the payload is a repeating pattern instead of random bytes.
     pub repeating_payload: bool,
-    /// Whether data is sent with `sendfile` (`-Z`).
+    /// Whether the sender uses `sendfile` (`-Z`).
     pub zerocopy: bool,
     /// Whether the IP packets of datagrams must not be fragmented.
     pub dont_fragment: bool,
@@ -233,7 +233,8 @@ impl Params {
     /// Parses the parameters that a client requests. A value of the wrong type counts as absent, and unknown
     /// keys are ignored.
     ///
-    /// Returns the refusal to send to the client if a value is out of range or the protocol is not supported.
+    /// Returns the refusal that the server sends to the client if a value is out of range or the protocol is
+    /// not supported.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);

@@ -10,11 +10,11 @@ use crate::{Refusal, WireError};
 /// Results of one side (client or server) of a test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// CPU utilisation of this side during the test.
+    /// CPU utilisation of this side (client or server) during the test.
     pub cpu: Cpu,
     /// Whether this side reports the retransmissions of its senders; `None` if this side does not send.
     pub sender_has_retransmits: Option<bool>,
-    /// Congestion control of this side's sockets.
+    /// Congestion control that the sockets of this side use.
     pub congestion_used: Option<String>,
     /// Results of each stream, as counted by this side.
     pub streams: Vec<StreamResult>,
@@ -54,17 +54,18 @@ pub struct StreamResult {
     /// Number of segments retransmitted; `None` for a receiver, or if the operating system does not report
     /// it.
     pub retransmits: Option<u64>,
-    /// Jitter of datagrams (RFC 1889).
+    /// Jitter of the received datagrams (RFC 1889).
     pub jitter: Duration,
     /// Number of lost datagrams, including those in the omitted period.
     pub errors: u64,
     /// Number of datagrams sent, or the highest sequence number received, including the omitted period.
     pub packets: u64,
-    /// Datagram counts of the omitted period; iperf3 versions before 3.14 do not report them.
+    /// Datagram counts of the omitted period; `None` for iperf3 versions before 3.14, which do not report
+    /// them.
     pub omitted: Option<OmittedCounts>,
-    /// Start time of the stream, relative to the start of the test.
+    /// Start time of the stream's data transfer, relative to the start of the test.
     pub start: Duration,
-    /// End time of the stream, relative to the start of the test.
+    /// End time of the stream's data transfer, relative to the start of the test.
     pub end: Duration,
 }
 

@@ -54,7 +54,7 @@ impl State {
         Self::VALUES.iter().find(|(state, _)| *state == self).map_or(0, |&(_, value)| value.cast_unsigned())
     }
 
-    /// Returns the state that `byte` signals.
+    /// Returns the test state that `byte` signals.
     ///
     /// # Errors
     /// Returns an error for a byte that no iperf3 version sends: the peer does not speak iperf3.

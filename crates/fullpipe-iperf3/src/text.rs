@@ -50,13 +50,13 @@ impl Text {
         Self { side, protocol: params.protocol, mode: params.mode, rates, verbose, tag, headed: false }
     }
 
-    /// Sets `tag` as the prefix of each line.
+    /// Sets `tag` as the prefix of each printed line.
     #[must_use]
     pub fn tagged(self, tag: impl Into<String>) -> Self {
         Self { tag: tag.into(), ..self }
     }
 
-    /// Returns the lines printed before the data transfer starts.
+    /// Returns the lines that are printed before the data transfer starts.
     pub fn start(&self, start: &Start) -> String {
         let mut lines = String::new();
         if self.verbose {

@@ -30,7 +30,7 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Error for a run that panicked, which is a bug in fullpipe and not in the experiment.
+/// Error for a run that panicked, which is a bug in fullpipe rather than in the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
     /// Label of the experiment point whose run panicked.
@@ -54,16 +54,16 @@ impl std::error::Error for RunPanicked {}
 ///
 /// The worker threads call both methods of the observer.
 pub trait Watch<T>: Sync {
-    /// Called before each run. If it returns `false`, no further run starts; runs in progress finish.
+    /// Called before each run. If it returns `false`, no further run starts, and runs in progress finish.
     fn goes_on(&self) -> bool {
         true
     }
 
-    /// Called after each run that did not panic.
+    /// Called after each run that has finished without a panic.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
-/// A closure observes the progress and never ends the campaign early.
+/// A closure that receives the progress serves as an observer that never ends the campaign early.
 impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
     fn finished(&self, progress: Progress, _: &RunResult<T>) {
         self(progress);

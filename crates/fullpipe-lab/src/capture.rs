@@ -1,4 +1,5 @@
-//! Packet captures at the sending host: the headers of every packet that the host sends or receives.
+//! Packet captures at the sending host, which contain the headers of all packets that the host sends or
+//! receives.
 //!
 //! ```text
 //!   sender's TCP ──►──┬──► path ──► receiver

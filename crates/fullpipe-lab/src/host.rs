@@ -74,7 +74,7 @@ pub struct Route {
     pub initcwnd: Option<u32>,
 }
 
-/// A change to a host.
+/// A change that fullpipe can make to the TCP settings or routes of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {

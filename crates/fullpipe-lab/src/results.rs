@@ -74,7 +74,7 @@ pub struct Run {
     pub validity: Option<RunValidity>,
 }
 
-/// Measurements that show whether a run in real time can be trusted.
+/// Measurements of a run in real time that show whether the run is valid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunValidity {
     /// Whether all measurements of the run are within their bounds.
@@ -174,7 +174,7 @@ pub struct WorkCounts {
     pub records_visited: u64,
 }
 
-/// An expectation compared with one point.
+/// Comparison of an expectation with one experiment point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expect {
     /// Conditions that select the points of the expectation, as written in the file.

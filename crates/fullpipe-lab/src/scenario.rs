@@ -43,11 +43,11 @@ impl Scenario {
 /// The two directions of a path, which share no state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
-    /// Direction from sender to receiver, which carries data.
+    /// Data direction: from the sending host to the receiving host.
     pub forward: DirectionSpec,
-    /// Direction from receiver to sender, which carries ACKs.
+    /// ACK direction: from the receiving host to the sending host.
     pub backward: DirectionSpec,
-    /// Maximum packet size in bytes, IP header included.
+    /// MTU of the path: maximum packet size in bytes, including the IP header.
     pub mtu: u64,
 }
 
@@ -73,7 +73,7 @@ impl PathSpec {
     }
 }
 
-/// One direction of a path.
+/// Specification of one direction of a path.
 ///
 /// Packets pass the parts of a direction in this order: loss, duplication, ACK decimation, policer, shaper,
 /// hop (queue, link and delay), detour, aggregation, jitter.
@@ -152,14 +152,14 @@ pub struct LimiterSpec {
     pub burst: Bytes,
     /// Capacity of the shaper's queue in bytes; a policer does not queue.
     pub queue: Bytes,
-    /// Whether the limit applies to each flow or to all flows together.
+    /// Whether the limiter applies to each flow separately or to all flows together.
     pub scope: Scope,
 }
 
 /// TCP settings of both end hosts, including all settings that limit a transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
-    /// Kernel release whose behaviour is modelled.
+    /// Linux release whose TCP behaviour is modelled.
     pub kernel: KernelVersion,
     /// Rule by which the receiver converts receive-buffer memory into an advertised window.
     pub window_rule: WindowRule,
@@ -175,9 +175,9 @@ pub struct HostSpec {
     /// GRO interval: packets of a flow that arrive within this time after the first one are delivered as one
     /// segment.
     pub rx_merge: Duration,
-    /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept it.
+    /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept a request.
     pub ecn: bool,
-    /// Whether both ends use SACK (`net.ipv4.tcp_sack`).
+    /// Whether both hosts use SACK (`net.ipv4.tcp_sack`).
     pub sack: bool,
     /// Initial congestion window in segments, set on the route (`ip route ... initcwnd`); `None` for the
     /// kernel default of ten segments.

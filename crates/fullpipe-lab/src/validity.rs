@@ -1,4 +1,4 @@
-//! Checks whether a run in real time can be trusted.
+//! Checks whether the results of a run in real time can be trusted.
 //!
 //! An emulated path is only as accurate as the machine's timers, and packets may be lost nowhere else. In
 //! every run, fullpipe measures three quantities and compares them with the same bounds. The lateness of a
@@ -85,10 +85,10 @@ pub struct Stalls {
     pub answered: LatenessQuantiles,
 }
 
-/// Measurements of a run in real time.
+/// Measurements of a run in real time, by which its validity is determined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validity {
-    /// Two-way propagation delay of the path.
+    /// Two-way propagation delay of the emulated path.
     pub rtt: Duration,
     /// Lateness of the packets of both directions.
     pub lateness: LatenessQuantiles,

@@ -41,7 +41,7 @@ impl Arena {
         &mut self.chunks[chunk as usize].bytes[used..used + most]
     }
 
-    /// Commits the first `len` bytes of the space that `room` returned, with `pieces` references.
+    /// Commits the first `len` bytes of the space that `room` returned as a packet with `pieces` references.
     pub(crate) fn keep(&mut self, len: usize, pieces: u32) -> Slot {
         let (chunk, used) = self.current.unwrap_or_default();
         self.chunks[chunk as usize].pieces += pieces;

@@ -45,7 +45,7 @@ const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
-/// Options of a real-time run.
+/// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Form in which packets enter and leave the kernel: single packets or super-packets.
@@ -54,7 +54,7 @@ pub struct Options {
     pub logged: bool,
 }
 
-/// Result of a real-time run.
+/// Result of an emulated run.
 #[derive(Clone, Debug)]
 pub struct EmuRun {
     /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
@@ -66,7 +66,7 @@ pub struct EmuRun {
     pub logs: Option<[Log; 2]>,
 }
 
-/// Runs `scenario` in real time, and passes all trace rows to `sink` after the run.
+/// Runs `scenario` in real time on an emulated path, and passes all trace rows to `sink` after the run.
 ///
 /// This function must not be called concurrently, because concurrent runs disturb each other's timing.
 ///

@@ -23,7 +23,7 @@ pub enum Kind {
     Settings,
     /// The command to run does not exist.
     NoCommand,
-    /// The peer is unreachable, refuses or disconnects.
+    /// The iperf3 peer is unreachable, refuses the test or disconnects.
     Network,
     /// A change to the host failed, and all changes were rolled back.
     Reverted,

@@ -46,7 +46,7 @@ pub(crate) struct Flow {
 pub(crate) enum Half {
     /// Kernel socket; the socket of a receiver exists once the connection has been accepted.
     Kernel(OnceLock<Socket>),
-    /// Connection on fullpipe's TCP stack.
+    /// Connection on fullpipe's own TCP stack.
     Ours(Box<Ours>),
 }
 

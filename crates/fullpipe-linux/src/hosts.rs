@@ -30,7 +30,7 @@ const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 /// packet (RFC 9293 section 3.8.6.3).
 const ANSWERED_AT_ONCE: u32 = 2;
 
-/// Measures how late a thread of ordinary priority wakes up, until `stop` is set.
+/// Measures how late a thread of ordinary priority wakes up after a timer, until `stop` is set.
 pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let (awake, stopping) = (0, 1);

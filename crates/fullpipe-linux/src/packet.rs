@@ -113,7 +113,7 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// How a packet is divided into wire segments.
+/// How the payload of a packet is divided into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
     /// Payload of each segment in bytes; the last segment may have less payload.

@@ -1,4 +1,4 @@
-//! Waits for file descriptors, timers and a stop signal.
+//! Waits for file descriptors, timers and a stop signal, with epoll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl Stop {
         Ok(Self(Arc::new(fd)))
     }
 
-    /// Sets the stop signal.
+    /// Sets the stop signal, which ends every loop that watches it.
     pub fn stop(&self) {
         // The write cannot fail, because the event counter is far below its maximum.
         let _ = write(&self.0, &1u64.to_ne_bytes());

@@ -30,7 +30,7 @@ use crate::tcp_info::{self, Memory, Raw, RawBbr};
 
 mod bytecode;
 
-/// Message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
+/// Netlink message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -39,7 +39,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Attributes from `linux/inet_diag.h`; a request selects attribute `n` with bit `n - 1`.
+/// Netlink attributes from `linux/inet_diag.h`; a request selects attribute `n` with bit `n - 1`.
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;

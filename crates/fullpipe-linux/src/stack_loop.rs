@@ -54,7 +54,7 @@ const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// Application that reads and writes on the connections of a stack.
+/// An application that reads and writes on the connections of a stack.
 pub trait Application {
     /// Handles the events of the stack: accepts connections, reads and writes. Returns the time at which the
     /// loop calls it again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such time.

@@ -56,7 +56,7 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Re
 /// priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the structure outlives the call; pid 0 is the calling thread.
+    // SAFETY: the parameter structure outlives the call; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn close_all_but_standard() {
     if closed == 0 {
         return;
     }
-    // Kernels before 5.9 lack close_range.
+    // Kernels before 5.9 do not have the system call close_range.
     let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 20) as libc::c_int;
     for fd in 3..most {
         // SAFETY: the calling process is between fork and exec, and no longer uses any of the closed
@@ -130,11 +130,11 @@ pub(crate) fn close_all_but_standard() {
     }
 }
 
-/// Blocks all signals and returns the previous signal mask.
+/// Blocks all signals of the calling thread, and returns the previous signal mask.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
     let mut all = no_signals();
     let mut before = no_signals();
-    // SAFETY: both sets outlive the calls.
+    // SAFETY: both signal sets outlive the calls.
     check(unsafe { libc::sigfillset(&mut all) })?;
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before) })?;
     Ok(before)
@@ -142,7 +142,8 @@ pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
 
 /// Sets the signal mask of the calling thread.
 pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set outlives the call, and a null pointer skips the old mask.
+    // SAFETY: the signal set outlives the call, and with a null pointer the kernel does not return the old
+    // mask.
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) })
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
 /// returns `None` if the signal came from this namespace or from the kernel.
 pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
     let mut all = no_signals();
-    // SAFETY: the set outlives the call.
+    // SAFETY: the signal set outlives the call.
     unsafe { libc::sigfillset(&mut all) };
     // SAFETY: a siginfo that consists of zeros is valid: it contains integers, and pointers that are not
     // dereferenced.

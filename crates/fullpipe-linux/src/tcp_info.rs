@@ -219,7 +219,7 @@ impl Raw {
 pub(crate) struct Details {
     /// RTT variation (rttvar).
     pub(crate) rttvar: Duration,
-    /// Path MTU.
+    /// Path MTU, IP header included.
     pub(crate) pmtu: Bytes,
     /// Number of reordering events that the sender has detected.
     pub(crate) reord_seen: u32,

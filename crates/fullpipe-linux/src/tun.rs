@@ -42,7 +42,7 @@ impl Datapath {
     }
 }
 
-/// Size of `struct virtio_net_hdr` without the field for the number of merged buffers, in bytes.
+/// Size in bytes of `struct virtio_net_hdr` without the field for the number of merged buffers.
 pub(crate) const VIRTIO_HEADER: usize = 10;
 
 /// Send buffer size of a socket pair in bytes. It is larger than a TCP window, like the transmit queue of a

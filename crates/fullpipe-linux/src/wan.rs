@@ -33,7 +33,7 @@ const TX_QUEUE: u32 = 100_000;
 /// Settings of a [`Wan`].
 #[derive(Clone, Debug)]
 pub struct WanConfig<'a> {
-    /// Both directions of the path.
+    /// Specification of both directions of the path.
     pub path: &'a PathSpec,
     /// Seed of all random numbers of the path.
     pub seed: u64,
@@ -61,9 +61,9 @@ pub enum End {
 /// that measures whether the machine keeps up.
 #[derive(Debug)]
 pub struct Wan {
-    /// Network namespace of the sender.
+    /// Network namespace in which the sender runs.
     pub sender: Namespace,
-    /// Network namespace of the receiver.
+    /// Network namespace in which the receiver runs.
     pub receiver: Namespace,
     /// Clock that all threads of the run share.
     pub clock: Clock,

@@ -34,7 +34,7 @@ const FEWEST: usize = 32;
 /// Number of sampling rounds per second without a dump; a tenth round in each second is a dump.
 const BETWEEN: usize = 9;
 
-/// A periodic sampler of selected sockets of this host.
+/// A sampler that periodically samples selected sockets of this host.
 pub struct Watch {
     diag: SockDiag,
     which: Which,

@@ -1,4 +1,4 @@
-//! Stub for builds without the feature `pcapng`: creating a capture fails.
+//! Stub for builds without the feature `pcapng`: creating a capture returns an error.
 
 use std::path::Path;
 

@@ -21,11 +21,11 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The input is not usable, or the run failed.
+    /// The input is not usable, or a run failed.
     Runtime,
     /// The command-line arguments contradict each other.
     Usage,
-    /// The peer is unreachable, refuses or disconnects.
+    /// The iperf3 peer is unreachable, refuses the test or disconnects.
     Network,
     /// The process lacks a required privilege.
     Rights,

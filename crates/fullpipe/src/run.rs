@@ -134,7 +134,7 @@ pub enum Datapath {
     /// Single packets of at most the MTU; this form serves as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, as with segmentation offload, for rates above 1 Gbit/s.
+    /// Super-packets of up to 64 KiB, as with segmentation offload; this form is for rates above 1 Gbit/s.
     Offload,
 }
 
@@ -146,7 +146,7 @@ pub trait Observer: Sync {
         true
     }
 
-    /// Reports that a run has finished.
+    /// Reports that a run has finished, with the number of finished runs.
     fn progress(&self, _progress: Progress) {}
 
     /// Reports that a run of an experiment has finished, with the results of that run.

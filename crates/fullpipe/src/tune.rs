@@ -209,7 +209,7 @@ pub struct Verification {
     /// Number of rounds; each round consists of one measurement without the changes and one measurement with
     /// them.
     pub rounds: u32,
-    /// Duration of each measurement.
+    /// Duration of each measurement of throughput.
     pub time: Duration,
     /// Whether the server is the sender.
     pub reverse: bool,

@@ -37,7 +37,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Prepares to watch the selected connections.
+    /// Creates a watch on the selected connections.
     ///
     /// # Errors
     /// Returns an error if a host name cannot be resolved, if the process does not exist, or if its sockets
@@ -172,7 +172,7 @@ impl Watch {
     }
 }
 
-/// Returns the measurement of the chosen connection.
+/// Returns the measurement of the chosen connection, for a diagnosis.
 ///
 /// # Errors
 /// Returns an error if there are too few samples.

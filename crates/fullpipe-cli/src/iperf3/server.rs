@@ -36,11 +36,11 @@ const REPORTS_MOST: usize = 90_000;
 /// Output format of the iperf3 server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
-    /// Text lines, as iperf3 prints them.
+    /// The server prints lines of text, as iperf3 does.
     Text,
-    /// One JSON document per test (`-J`).
+    /// The server prints one JSON document per test (`-J`).
     Documents,
-    /// One JSON event per line (`--json-stream`).
+    /// The server prints one JSON event per line (`--json-stream`).
     Events,
 }
 

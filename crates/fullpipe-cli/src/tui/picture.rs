@@ -59,11 +59,11 @@ impl Gauge {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) gauge: Gauge,
-    /// First amount as a share of the second, from 0 to 1.
+    /// Ratio of the first amount to the second, from 0 to 1.
     pub(crate) share: f64,
     /// Both amounts of the bar as text.
     pub(crate) amounts: String,
-    /// Whether this quantity is the limit of the transfer.
+    /// Whether the quantity that the bar shows is the limit of the transfer.
     pub(crate) lit: bool,
 }
 

@@ -27,7 +27,7 @@ host = { rcvbuf = { fixed = "48KiB" } }
 flow = { count = 2 }
 "#;
 
-/// Returns the trace of [`EXPERIMENT`] as text.
+/// Runs [`EXPERIMENT`] and returns its trace as text.
 fn trace(test: &str) -> String {
     let folder = folder(test);
     let (file, out) = (folder.join("short.toml"), folder.join("out"));

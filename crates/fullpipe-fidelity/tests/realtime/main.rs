@@ -1,4 +1,4 @@
-//! Tests of the comparison on the kernel of this machine.
+//! Tests that compare the simulator with the kernel of this machine.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]

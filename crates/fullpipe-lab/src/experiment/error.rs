@@ -16,7 +16,7 @@ pub struct ExperimentError {
 }
 
 impl ExperimentError {
-    /// Creates an error from `message` and `hint`.
+    /// Creates an error from a message and a hint.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
     }
@@ -40,7 +40,7 @@ impl std::error::Error for ExperimentError {}
 pub(super) struct Source<'t>(pub(super) &'t str);
 
 impl Source<'_> {
-    /// Prefixes `error` with the line and column of byte `offset`.
+    /// Prefixes the message of `error` with the line and the column of byte `offset`.
     pub(super) fn at(&self, offset: usize, error: ExperimentError) -> ExperimentError {
         let before = self.0.get(..offset).unwrap_or(self.0);
         let line = before.matches('\n').count() + 1;

@@ -75,8 +75,8 @@ impl Traces {
     }
 }
 
-/// Size of a delivery opportunity: one full packet. (Mahimahi counts 1504 bytes, 4 of which are its own
-/// header.)
+/// Number of bytes that a link may send at a delivery opportunity: one full packet. (Mahimahi counts 1504
+/// bytes, 4 of which are its own header.)
 const OPPORTUNITY: Bytes = Bytes::new(1_500);
 /// Latest time accepted in a trace file, in milliseconds: one day.
 const LONGEST_TRACE: u64 = 86_400_000;

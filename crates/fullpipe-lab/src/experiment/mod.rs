@@ -1,4 +1,5 @@
-//! Experiments: a TOML file of defaults, lists and multiples of the BDP, and the points that it defines.
+//! Experiments: a TOML file with defaults, lists and multiples of the BDP, and the experiment points that the
+//! file defines.
 //!
 //! ```text
 //!   file ──[[point]] overrides──► tables ──lists, ranges──► points ──seeds──► runs
@@ -68,7 +69,7 @@
 //! | `"kernel"` | the kernel TCP stack at both ends; emulator only |
 //! | `"kernel-to-fullpipe"` | the kernel TCP stack sends and fullpipe's TCP receives; emulator only |
 //!
-//! The whole file is checked when it is read: an experiment that [`Experiment::from_toml`] accepts can be
+//! The whole file is validated when it is parsed: an experiment that [`Experiment::from_toml`] accepts can be
 //! run.
 
 mod error;

@@ -184,7 +184,7 @@ impl Value for Queue {
 /// run time.
 const LEAST_TIME: Duration = Duration::from_micros(10);
 const MOST_TIME: Duration = Duration::from_secs(100);
-/// Default `max_P` of `tc-red`: 2 %.
+/// Default value of `max_P` in `tc-red`: 2 %.
 const RED_PROBABILITY: Probability = Probability::from_ppm(20_000);
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
     })
 }
 
-/// Fields that `[path.forward]` or `[path.backward]` sets.
+/// Fields of one direction, which `[path.forward]` or `[path.backward]` sets.
 struct Direction {
     rate: Option<LinkRate>,
     loss: Option<Loss>,

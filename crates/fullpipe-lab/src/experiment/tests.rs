@@ -544,7 +544,7 @@ fn applications_are_read() {
     let rate = Rate::from_bps;
     let workload = |i: usize| experiment.points()[i].scenario.flows[0].workload;
     assert_eq!(workload(0), Workload::default());
-    // One millisecond of data at 20 Mbit/s.
+    // The default chunk is one millisecond of data at 20 Mbit/s.
     let writing = |chunk| Writing::Paced { rate: rate(20_000_000), chunk: Bytes::new(chunk) };
     assert_eq!((workload(1).writing, workload(1).reading), (writing(2_500), Reading::Greedy));
     assert_eq!(workload(2).writing, writing(65_536));
@@ -572,7 +572,7 @@ fn applications_are_read() {
     }
 }
 
-/// Before the first run, the simulator rejects flows that need a kernel TCP stack.
+/// An experiment with flows that need the kernel TCP stack is rejected by the simulator before the first run.
 #[test]
 fn a_kernels_tcp_is_not_simulated() {
     let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");

@@ -198,7 +198,7 @@ impl Flow {
                 _ => {}
             }
         }
-        // An application closes its socket when it reads the end of the stream.
+        // An application closes its socket when it reads end-of-file.
         if self.peer_closed && self.receiver.readable() == 0 {
             self.receiver.close();
         }

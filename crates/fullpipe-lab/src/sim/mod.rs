@@ -220,9 +220,9 @@ const fn receiver_timer(flow: usize) -> usize {
     2 * flow + 1
 }
 
-/// Sends the pending segments of `connection` into `path` at `now`, cut into wire segments, and passes each
-/// segment with its verdict to `seen`. The function is not inlined: most callers have nothing to send and
-/// need not save registers for it.
+/// Sends the pending segments of `connection` into `path` at `now`. Super-segments are cut into wire
+/// segments, and each wire segment is passed to `seen` together with the path's verdict. The function is not
+/// inlined: most callers have nothing to send and need not save registers for it.
 #[inline(never)]
 fn send(
     connection: &mut Connection,
@@ -254,7 +254,8 @@ fn send(
 /// random numbers of this direction from those of the other direction.
 pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
-    // Random streams are numbered 2 x element + direction. Loss is element 0, so its streams are 0 and 1.
+    // Random streams are numbered 2 x element + direction. The number of the loss element is 0, so its
+    // streams are 0 and 1.
     let draws = |element: u64| 2 * element + number;
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {

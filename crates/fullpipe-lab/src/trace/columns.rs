@@ -1,4 +1,4 @@
-//! The columns of a trace row, defined in one table.
+//! The columns of a trace, all of which are defined in one table.
 //!
 //! The flat trace row, the cells of a CSV file, the required columns and bounds of the reader, and
 //! `docs/TRACE.md` are all generated from this table.
@@ -32,7 +32,8 @@ pub struct Column {
     pub unit: &'static str,
     /// Type of the column's values.
     pub kind: Kind,
-    /// Whether a row may lack the value. A trace that lacks a required column cannot be read.
+    /// Whether a trace may omit this column or leave its cells empty. A trace that lacks a required column
+    /// cannot be read.
     pub optional: bool,
     /// Meaning of the column's values, in one sentence.
     pub meaning: &'static str,
@@ -40,7 +41,7 @@ pub struct Column {
     pub source: &'static str,
 }
 
-/// Type of a column's values.
+/// Data type of the values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Unsigned integer of 32 bits.
@@ -96,7 +97,7 @@ macro_rules! columns {
             $( #[doc = $meaning:literal] $name:ident: $type:ty, $unit:literal $(<= $most:ident)?, $value:expr; )*
         }
     )*) => {
-        /// A trace row in flat form: one field per column, in column order.
+        /// A trace row in flat form: one field per column, in the order of the columns.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub struct Record { $($(
             #[doc = $meaning]
@@ -270,7 +271,7 @@ impl Default for Csv {
 impl Csv {
     /// Returns the CSV text: the header line, then one line per row; empty if there was no row.
     pub fn into_text(self) -> String {
-        // Writing to memory cannot fail, and records contain only UTF-8.
+        // Writing to memory cannot fail, and trace records contain only UTF-8.
         self.0.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     }
 }
@@ -293,7 +294,7 @@ mod tests {
     const BEGIN: &str = "<!-- begin of the columns -->\n";
     const END: &str = "<!-- end of the columns -->\n";
 
-    /// Returns the column table of `docs/TRACE.md`.
+    /// Returns the table of columns for `docs/TRACE.md`.
     fn table() -> String {
         let mut table = String::new();
         for (number, column) in COLUMNS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A hash over a trace: identical for identical runs, on every machine and in every build.
+//! A hash over all rows of a trace: identical for identical runs, on every machine and in every build.
 
 use fullpipe_units::Duration;
 

@@ -35,7 +35,7 @@ pub struct Row {
     pub sender: TcpInfo,
     /// State that the receiving socket reports; `None` if only the sending socket is sampled.
     pub receiver: Option<ReceiverInfo>,
-    /// State of the path in the data direction; `None` on a real network.
+    /// State of the path in the data direction; `None` if the path is a real network.
     pub path: Option<PathState>,
     /// Internal state of the sender; `None` for the kernel TCP stack. The field is boxed because it takes
     /// more than a third of a row, and the samples of a thousand kernel sockets are hundreds of thousands of
@@ -50,9 +50,9 @@ pub struct TcpInfo {
     pub cc: Option<Algorithm>,
     /// Payload of a full segment (MSS).
     pub mss: Bytes,
-    /// Current congestion window.
+    /// Current congestion window of the sender, in bytes.
     pub cwnd: Bytes,
-    /// Slow-start threshold; `None` before the first reduction.
+    /// Slow-start threshold in bytes; `None` before the first reduction of the congestion window.
     pub ssthresh: Option<Bytes>,
     /// Bytes in flight, as estimated by the sender.
     pub inflight: Bytes,
@@ -60,15 +60,15 @@ pub struct TcpInfo {
     pub flight_size: Bytes,
     /// Window that the receiver advertises.
     pub rwnd: Bytes,
-    /// Current pacing rate.
+    /// Current pacing rate of the sender; `None` if it does not pace.
     pub pacing_rate: Option<Rate>,
-    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`).
+    /// Upper bound of the pacing rate that the application has set (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
     /// Most recent delivery-rate sample that was not limited by the application.
     pub delivery_rate: Option<Rate>,
     /// Whether the delivery-rate sample was taken while the application left the window unused.
     pub app_limited: bool,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the sender.
     pub srtt: Option<Duration>,
     /// Smallest RTT measured so far.
     pub min_rtt: Option<Duration>,
@@ -80,7 +80,7 @@ pub struct TcpInfo {
     pub recovering: bool,
     /// Bytes that the application has written but TCP has not sent yet.
     pub notsent: Bytes,
-    /// Memory that the send buffer may currently use.
+    /// Memory in bytes that the send buffer may currently use.
     pub sndbuf: Bytes,
     /// Memory that the send buffer currently uses.
     pub sndbuf_used: Bytes,
@@ -109,7 +109,7 @@ pub struct ReceiverInfo {
     pub received: Bytes,
     /// Payload that was received but not yet read by the application (`Recv-Q`).
     pub unread: Bytes,
-    /// Memory that the receive buffer may currently use.
+    /// Memory in bytes that the receive buffer may currently use.
     pub rcvbuf: Bytes,
 }
 
@@ -193,7 +193,7 @@ impl TcpInfo {
 }
 
 impl SenderTruth {
-    /// Returns the part of a connection's state that no kernel reports.
+    /// Returns the internal state of a connection's sender, which no kernel reports.
     pub fn of(sender: &Connection, now: Instant) -> Self {
         let snapshot = sender.snapshot();
         Self {

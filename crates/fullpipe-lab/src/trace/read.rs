@@ -14,7 +14,7 @@ use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, Send
 const LONGEST_S: f64 = 31_536_000.0;
 /// Lowest rate in bit/s that means "no limit".
 const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
-/// Columns that identify the header line of a trace.
+/// Names of columns by which the header line of a trace is recognised.
 const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
 /// Congestion-control phases that the reader recognises; any other phase is read as the empty string.
 const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
@@ -30,7 +30,7 @@ pub struct RunRow {
     pub row: Row,
 }
 
-/// The rows of a trace file.
+/// All rows of a trace file.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Trace rows with their runs, in the order of the lines of the file.
@@ -70,7 +70,7 @@ pub fn is_header(line: &str) -> bool {
 /// [`optional`](Column::optional) may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
-/// Returns an error if a required column is missing or a line does not match the header line.
+/// Returns an error if a required column is missing, or if a line does not match the header line.
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
@@ -135,7 +135,7 @@ impl TryFrom<&Record> for Row {
         if let Some((name, value)) = record.out_of_bounds() {
             return Err(ReadError(format!("{name} {value} is larger than any host supports")));
         }
-        // The kernel reports an unlimited rate as all ones.
+        // The kernel reports an unlimited rate as a value in which all bits are set.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
         let bbr_min_rtt = millis("bbr_min_rtt_ms", record.bbr_min_rtt_ms)?;
         let bbr = || {

@@ -1,4 +1,4 @@
-//! Workloads: the behaviour of the two applications of a flow, without I/O.
+//! Workloads: the behaviour of the two applications of a flow, modelled without I/O.
 //!
 //! ```text
 //!   Writer ──offers(now)──► bytes ──► send buffer          receive buffer ──► takes(now) ──► Reader
@@ -70,7 +70,7 @@ pub enum Reading {
     Loop {
         /// Number of bytes to read before each sleep; above zero.
         buffer: Bytes,
-        /// Duration of each sleep.
+        /// Time for which the application sleeps between two reads.
         every: Duration,
     },
 }

@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// Records a read of `len` bytes, at most as many as [`Self::takes`] returned.
+    /// Records that the application has read `len` bytes, at most as many as [`Self::takes`] returned.
     pub fn took(&mut self, now: Instant, len: u64) {
         self.total += len;
         let pause = match self.reading {

@@ -62,7 +62,7 @@ impl Writer {
         self.writing == Writing::Greedy && !self.is_done()
     }
 
-    /// Records that the socket accepted `taken` of `offered` bytes.
+    /// Records that the socket accepted `taken` of the `offered` bytes.
     pub fn wrote(&mut self, offered: u64, taken: u64) {
         self.written += taken;
         self.blocked = taken < offered;
@@ -73,8 +73,8 @@ impl Writer {
         self.written >= self.total
     }
 
-    /// Returns the time at which new data will be available; [`Instant::FAR_FUTURE`] if the writer waits only
-    /// for room in the socket, or has finished.
+    /// Returns the time at which new data will be available; returns [`Instant::FAR_FUTURE`] if the writer
+    /// only waits for room in the socket, or if it has finished.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         if self.started.is_none() || self.blocked { Instant::FAR_FUTURE } else { self.next_chunk() }

@@ -10,7 +10,7 @@ use fullpipe_lab::workload::Writing;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
-// Conservation and header overhead.
+// The following tests check conservation of packets and header overhead.
 
 /// goodput is 1448/1500 of the link's IP rate; no other capacity is lost.
 #[test]
@@ -37,7 +37,7 @@ fn a_2_conservation() {
     }
 }
 
-// The window limit.
+// The following tests check the limit by a fixed window.
 
 /// throughput equals window / RTT if there is no other limit.
 #[test]
@@ -80,7 +80,7 @@ fn a_12_a_fixed_window_and_its_queue() {
     }
 }
 
-// Start-up.
+// The following tests check the start of a flow.
 
 /// slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT,
 /// plus one RTT for the handshake, plus the serialisation time of the last round.
@@ -178,7 +178,7 @@ fn a_16_bbr_startup() {
     }
 }
 
-// Models of throughput under loss.
+// The following tests compare throughput under loss with models.
 
 /// Returns the mean window in segments, computed from the goodput and averaged over several seeds.
 fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, seeds: u64) -> f64 {
@@ -279,7 +279,7 @@ fn a_21_cubic_in_the_reno_region() {
     assert_near(window, 120.0, 0.05, "CUBIC at 100 ppm and 10 ms");
 }
 
-// Buffer size and utilisation.
+// The following tests compare buffer size and utilisation with models.
 
 /// Returns the utilisation after 20 s of warm-up, on a path with a BDP of 200 packets.
 fn utilisation(cc: Algorithm, queue: u64, paced: bool) -> f64 {
@@ -314,7 +314,7 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
     assert!(utilisation(Reno, 86, false) < 0.96, "Reno needs a whole BDP");
 }
 
-// Sharing of a link.
+// The following test checks how flows share a link.
 
 /// A-28, INV-8: flows with equal settings reach equal shares of a full link within a minute.
 #[test]
@@ -329,7 +329,7 @@ fn a_28_equal_flows_share_equally() {
     }
 }
 
-// BBRv1 in steady state.
+// The following tests check BBRv1 in steady state.
 
 fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     let mut scenario = link(Bbr1, rate, ms(rtt), queue, seconds);
@@ -414,7 +414,7 @@ fn b1_11_random_loss() {
     }
 }
 
-// BBRv3.
+// The following tests check BBRv3.
 
 /// one BBRv3 flow uses 0.96 of the link. Every five seconds, half of the window for 200 ms and one
 /// round trip costs 2 to 3 %. Pacing stays 1 % below the rate, and probes fill the queue for three rounds.
@@ -498,7 +498,7 @@ fn a_35_bbr3_beside_cubic() {
     assert!((0.4..0.6).contains(&three) && one > 0.75, "1 D: {three:.3}, version 1 {one:.3}");
 }
 
-// BIC and Vegas.
+// The following tests check BIC and Vegas.
 
 /// A-26 for BIC: BIC reduces its window to four fifths, so a queue of a quarter BDP keeps the window above
 /// the BDP.
@@ -564,7 +564,7 @@ fn veg_8_beside_reno() {
     assert!(vegas < 0.3 * (vegas + reno), "{vegas:.0} beside {reno:.0}");
 }
 
-// Invariants of every controller.
+// The following tests check invariants of every controller.
 
 fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
     lossy(flows(link(cc, "30mbit", ms(40), 60, 15), 3), 2_000, seed)

@@ -63,7 +63,7 @@ pub(crate) fn receive(
     }
 }
 
-/// The receiving application of one flow.
+/// The receiving application of one flow on a kernel socket.
 struct Receiver {
     reader: Reader,
     busy: bool,

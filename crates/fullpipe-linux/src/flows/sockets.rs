@@ -47,7 +47,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }
 
-/// Returns the kernel's name for a congestion control algorithm.
+/// Returns the kernel's name for a congestion control.
 pub fn kernel_name(cc: Algorithm) -> &'static str {
     match cc {
         Algorithm::Bbr1 => "bbr",

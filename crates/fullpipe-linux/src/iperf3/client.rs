@@ -6,7 +6,7 @@
 //!                                  warm-up ─► restart ──┘
 //! ```
 //!
-//! Each stream has a thread that transfers its data. The client's own thread handles the control
+//! Each stream has a thread that transfers its data. The main thread of the client handles the control
 //! connection, and samples the sockets at least ten times per second, as the classifier requires.
 
 mod dialog;
@@ -60,7 +60,7 @@ const HELLOS: u32 = 10;
 /// Settings of an iperf3 client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Address of the server.
+    /// Address of the iperf3 server.
     pub place: ServerAddress,
     /// Parameters of the iperf3 test.
     pub params: Params,
@@ -71,7 +71,7 @@ pub struct Client {
     pub length: Option<fn(Duration) -> Duration>,
 }
 
-/// Observer of a running test.
+/// Observer of a running iperf3 test.
 pub trait Watch {
     /// Called once, when all data connections are established.
     fn start(&mut self, start: &Start);
@@ -83,10 +83,10 @@ pub trait Watch {
     fn interval(&mut self, interval: Interval);
 }
 
-/// Result of a client's test.
+/// Result of an iperf3 client's test.
 #[derive(Clone, Debug)]
 pub struct TestResult {
-    /// Sums over the whole test.
+    /// Totals over the whole test.
     pub end: End,
     /// Output of the server, if the client requested it.
     pub server_output: Option<ServerOutput>,
@@ -175,7 +175,7 @@ impl<'a> Test<'a> {
     /// Sends the cookie on a data connection, which tells the server to which test the connection belongs.
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
-        // The first bytes on a connection always fit into the send buffer.
+        // The first bytes that are written to a connection always fit into the send buffer.
         socket.write_all(&cookie).map_err(|error| Fault::from(ConnectionError::from(error)))
     }
 
@@ -229,8 +229,8 @@ impl<'a> Test<'a> {
         let (sending, receiving) = (Stop::new()?, Stop::new()?);
         let mut meters = self.begin(&sending, &receiving)?;
         let fault = self.flow(&mut meters, watch).err();
-        // The senders stop first, because the receiver would not count data written after
-        // the end of the test.
+        // The senders are stopped first, because the receiver would not count data that is written after the
+        // end of the test.
         sending.stop();
         let interrupted = match fault {
             None => false,

@@ -41,7 +41,7 @@ pub(crate) enum ConnectionError {
     Stopped,
     /// The peer sent a message that is not a valid iperf3 message.
     Nonsense(WireError),
-    /// A system call failed.
+    /// A system call on the control connection failed.
     System(io::Error),
 }
 
@@ -181,7 +181,7 @@ impl Control {
         Ok(Refusal::from_wire(wire))
     }
 
-    /// Waits until the socket is ready, the time `until` is reached, or the stop signal is set.
+    /// Waits until the control connection is ready, the time `until` is reached, or the stop signal is set.
     fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), ConnectionError> {
         loop {
             let left = until.saturating_since(self.clock.now());

@@ -69,7 +69,7 @@ pub struct Settings {
 /// Limits that a server imposes on the tests of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of concurrent tests.
+    /// Maximum number of tests that run concurrently.
     pub tests: usize,
     /// Maximum number of concurrent tests from one client address.
     pub per_address: usize,
@@ -90,7 +90,7 @@ impl Default for Limits {
 /// Identifies the test to which a server event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Number of the test, counted from 1 since the start of the server.
+    /// Number of the test; tests are counted from 1 since the start of the server.
     pub number: u64,
     /// Number of tests, including this one, that were running when this test began.
     pub running: usize,
@@ -105,7 +105,7 @@ pub enum ServerNotice {
     Listening {
         /// Port on which the server listens.
         port: u16,
-        /// Number of the next test.
+        /// Number of the next test that the server will run.
         number: u64,
     },
     /// The server rejected a client.
@@ -119,7 +119,7 @@ pub enum ServerNotice {
     Test(Tag, ServerEvent),
 }
 
-/// Events of a test, in the order in which they occur.
+/// Events of one test, in the order in which they occur.
 #[derive(Debug)]
 pub enum ServerEvent {
     /// The server accepted a client's test, with these parameters.
@@ -381,7 +381,7 @@ impl<'a> Server<'a> {
         true
     }
 
-    /// Creates a connected socket for each client that sent a UDP hello.
+    /// Answers each UDP hello from a new connected socket.
     fn answer_hellos(&self) {
         let expected = |peer| self.lock().hello(peer).is_some();
         self.hello.answer(expected, |peer, socket| {

@@ -81,7 +81,7 @@ pub(crate) struct Link {
     due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
     answers: Answers,
-    /// Whether this direction carries packets to the receiver.
+    /// Whether this direction of the link carries packets to the receiver.
     to_receiver: bool,
     report: LinkReport,
 }

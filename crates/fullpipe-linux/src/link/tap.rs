@@ -38,7 +38,7 @@ impl PacketNote {
 #[derive(Clone, Debug)]
 pub(crate) struct Tap {
     pub(crate) to: SyncSender<PacketNote>,
-    /// Whether packets in this direction leave the sending host.
+    /// Whether packets in this direction come from the sending host.
     pub(crate) outbound: bool,
 }
 

@@ -139,7 +139,7 @@ fn odd_packets_are_control_packets_of_no_flow() {
         assert_eq!(segments.count, 1);
         assert_eq!(wire_headers((&virtio, odd), &parsed, &segments, 0, &mut [0; 96]), odd.len());
     }
-    // The TCP header claims to be longer than the packet.
+    // In this packet, the TCP header claims to be longer than the packet.
     let mut short = super_packet(0, 0, 0x10)[VIRTIO_HEADER..][..44].to_vec();
     short[32] = 0xf0;
     let parsed = parse(&short);

@@ -25,7 +25,7 @@ use crate::netlink::Netlink;
 pub enum Step {
     /// The journal with the former values has been written to disk.
     Kept,
-    /// The guard process is running.
+    /// The guard process has been started.
     Guarded,
     /// The settings file has been written or restored.
     File,
@@ -53,7 +53,7 @@ pub struct AppliedChanges {
     #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub revert_after: Option<Duration>,
-    /// Name of the systemd timer that also reverts the changes, if there is one.
+    /// Name of the systemd timer that also reverts the changes; `None` if there is no timer.
     pub timer: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct RouteChange {
     pub route: String,
 }
 
-/// Serialises a duration for JSON documents as a number of seconds.
+/// Serialises an optional duration as a number of seconds.
 pub(super) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

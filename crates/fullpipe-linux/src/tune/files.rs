@@ -28,10 +28,10 @@ pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
 /// Writes the file `path` through a temporary file in the same folder, and syncs it to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. The process that
-/// replaces the lock removes temporary files before it reads the journal. A file whose writing
-/// began before the replacement is therefore either already in place, and is read, or is removed. A
-/// file whose writing began after the replacement is not renamed into place.
+/// A process that has lost the lock in the meantime does not replace `path`. The process that replaces the
+/// lock removes temporary files before it reads the journal. A file whose writing began before the lock was
+/// replaced is therefore either already in place, and is read, or is removed. A file whose writing began
+/// after the lock was replaced is not renamed into place.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;

@@ -45,7 +45,7 @@ const START: std::time::Duration = std::time::Duration::from_secs(10);
 /// process that inherits no socket.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    /// Path of the program to run.
+    /// Path of the program that the guard process runs.
     pub program: PathBuf,
     /// Arguments of the program, before the generation number.
     pub arguments: Vec<OsString>,

@@ -68,9 +68,9 @@ pub(super) struct Lock {
 
 /// Reason why this process could not take the lock.
 pub(super) enum LockError {
-    /// Another process holds the lock.
+    /// Another process holds the lock of the state folder.
     Busy(Busy),
-    /// A system call failed.
+    /// A system call on the lock file failed.
     Io(io::Error),
 }
 
@@ -226,7 +226,7 @@ pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     Ok(owner)
 }
 
-/// Makes a folder private, and returns its owner.
+/// Makes a folder private to its owner, and returns the owner.
 pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     // Following a symbolic link would change the mode of a different folder.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 
 use super::place::Target;
 
-/// Socket of syslog, or of systemd's journal.
+/// Path of the socket of syslog, or of systemd's journal.
 const SOCKET: &str = "dev/log";
 /// Priority of the log lines: facility `daemon` (3) and severity `warning` (4), combined as in RFC 3164
 /// section 4.1.1.

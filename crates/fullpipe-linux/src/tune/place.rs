@@ -26,7 +26,7 @@ pub struct Target {
     imitated: bool,
     /// Path of the folder that contains the journal and the lock.
     state: PathBuf,
-    /// Path of fullpipe's settings file.
+    /// Path of the settings file that fullpipe writes.
     owned: PathBuf,
     /// Whether other processes can find the target with the same arguments. This is not possible if the
     /// namespace is given by its path.

@@ -1,4 +1,4 @@
-//! Tests of commands behind an emulated path, as root.
+//! Tests of commands behind an emulated path, which require root.
 
 use crate::rights;
 use std::ffi::OsString;

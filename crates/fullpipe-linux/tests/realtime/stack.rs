@@ -142,7 +142,7 @@ fn installed(program: &str) -> bool {
     there
 }
 
-/// Repeats `look` until it returns a value, for at most one minute.
+/// Repeats `look` until it returns a value, for at most one minute, and returns that value.
 #[expect(clippy::disallowed_methods, reason = "a program is waited for")]
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -200,7 +200,7 @@ fn nginx_sends_files() {
             Ok(nginx.stderr(Stdio::null()).spawn().expect("it starts"))
         })
         .expect("a namespace");
-    // nginx is listening once its PID file exists.
+    // nginx has started to listen once its PID file exists.
     wait_for(|| folder.0.join("pid").exists().then_some(())).expect("it starts");
     let local = SocketAddr::from((ours, 40_000));
     let client = Fetch::new(local, SocketAddr::from((kernel, 80)), 6);

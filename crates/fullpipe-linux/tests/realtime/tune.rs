@@ -32,7 +32,7 @@ const ROOT: &str = "FULLPIPE_TEST_ROOT";
 const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
 const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
 
-/// Creates a folder that imitates a host, or that contains the files of a namespace.
+/// Creates a folder that imitates a host, or that contains the files of a network namespace.
 fn host(test: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
     let _ = fs::remove_dir_all(&root);

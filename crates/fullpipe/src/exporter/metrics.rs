@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::probe::ProbeResult;
 
-/// Content type of the metrics page.
+/// HTTP content type of the metrics page.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;

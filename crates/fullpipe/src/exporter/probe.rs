@@ -1,4 +1,4 @@
-//! `/probe?target=HOST`: runs a short test to an iperf3 server, within the scrape timeout.
+//! `/probe?target=HOST`: runs a short test to an iperf3 server and completes it within the scrape timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

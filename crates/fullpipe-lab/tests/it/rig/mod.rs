@@ -8,7 +8,7 @@ use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
-/// Payload of a full segment with an MTU of 1500 and timestamps.
+/// Payload of a full segment in bytes, with an MTU of 1500 and TCP timestamps.
 pub(crate) const MSS: u64 = 1448;
 pub(crate) const PACKET: u64 = 1500;
 

@@ -92,7 +92,7 @@ fn bound(address: SocketAddr, only_v6: bool) -> io::Result<UdpSocket> {
     if address.is_ipv6() {
         socket.set_only_v6(only_v6)?;
     }
-    // All sockets of the server share the port.
+    // All UDP sockets of the server share one port.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

@@ -55,7 +55,7 @@ enum TestFailure {
     Refused(Refusal, String),
     /// The server cannot admit the test, because a limit is reached.
     Full(Full),
-    /// The client terminated the test.
+    /// The client has terminated the test.
     Terminated,
     /// The control connection with the client failed.
     Broken(ConnectionError),

@@ -1,4 +1,4 @@
-//! Exchanges verifiable bytes between fullpipe's TCP stack and the kernel's, in both directions.
+//! Exchanges data between fullpipe's TCP stack and the kernel's, in both directions, and verifies every byte.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ impl Pattern {
     }
 }
 
-/// The side that opens the connection.
+/// The stack that opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
     Ours,

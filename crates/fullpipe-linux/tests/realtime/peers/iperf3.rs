@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Handles one message on the control connection; returns false if none is available.
+    /// Handles one message on the control connection, and returns false if no message is available.
     fn hear(&mut self, now: Instant, stack: &mut Stack) -> bool {
         let Some((id, _)) = self.control else { return false };
         match &mut self.phase {

@@ -1,4 +1,4 @@
-//! A web server that serves one file, and a client for it.
+//! A web server that serves one file, and a web client that fetches it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

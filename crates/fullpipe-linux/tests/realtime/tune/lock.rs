@@ -84,12 +84,13 @@ fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
         line.contains(&format!("process {} (", std::process::id())) && line.contains("the lock"),
         "{line}"
     );
-    // The next command takes the new lock.
+    // The next command takes the new lock file.
     applied(&root, false, None);
     rolled_back(&root, false);
 }
 
-/// Without a guard, the next command or a systemd timer reverts the trial.
+/// Without a guard, the next command or the systemd timer reverts an overdue trial, although the lock is
+/// held.
 #[test]
 fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held-settle");
@@ -213,7 +214,7 @@ fn a_lock_that_another_user_holds_is_replaced() {
     let place = place(&root, false).with_lock_wait(SHORT);
     let refused = rollback(&place, false, &mut |_| ()).unwrap_err();
     assert!(refused.message.contains(&format!("process {} (", std::process::id())), "{refused}");
-    // /proc/locks still names this process, which has passed on the descriptor.
+    // /proc/locks still names this process, although it has passed the descriptor on to another process.
     let theirs = Command::new("sleep").arg("60").uid(NOBODY).stdin(Stdio::from(held)).spawn().unwrap();
     let _theirs = Running(theirs);
     rollback(&place, false, &mut |_| ()).unwrap().expect("something");
