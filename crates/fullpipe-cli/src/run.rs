@@ -43,7 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    // This call must precede the progress bar and the signal handler, which start threads: acquiring
+    // The run is prepared before the progress bar and the signal handler start threads, because acquiring
     // privileges may require a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
     let made = attended(&experiment, args, |observer| prepared.run(observer))?;

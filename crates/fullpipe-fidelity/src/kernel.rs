@@ -3,7 +3,8 @@
 //! Each run is stored as soon as it completes and is never repeated, so an interrupted campaign continues
 //! where it stopped. A run is identified by its scenario, including the seed, instead of its label. If a
 //! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
-//! load on the machine is not stored. It is repeated after all other runs, when the disturbance may be over.
+//! load on the machine is not stored. A disturbed run is repeated after all other runs, when the disturbance
+//! may be over.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};

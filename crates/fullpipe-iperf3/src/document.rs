@@ -505,8 +505,8 @@ impl End {
 pub enum EndStream {
     /// Totals of a TCP stream.
     Tcp {
-        /// Totals of the sender. This field and `receiver` are omitted if the test ended before that side
-        /// reported.
+        /// Totals of the sender. The totals of a side are omitted if the test ended before that side reported
+        /// its results.
         #[serde(skip_serializing_if = "Option::is_none")]
         sender: Option<EndSender>,
         /// Totals of the receiver.

@@ -42,7 +42,7 @@ pub const TCP_BLOCK_MOST: Bytes = Bytes::from_mib(1);
 pub const UDP_BLOCK_LEAST: Bytes = Bytes::new(16);
 /// Maximum datagram size, which follows from the maximum length of an IPv4 packet.
 pub const UDP_BLOCK_MOST: Bytes = Bytes::new(65_507);
-/// Default datagram size. Such a datagram fits into an Ethernet frame with room for tunnel headers.
+/// Default datagram size. A datagram of this size fits into an Ethernet frame with room for tunnel headers.
 pub const UDP_BLOCK: Bytes = Bytes::new(1460);
 /// Maximum size of `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
 pub const WINDOW_MOST: Bytes = Bytes::from_mib(512);

@@ -55,8 +55,8 @@ pub trait Capture {
     fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
-/// Observer of the segments that the hosts send and receive. It is a type parameter of the event loop, so
-/// that a run without an observer has no cost for it.
+/// Observer of the segments that the hosts send and receive. The observer is a type parameter of the event
+/// loop, so that a run without an observer has no additional cost.
 pub trait Tap {
     /// Called when the sending host has sent a wire segment of `flow`, including segments that the path
     /// dropped on entry.

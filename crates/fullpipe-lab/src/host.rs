@@ -5,8 +5,8 @@
 //!   fullpipe-linux reads a host ─► HostDescription ─► fullpipe-analysis plans ─► [Change] ─► fullpipe-linux applies
 //! ```
 //!
-//! Reading or changing a host requires a running kernel; planning a change does not. Both use these types, so
-//! no values are converted between them.
+//! Reading or changing a host requires a running kernel; planning a change does not. Both planning and
+//! changing a host use the types of this module, so no values have to be converted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

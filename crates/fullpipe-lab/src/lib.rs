@@ -21,8 +21,8 @@
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
 //!
 //! This crate connects the TCP engine to the path simulator: segments of `fullpipe-tcp` become packets on a
-//! path of `fullpipe-path`. It does no I/O and reads no clock. The outcome of a simulated run is a function
-//! of its scenario.
+//! path of `fullpipe-path`. The crate does no I/O and reads no clock. The outcome of a simulated run is a
+//! function of its scenario.
 #![forbid(unsafe_code)]
 
 pub mod campaign;

@@ -112,8 +112,8 @@ pub enum Metric {
     /// Peak arrival rate: the highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms
     /// by default), in bit/s.
     WirePeak,
-    /// Peak arrival rate over the second half of the flow's lifetime, in bit/s. It excludes the initial
-    /// filling of buffers.
+    /// Peak arrival rate over the second half of the flow's lifetime, in bit/s. The second half excludes the
+    /// initial filling of buffers.
     WirePeakSecondHalf,
     /// Burstiness: peak arrival rate divided by mean arrival rate; 1 means smooth arrivals.
     WireBurst,

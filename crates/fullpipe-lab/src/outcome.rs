@@ -137,8 +137,8 @@ impl PathOutcome {
     }
 }
 
-/// Work that the simulator did for a run. It consists of counts rather than times, so it is identical on
-/// every machine.
+/// Work that the simulator did for a run. The work is expressed in counts rather than times, so it is
+/// identical on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Number of event-loop iterations: packets delivered, timers fired and trace rows.

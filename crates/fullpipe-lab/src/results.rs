@@ -42,7 +42,7 @@ pub struct Report {
     pub description: String,
     /// Where the experiment ran: `sim` (simulator) or `emu` (emulator).
     pub world: String,
-    /// Whether the campaign was ended early. If so, some runs are missing.
+    /// Whether the campaign was ended early. A campaign that was ended early lacks some runs.
     #[serde(default)]
     pub interrupted: bool,
     /// Results of all runs, ordered by point and seed.

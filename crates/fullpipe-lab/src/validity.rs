@@ -12,8 +12,8 @@
 //!
 //! The maximum lateness is reported, but it has no bound, because a single pause of the machine within a
 //! minute says little. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can answer late
-//! for other reasons: a closed window, a slow application, or SACKs that it coalesces. Its answer times
-//! therefore do not show which answers were delayed by a busy machine.
+//! for other reasons: a closed window, a slow application, or SACKs that it coalesces. The answer times of a
+//! receiver therefore do not show which answers were delayed by a busy machine.
 
 use std::fmt;
 
@@ -72,16 +72,17 @@ pub struct LatenessQuantiles {
     pub max: Duration,
 }
 
-/// Delays that the hosts at both ends of the path cause. They are not visible in the lateness of the path,
-/// because the threads of the path have priority over the applications and possibly over kernel threads.
+/// Delays that the hosts at both ends of the path cause. These delays are not visible in the lateness of the
+/// path, because the threads of the path have priority over the applications and possibly over kernel
+/// threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
     /// Wake-up latency of a thread of ordinary priority: the time for which an application waits for a CPU.
     pub woken: LatenessQuantiles,
     /// Time that the receiver's kernel takes to answer, measured from the second unanswered data packet
-    /// written to its device to the next packet read from that device. This time includes delayed ACKs and
-    /// SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers to
-    /// BBR take that long.
+    /// written to its device to the next packet read from that device. The answer time includes delayed ACKs
+    /// and SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers
+    /// to BBR take that long.
     pub answered: LatenessQuantiles,
 }
 

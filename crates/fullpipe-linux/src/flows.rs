@@ -51,9 +51,9 @@ pub(crate) enum Half {
 }
 
 impl Flow {
-    /// Creates both ends of every flow in `scenario`, without connecting them. It must be called inside the
-    /// sender's network namespace. An end uses its stack in `stacks` if there is one, and otherwise a kernel
-    /// socket.
+    /// Creates both ends of every flow in `scenario`, without connecting them. The function must be called
+    /// inside the sender's network namespace. An end uses its stack in `stacks` if there is one, and
+    /// otherwise a kernel socket.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],

@@ -54,8 +54,8 @@ pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     }
 }
 
-/// Data packets that the receiving host has not answered yet. Both directions of the link share this state:
-/// one direction writes packets to the host, the other reads packets from it.
+/// Data packets that the receiving host has not answered yet. Both directions of the link share the list of
+/// pending packets: one direction writes packets to the host, the other reads packets from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers(Arc<Mutex<PendingPackets>>);
 

@@ -34,7 +34,7 @@ mod bytecode;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// The older request type. It is the only one that returns sockets of all address families in one walk of the
+/// The older request type. Only this request type returns sockets of all address families in one walk of the
 /// hash table.
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;

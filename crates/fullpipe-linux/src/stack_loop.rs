@@ -115,8 +115,8 @@ pub fn run(
     poll.watch(port.0.as_fd(), DEVICE)?;
     poll.watch(alarm.as_fd(), AWAKE)?;
     poll.watch(stop.as_fd(), STOPPING)?;
-    // Both calls are best effort: if they fail, pacing is coarser and, on a busy machine, the RTT is longer.
-    // The kernel TCP stack does not wait for ordinary threads either.
+    // Timer slack and real-time priority are best effort: without them, pacing is coarser and, on a busy
+    // machine, the RTT is longer. The kernel TCP stack does not wait for ordinary threads either.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let _ = sys::run_in_real_time();
     let mut device = Device {

@@ -190,8 +190,8 @@ impl RawBbr {
     }
 }
 
-/// Returns the path model of a sending socket with BBR. It must be called only for sockets that use BBR,
-/// because other algorithms return other data for this socket option.
+/// Returns the path model of a sending socket with BBR. The function must be called only for sockets that use
+/// BBR, because other algorithms return other data for this socket option.
 pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
     /// Number of the socket option, from `linux/tcp.h`.
     const TCP_CC_INFO: libc::c_int = 26;

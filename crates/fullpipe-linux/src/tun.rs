@@ -18,9 +18,10 @@ pub enum Datapath {
     /// Single packets of at most the MTU, one per call; this form serves as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. They are split into wire segments
-    /// before the path, and merged again behind the path. Segments of one super-packet are merged if they are
-    /// due within 50 us, or on short paths within 1 % of the delay. The first segment waits for that time.
+    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. Super-packets are split into wire
+    /// segments before the path, and merged again behind the path. Segments of one super-packet are merged if
+    /// they are due within 50 us, or on short paths within 1 % of the delay. The first segment waits for that
+    /// time.
     Offload,
 }
 
@@ -45,8 +46,8 @@ impl Datapath {
 /// Size in bytes of `struct virtio_net_hdr` without the field for the number of merged buffers.
 pub(crate) const VIRTIO_HEADER: usize = 10;
 
-/// Send buffer size of a socket pair in bytes. It is larger than a TCP window, like the transmit queue of a
-/// device.
+/// Send buffer size of a socket pair in bytes. The buffer is larger than a TCP window, like the transmit
+/// queue of a device.
 const PAIR_BUFFER: libc::c_int = 64 << 20;
 
 /// Settings of a new TUN device.
@@ -68,7 +69,7 @@ pub struct TunConfig<'a> {
     pub prefix_len: u8,
 }
 
-/// A TUN device. It exists as long as this handle or a clone of it.
+/// A TUN device. The device exists as long as this handle or a clone of the handle.
 #[derive(Clone, Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,
@@ -117,8 +118,8 @@ impl Tun {
     }
 
     /// Creates a pair of connected ports without a device: a packet that is written to one end, with its
-    /// header, is read from the other end. The kernel does not process these packets. It refuses a write if
-    /// the buffer is full.
+    /// header, is read from the other end. The kernel does not process these packets. The kernel refuses a
+    /// write if the buffer is full.
     pub(crate) fn pair(datapath: Datapath) -> Result<[Self; 2], Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)

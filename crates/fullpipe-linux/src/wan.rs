@@ -202,8 +202,8 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Sets the initial congestion window of connections to the receiver, in segments. It must be called inside
-/// the sender's network namespace.
+/// Sets the initial congestion window of connections to the receiver, in segments. The function must be
+/// called inside the sender's network namespace.
 ///
 /// The window is set on a host route to the peer. The host route takes precedence over the subnet route that
 /// the kernel created for the address.
@@ -212,9 +212,9 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack. Its configuration is that of an end of a path,
-/// but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in a subnet of
-/// four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
+/// Creates a TUN device in `namespace` for fullpipe's stack. The configuration of the device is that of an
+/// end of a path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
+/// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
 ///
 /// # Errors
 /// Returns an error if the process lacks the privileges, or if a system call fails.
@@ -222,7 +222,7 @@ pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u3
     namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
 }
 
-/// Configures one end of the path. It must be called inside the network namespace of that end.
+/// Configures one end of the path. The function must be called inside the network namespace of that end.
 fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
     // With IPv6 enabled, the kernel would send router solicitations and other packets that belong to no flow.

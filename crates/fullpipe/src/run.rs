@@ -27,8 +27,8 @@ use crate::{Error, emu};
 pub enum World {
     /// Simulator: virtual time, with fullpipe's TCP stack.
     Sim(SimOptions),
-    /// Emulator: real time on an emulated path, with the kernel's or fullpipe's TCP stack. It requires Linux
-    /// and the privilege to create namespaces.
+    /// Emulator: real time on an emulated path, with the kernel's or fullpipe's TCP stack. The emulator
+    /// requires Linux and the privilege to create namespaces.
     Emu(EmuOptions),
 }
 
@@ -42,9 +42,9 @@ impl World {
     }
 
     /// Checks whether this environment can run `experiment`, acquires the necessary privileges, and creates
-    /// the capture file. It must be called before the process starts a thread. The emulator requires a user
-    /// namespace if the process is unprivileged, and only a single-threaded process can create a user
-    /// namespace.
+    /// the capture file. The function must be called before the process starts a thread. The emulator
+    /// requires a user namespace if the process is unprivileged, and only a single-threaded process can
+    /// create a user namespace.
     ///
     /// # Errors
     /// Returns an error if this environment cannot run the experiment, if the process lacks the privileges,
@@ -300,7 +300,7 @@ pub fn emulate(
 }
 
 /// Checks whether the emulator can run each of `points` with its datapath, and acquires the necessary
-/// privileges. It must be called before the process starts a thread.
+/// privileges. The function must be called before the process starts a thread.
 ///
 /// # Errors
 /// Returns the same errors as [`emulate`].

@@ -59,9 +59,9 @@ impl Watch {
         &self.what
     }
 
-    /// Samples the connections into `sockets` every `every`, until the time `until`, until `observer` stops
-    /// the watch, or until `each` returns an error. After each round, calls `each` with the number of
-    /// connections that are sampled less often.
+    /// Samples the connections into `sockets` at intervals of `every`, until the time `until`, until
+    /// `observer` stops the watch, or until `each` returns an error. After each round, calls `each` with the
+    /// number of connections that are sampled less often.
     ///
     /// # Errors
     /// Returns an error if the kernel does not answer, or if `each` returns one.

@@ -14,11 +14,11 @@ use crate::tui::Screen;
 
 /// Form of the display.
 pub(super) enum Form {
-    /// Interval reports and sums as lines of text.
+    /// The display prints interval reports and sums as lines of text.
     Text(Text),
-    /// One JSON document at the end of the test (`-J`).
+    /// The display prints one JSON document at the end of the test (`-J`).
     Document,
-    /// One JSON event per line (`--json-stream`).
+    /// The display prints one JSON event per line (`--json-stream`).
     Events,
     /// No output; the caller uses only the recorded data.
     Nothing,

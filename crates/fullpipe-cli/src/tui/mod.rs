@@ -92,8 +92,8 @@ impl Model {
 /// Output device of the live view.
 enum Surface {
     Terminal(DefaultTerminal),
-    /// One line per socket and second, for output that is not a terminal; the value is the time of the last
-    /// line.
+    /// The live view prints one line per socket and second, because its output is not a terminal; the value
+    /// is the time of the last line.
     Lines(Option<Instant>),
 }
 

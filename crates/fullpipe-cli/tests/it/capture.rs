@@ -37,8 +37,8 @@ fn losses_are_counted_once() {
     assert_eq!((&connection["side"], &connection["handshake"]), (&"sender".into(), &true.into()));
     let rtt = connection["least_rtt_ms"].as_f64().expect("a time");
     assert!((60.0..60.5).contains(&rtt), "{rtt}");
-    // Both values are payload rates. Data that is acknowledged by the end had arrived half a round trip
-    // earlier.
+    // The rate in the diagnosis and the goodput of the run are both payload rates. Data that is acknowledged
+    // by the end had arrived half a round trip earlier.
     let (seen, true_rate) = (diagnosis["path"]["mean_bps"].as_f64(), flow["goodput_bps"].as_f64());
     let ratio = seen.expect("a rate") / true_rate.expect("a rate");
     assert!((0.97..1.01).contains(&ratio), "{ratio}");

@@ -17,8 +17,8 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption
 use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::Value;
 
-/// Experiment with random loss, a queue that overflows, and two flows. It has two points; the packets of the
-/// first one are captured.
+/// Experiment with random loss, a queue that overflows, and two flows. The experiment has two points; the
+/// packets of the first point are captured.
 const LOSSY: &str = "name = 'lossy'\nduration = '3s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\nqueue = '1bdp'\n\
                      [[flow]]\ncc = ['bbr1', 'reno']\ncount = 2\n";
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// Experiment in which the send buffer limits a flow to half of the link rate. Its second point has two flows
-/// and two seeds.
+/// Experiment in which the send buffer limits a flow to half of the link rate. The second point of the
+/// experiment has two flows and two seeds.
 const EXPERIMENT: &str = r#"
 name = "short"
 duration = "4s"
@@ -105,8 +105,8 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("apply to traces"), "{error}");
 }
 
-/// A tool that samples kernel sockets can write these columns. They contain nothing about the path, the
-/// sender's internal state or runs.
+/// A tool that samples kernel sockets can write these columns. These columns contain nothing about the path,
+/// the sender's internal state or runs.
 #[test]
 fn the_columns_of_a_socket_are_enough() {
     let text = trace("trace-stripped");

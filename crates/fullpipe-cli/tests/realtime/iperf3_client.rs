@@ -230,8 +230,8 @@ fn keys(document: &Value) -> BTreeSet<String> {
 const NEWER: [&str; 7] =
     ["timemillisecs", "fq_rate", "fqrate", "bidir", "interval", "reorder", "sum_bidir_reverse"];
 
-/// The JSON document contains all keys of iperf3's document. Its other keys are those of later iperf3
-/// versions, and `fullpipe`.
+/// The JSON document contains all keys of iperf3's document. The other keys of the document are those of
+/// later iperf3 versions, and `fullpipe`.
 #[test]
 fn documents_have_the_keys_of_iperf3() {
     if !has("iperf3") {

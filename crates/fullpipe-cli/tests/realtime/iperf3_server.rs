@@ -402,9 +402,9 @@ fn nonsense_is_refused_in_a_line() {
     }
 }
 
-/// Number of silent connections that are open at the same time. It is more than the server keeps (256), but
-/// less than the usual limit of a process on open files (1024), because concurrent tests also need
-/// descriptors.
+/// Number of silent connections that are open at the same time. This number is larger than the number of
+/// connections that the server keeps (256), but smaller than the usual limit on open files (1024), because
+/// concurrent tests also need descriptors.
 const SILENT_AT_ONCE: usize = 600;
 
 /// Among ten thousand silent connections, a client can still run a test, and the server's memory does not
@@ -438,8 +438,8 @@ fn silent_connections_cost_little_and_stop_nobody() {
     assert_eq!(server.noted(), "", "nothing to say of those who say nothing");
 }
 
-/// The number of tests that start but never continue is also limited. Such a test ends after a timeout; here,
-/// the tests end when their clients disconnect.
+/// The number of tests that start but never continue is also limited. A test that never continues ends after
+/// a timeout; here, the tests end when their clients disconnect.
 #[test]
 fn tests_that_never_go_on_are_bounded() {
     let server = Server::start(&["--max-tests", "4", "--max-per-address", "4"]);

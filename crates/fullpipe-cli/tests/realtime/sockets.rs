@@ -140,7 +140,7 @@ fn what_is_not_there_is_said() {
     refusal(2, fullpipe(&["diagnose", "log.txt", "--pid", "1"]));
     refusal(2, fullpipe(&["diagnose", "--pid", "1", "--jsonl"]));
     refusal(2, fullpipe(&["diagnose", "--watch", "-i", "10ms"]));
-    // This connection carries no data.
+    // The connection on this listener carries no data.
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
     let peer = near.peer_addr().expect("an address").to_string();
@@ -175,7 +175,8 @@ fn the_limit_of_a_running_application_is_named() {
         (&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit", "link"),
         (&fast, "-C cubic --fq-rate 10M", "100mbit", "pacing"),
         (&lossy, "-C cubic", "100mbit", "cwnd"),
-        // Both socket buffers have this size, but only a part of the receive buffer becomes window.
+        // With `-w`, both socket buffers have the given size, but only a part of the receive buffer becomes
+        // window.
         (&fast, "-C cubic -w 100K", "100mbit", "rwnd"),
     ];
     // The emulated paths use separate namespaces and carry little traffic, so they can run at the same time.

@@ -450,7 +450,7 @@ fn the_state_is_closed_to_others_whatever_the_umask() {
         if umask == "0" {
             assert_eq!(mode("etc/sysctl.d/90-fullpipe.conf"), 0o644);
         }
-        // These are the file modes that earlier versions set.
+        // The list contains the file modes that earlier versions of fullpipe set.
         for (name, mode) in [("", 0o755), ("/lock", 0o644), ("/0001.json", 0o644)] {
             let path = root.join(format!("var/lib/fullpipe{name}"));
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

@@ -5,8 +5,8 @@
 //! cargo test --release -p fullpipe-cli --test realtime watch_cost:: -- --ignored --nocapture
 //! ```
 //!
-//! `FULLPIPE_BINARY` is the path of another build of fullpipe. It is measured in the same way, alternating
-//! with this build.
+//! `FULLPIPE_BINARY` is the path of another build of fullpipe. The other build is measured in the same way,
+//! alternating with this build.
 
 use std::fs;
 use std::io::{Read, Write};

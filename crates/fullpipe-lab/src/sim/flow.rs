@@ -11,8 +11,8 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
 
-/// Maximum payload of a merged (GRO) segment, in bytes. It consists of whole segments and fits into the 64
-/// KiB of an IP packet.
+/// Maximum payload of a merged (GRO) segment, in bytes. A merged segment consists of whole segments and fits
+/// into the 64 KiB of an IP packet.
 const MERGE_LIMIT: u32 = 65_000;
 
 pub(crate) struct Flow {
@@ -250,8 +250,8 @@ impl Flow {
         self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
-    /// Returns the current trace row of the flow. It reuses the allocation `room` of an earlier row if there
-    /// is one.
+    /// Returns the current trace row of the flow. The row reuses the allocation `room` of an earlier row if
+    /// there is one.
     pub(crate) fn row(
         &self,
         now: Instant,

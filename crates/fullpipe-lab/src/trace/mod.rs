@@ -95,8 +95,8 @@ pub struct BbrInfo {
     pub bw: Rate,
     /// Smallest RTT of the last ten seconds, as measured by BBR.
     pub min_rtt: Option<Duration>,
-    /// Pacing gain: pacing rate divided by bandwidth, in percent. It is 288 in Startup, 34 in Drain, and 125,
-    /// 75 or 100 in ProbeBW.
+    /// Pacing gain: pacing rate divided by bandwidth, in percent. The pacing gain is 288 in Startup, 34 in
+    /// Drain, and 125, 75 or 100 in ProbeBW.
     pub pacing_gain_percent: u32,
     /// Window gain: congestion window divided by the product of bandwidth and smallest RTT, in percent.
     pub cwnd_gain_percent: u32,
@@ -245,8 +245,8 @@ impl Row {
     }
 }
 
-/// Consumer of trace rows. It is a type parameter of the event loop, so that a run without a trace has no
-/// cost for it.
+/// Consumer of trace rows. The sink is a type parameter of the event loop, so that a run without a trace has
+/// no additional cost.
 pub trait Sink {
     /// Consumes the next trace row. Rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The applications of a workload do not access sockets. The driver asks an application for the number of
-//! bytes that it wants now, transfers as many of them as possible, and reports the number transferred. It
-//! asks again when the socket becomes ready or at `wakes_at`. Simulated connections and kernel sockets can
-//! therefore run the same workloads.
+//! bytes that it wants now, transfers as many of them as possible, and reports the number transferred. The
+//! driver asks the application again when the socket becomes ready or at `wakes_at`. Simulated connections
+//! and kernel sockets can therefore run the same workloads.
 
 mod reader;
 mod writer;
@@ -50,7 +50,8 @@ pub enum Reading {
     #[default]
     Greedy,
     /// The application processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`,
-    /// then it reads again, at most `chunk` bytes. It does not catch up after it has waited for data.
+    /// then it reads again, at most `chunk` bytes. The application does not catch up after it has waited for
+    /// data.
     Paced {
         /// Rate at which the application processes payload; above zero.
         rate: Rate,

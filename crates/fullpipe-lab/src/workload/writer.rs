@@ -15,9 +15,9 @@ pub const WRITE_BLOCK: u64 = 128 << 10;
 /// blocks are in flight, and with a large buffer two thirds of the buffer.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
-/// Time that the write of a whole block takes: the host copies, segments and sends the block at 8 Gbit/s.
-/// This time matters only if a writer continues while its buffer is full, because ACKs then arrive during the
-/// write.
+/// Time that the write of a whole block takes: the host copies, segments and sends the block at 8 Gbit/s. The
+/// duration of a write matters only if a writer continues while its buffer is full, because ACKs then arrive
+/// during the write.
 pub const WRITE_TIME: Duration = Duration::from_micros(131);
 
 /// State of a sending application.
@@ -56,8 +56,8 @@ impl Writer {
         if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
     }
 
-    /// Returns whether the writer has more data than it offers at once. If so, the driver polls the socket
-    /// again.
+    /// Returns whether the writer has more data than it offers at once. If the writer has more data, the
+    /// driver polls the socket again.
     pub fn has_more(&self) -> bool {
         self.writing == Writing::Greedy && !self.is_done()
     }

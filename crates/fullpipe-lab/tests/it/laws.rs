@@ -141,7 +141,7 @@ fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
 
 /// slow start into a short queue. When the first loss is detected, the window is about twice the
 /// window W at which the first drop occurred, and about W is lost. W is 2.5 B if the queue B is short, and D
-/// + B if it is long. These models are of first order, so the peak has a tolerance of 10 %.
+/// + B if it is long. The models of the overshoot are of first order, so the peak has a tolerance of 10 %.
 #[test]
 fn a_15_overshoot() {
     for queue in [50, 100, 200] {

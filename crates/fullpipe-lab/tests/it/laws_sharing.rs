@@ -109,10 +109,10 @@ fn a_31_the_loss_that_flows_need() {
     }
 }
 
-/// two BBRv1 flows overestimate their shares of the link and are limited by their windows. They have 2
-/// BDP in flight, of which one BDP is in the queue. Their RTT is twice the minimum RTT, and at most 2.5
-/// times. With four and eight flows, the bandwidth filters overlap more: up to 2.3 BDP are in flight, and the
-/// RTT peaks at 2.8 times the minimum.
+/// two BBRv1 flows overestimate their shares of the link and are limited by their windows. The two
+/// flows have 2 BDP in flight, of which one BDP is in the queue. The RTT of the flows is twice the minimum
+/// RTT, and at most 2.5 times. With four and eight flows, the bandwidth filters overlap more: up to 2.3 BDP
+/// are in flight, and the RTT peaks at 2.8 times the minimum.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 2.8)] {

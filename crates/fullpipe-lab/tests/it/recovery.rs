@@ -32,7 +32,7 @@ fn one_percent_without_sack() {
     }
 }
 
-/// ECN-5: on a path that marks packets and almost never drops them, BBRv3 treats marks as congestion. It
+/// ECN-5: on a path that marks packets and almost never drops them, BBRv3 treats marks as congestion. BBRv3
 /// probes less far into the queue than without ECN, and keeps the link full.
 #[test]
 fn ecn_5_bbr3_heeds_marks() {

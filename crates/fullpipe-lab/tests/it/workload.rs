@@ -18,7 +18,7 @@ fn with(mut scenario: Scenario, writing: Writing, reading: Reading) -> Scenario 
 }
 
 /// A flow whose writer is slower than the path gets the writer's rate, no data accumulates, and the sender
-/// reports the application as its limit. This holds for smooth writes, and for bursts that fit into the
+/// reports the application as its limit. The writer may write smoothly, or in bursts that fit into the
 /// windows.
 #[test]
 fn a_paced_writer_gets_its_rate() {
@@ -34,8 +34,8 @@ fn a_paced_writer_gets_its_rate() {
                 assert!(flow.share_second_half(SendLimit::App) > 0.99, "{:?}", flow.send_limit_second_half);
                 assert!(run.rows_of(0, 5.0).all(|row| row.sender.notsent.get() <= chunk));
             } else {
-                // BBR mistakes the writer's rate for the path's rate. It paces at that rate, and below it in
-                // its drain phases.
+                // BBR mistakes the writer's rate for the path's rate. BBR paces at the writer's rate, and
+                // below that rate in its drain phases.
                 assert!(flow.share_second_half(SendLimit::App) > 0.8, "{:?}", flow.send_limit_second_half);
             }
         }

@@ -9,8 +9,8 @@ use socket2::{Domain, Socket};
 use crate::error::{Doing, Error};
 use crate::sys;
 
-/// Sets the socket options that affect the handshake: buffer sizes and MSS. It must be called before the
-/// socket connects or listens.
+/// Sets the socket options that affect the handshake: buffer sizes and MSS. These options must be set before
+/// the socket connects or listens.
 pub(crate) fn before_handshake(socket: &Socket, domain: Domain, params: &Params) -> Result<(), Error> {
     if let Some(mss) = params.mss {
         let mss = u32::try_from(mss.get()).unwrap_or(u32::MAX);

@@ -132,8 +132,8 @@ impl Link {
         poll.watch(self.input.as_fd(), AWAKE)?;
         poll.watch(alarm.as_fd(), AWAKE)?;
         poll.watch(stop.as_fd(), STOPPING)?;
-        // Both calls are best effort: if they fail, the loop wakes up later, which is visible in the measured
-        // lateness.
+        // Timer slack and real-time priority are best effort: without them, the loop wakes up later, which is
+        // visible in the measured lateness.
         let _ = set_current_timer_slack(Some(TIMER_SLACK));
         self.report.real_time = sys::run_in_real_time().is_ok();
 

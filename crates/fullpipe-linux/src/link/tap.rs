@@ -13,7 +13,7 @@ use fullpipe_units::Instant;
 use crate::packet::{ParsedPacket, Segments, wire_headers};
 
 /// Capacity of the capture queue, in packets. A full queue takes about 16 MB of memory, because only headers
-/// are kept. It holds the full-size packets of more than one second at 1 Gbit/s.
+/// are kept. A full queue holds the full-size packets of more than one second at 1 Gbit/s.
 pub(crate) const WAITING: usize = 100_000;
 
 /// A packet in the capture queue.

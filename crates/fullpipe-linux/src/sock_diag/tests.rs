@@ -146,7 +146,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         |left| *left == 1,
     );
     assert_eq!(left, 1, "{seen:#?}");
-    // These are more requests than fit into one batch.
+    // A hundred requests are more than fit into one batch.
     diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
     assert_eq!(seen.len(), 100);
 }

@@ -219,7 +219,8 @@ pub fn rollback(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // This check precedes the lock, because taking the lock would create the state folder.
+    // Whether there is a state folder is checked before the lock is taken, because taking the lock would
+    // create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
     }

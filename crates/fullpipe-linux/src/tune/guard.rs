@@ -68,7 +68,7 @@ impl Guard {
     pub(super) fn start(&self, number: u64) -> Result<RunningGuard, Error> {
         let start = || -> io::Result<RunningGuard> {
             let (mut ours, theirs) = UnixStream::pair()?;
-            // This process does not wait for the guard: once this process has ended, PID 1 reaps the guard.
+            // The applying process does not wait for the guard: once it has ended, PID 1 reaps the guard.
             let child = Command::new(&self.program)
                 .args(&self.arguments)
                 .arg(number.to_string())
@@ -90,7 +90,7 @@ impl Guard {
     }
 }
 
-/// Runs the guard. Its standard input is the socket to the applying process.
+/// Runs the guard. The standard input of the guard is the socket to the applying process.
 ///
 /// # Errors
 /// Returns an error if the process was not started by the applying process, or if a value cannot be restored.

@@ -1,5 +1,5 @@
-//! The lock on the state folder of a target. One process at a time holds it, and it is released when that
-//! process ends.
+//! The lock on the state folder of a target. One process at a time holds the lock, and the lock is released
+//! when that process ends.
 //!
 //! The lock is an flock(2) on the file `lock` in the state folder. Since flock requires only an open
 //! descriptor, any process that can read the file could hold the lock indefinitely. Therefore only root can
@@ -190,7 +190,7 @@ impl Lock {
         }
     }
 
-    /// Checks that the lock has not been replaced. It must be called before every change.
+    /// Checks that the lock has not been replaced. The check must precede every change.
     pub(super) fn ensure_held(&self) -> io::Result<()> {
         if is_named(&self.path, &self.file)? { Ok(()) } else { Err(io::Error::other(LOST)) }
     }
@@ -295,8 +295,8 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
 }
 
 /// Removes the temporary files of processes that died, and makes the files of the state private. Without the
-/// privileges, the function leaves them unchanged. It does not change the mode of the lock file: a lock file
-/// that other users could open must be replaced, and the next process recognises it by its mode.
+/// privileges, the function leaves them unchanged. The function does not change the mode of the lock file: a
+/// lock file that other users could open must be replaced, and the next process recognises it by its mode.
 fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -28,8 +28,8 @@ pub struct Target {
     state: PathBuf,
     /// Path of the settings file that fullpipe writes.
     owned: PathBuf,
-    /// Whether other processes can find the target with the same arguments. This is not possible if the
-    /// namespace is given by its path.
+    /// Whether other processes can find the target with the same arguments. Other processes cannot find a
+    /// namespace that is given by its path.
     lasting: bool,
     /// Time for which a process waits for the lock of the state.
     lock_wait: Duration,

@@ -228,7 +228,7 @@ fn nginx_sends_files() {
 }
 
 /// Test with a third-party tool: `iperf3` sends, receives and does both, over one connection and over four.
-/// Both ends count the same number of bytes.
+/// Client and server count the same number of bytes.
 #[test]
 fn iperf3_measures() {
     let Some(_alone) = rights::alone() else { return };

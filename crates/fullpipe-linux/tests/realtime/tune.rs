@@ -463,7 +463,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             "2001:db8:2::7",
             "nexthop via 2001:db8:1::8 dev t0 weight 2",
         ),
-        // These entries use nexthop objects: a single one, and a group of two.
+        // The following entries use nexthop objects: a single one, and a group of two.
         ("203.0.113.0/24 nhid 1", "203.0.113.7", "203.0.113.7 nhid 1 via 198.51.100.7 dev v0"),
         ("203.0.113.0/24 nhid 3", "203.0.113.7", "203.0.113.7 nhid 3"),
         ("2001:db8:2::/48 nhid 4", "2001:db8:2::7", "2001:db8:2::7 nhid 4 via 2001:db8:3::7 dev v0"),

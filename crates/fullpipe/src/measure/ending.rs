@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{ExplainResult, Explanations, Recorder};
 use crate::Error;
 
-/// Returns the values that fullpipe adds at the end of a document. They include those of the UDP test, if
-/// there was one.
+/// Returns the values that fullpipe adds at the end of a document. The values include those of the UDP test,
+/// if there was one.
 ///
 /// # Errors
 /// Returns an error if the values cannot be represented in JSON.

@@ -1,4 +1,4 @@
-//! Register of the server's running tests, which decides whether to admit a new test.
+//! Register of the tests that the server is running. The register decides whether to admit a new test.
 //!
 //! ```text
 //!   cookie ─► unknown ─► admit ─► a test ─► expects connections ─► takes them ─► expects none ─► leave

@@ -471,8 +471,8 @@ impl Progress {
     }
 }
 
-/// Rate at which a test is ended, in percent of the rate limit. It tolerates a burst, and a sender that
-/// exceeds the limit by less than one block.
+/// Rate at which a test is ended, in percent of the rate limit. The margin tolerates a burst, and a sender
+/// that exceeds the limit by less than one block.
 const RATE_SLACK: u64 = 105;
 
 #[cfg(test)]
