@@ -152,7 +152,7 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
             eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
         }
         quiet = reports.is_empty();
-        // All lines of an interval are written at once, because there may be a thousand of them.
+        // All lines of an interval are written in one call, because there may be a thousand lines.
         if json {
             let lines = reports.iter().map(watch::line);
             return output::print(&lines.collect::<Result<String, _>>()?);

@@ -208,8 +208,8 @@ fn measured(held: &RungComparison<'_>) -> String {
     if each.len() > 1 { format!("{mean}: {}", each.join(", ")) } else { mean }
 }
 
-/// Returns the paired simulation as text. Without loss it is omitted, because there is one run and its
-/// prediction is the paired simulation.
+/// Returns the paired simulation as text. Without loss, the paired simulation is omitted, because the
+/// prediction for the only run is already that simulation.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
 }

@@ -141,7 +141,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Error::new(format!("the client's document is not JSON: {error}"), ""))?;
-    // The files are no longer needed. If one of them does not exist, that is not an error.
+    // The files are no longer needed. It is not an error if one of the files does not exist.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
     }

@@ -54,7 +54,8 @@ impl std::error::Error for RunPanicked {}
 ///
 /// The worker threads call both methods of the observer.
 pub trait Watch<T>: Sync {
-    /// Called before each run. If it returns `false`, no further run starts, and runs in progress finish.
+    /// Called before each run. If the observer returns `false`, no further run starts, and runs in progress
+    /// finish.
     fn goes_on(&self) -> bool {
         true
     }

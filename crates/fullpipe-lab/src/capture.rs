@@ -10,8 +10,8 @@
 //! The payload of simulated packets consists of zeros and is not kept. The packets have the same clock as the
 //! trace rows.
 //!
-//! A capture contains only the packets at the sending host. If it also contained the packets at the receiving
-//! host, an analyser would mistake the second copy of each packet for a retransmission.
+//! A capture contains only the packets at the sending host. If a capture also contained the packets at the
+//! receiving host, an analyser would mistake the second copy of each packet for a retransmission.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -96,8 +96,8 @@ impl Half {
         }
     }
 
-    /// Returns the state of the sending end of a flow. If this end uses fullpipe's TCP stack, the result
-    /// includes the internal state of the sender.
+    /// Returns the state of the sending end of a flow. If the sending end uses fullpipe's TCP stack, the
+    /// result includes the internal state of the sender.
     pub(crate) fn sender(
         &self,
         now: Instant,

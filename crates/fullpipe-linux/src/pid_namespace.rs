@@ -39,8 +39,8 @@ pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Resu
 /// first process of the namespace.
 fn enter(caller: Option<Caller>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Processes in the PID namespace need a matching `/proc` to find themselves. If it cannot be mounted,
-    // they see the host's `/proc`.
+    // Processes in the PID namespace need a matching `/proc` to find themselves. If a matching `/proc` cannot
+    // be mounted, the processes see the host's `/proc`.
     let _ = sys::own_proc();
     let before = sys::block_signals()?;
     // SAFETY: the code between fork and exec only makes system calls.

@@ -10,9 +10,9 @@ use crate::sys;
 
 const TUN: &str = "/dev/net/tun";
 
-/// Acquires the privileges for creating network namespaces and TUN devices. If the process lacks them, it
-/// enters a user namespace. This function must be called before the process starts a thread, because the
-/// kernel allows only single-threaded processes to create a user namespace.
+/// Acquires the privileges for creating network namespaces and TUN devices. If the process lacks these
+/// privileges, it enters a user namespace. This function must be called before the process starts a thread,
+/// because the kernel allows only single-threaded processes to create a user namespace.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or of

@@ -156,8 +156,8 @@ pub fn run(
 struct Device<'a> {
     tun: &'a Tun,
     room: Vec<u8>,
-    /// A packet that did not fit into the device's queue. Until it is written, no further packet is taken
-    /// from the stack.
+    /// A packet that did not fit into the device's queue. Until this packet is written, no further packet is
+    /// taken from the stack.
     held: Vec<u8>,
     report: LoopReport,
 }

@@ -33,7 +33,7 @@ pub(crate) struct PcapNg {
     path: PathBuf,
     writer: PcapNgWriter<AtomicFile>,
     packets: u64,
-    /// First write error; after it, nothing more is written to the file.
+    /// First write error; after an error, nothing more is written to the file.
     failed: Option<PcapError>,
 }
 

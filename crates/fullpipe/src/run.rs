@@ -138,10 +138,10 @@ pub enum Datapath {
     Offload,
 }
 
-/// Observer of a long operation, which it can stop early. Worker threads call its methods.
+/// Observer of a long operation, which it can stop early. Worker threads call the methods of the observer.
 pub trait Observer: Sync {
-    /// Returns whether to continue; called before each run. If it returns `false`, no further run starts, and
-    /// runs in progress finish.
+    /// Returns whether to continue; called before each run. If the observer returns `false`, no further run
+    /// starts, and runs in progress finish.
     fn goes_on(&self) -> bool {
         true
     }

@@ -53,7 +53,7 @@ pub struct PlanRequest {
     pub path: PathFacts,
     /// Role of this host in the transfer: sender or receiver.
     pub role: Option<Role>,
-    /// Address of the peer. If it is set, the plan applies only to connections to this peer.
+    /// Address of the peer. With a peer, the plan applies only to connections to that peer.
     pub to: Option<IpAddr>,
     /// Optional settings that the plan includes.
     pub with: Vec<What>,

@@ -73,8 +73,8 @@ fn the_binding_bar_is_lit() {
     }
 }
 
-/// While the picture is frozen, new rows of the selected socket do not change it. After it is unfrozen, the
-/// picture includes those rows.
+/// While the picture is frozen, new rows of the selected socket do not change it. After the picture is
+/// unfrozen, it includes the new rows.
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();

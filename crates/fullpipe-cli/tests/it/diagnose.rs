@@ -115,8 +115,8 @@ fn commands_have_the_values_of_their_host() {
     assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
 }
 
-/// The diagnosis compares the offered load of the application with each rung. If this host is the sender, its
-/// free memory is known.
+/// The diagnosis compares the offered load of the application with each rung. The free memory of the sender
+/// is known if this host is the sender.
 #[test]
 fn an_offered_rate_meets_the_ladder() {
     let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Result of a command: exit code, standard output and standard error.
 pub(crate) type CommandOutput = (i32, String, String);
 
-/// Returns whether `program` is installed. If it is not, the test is skipped with a message. If the
-/// environment variable FULLPIPE_REQUIRE_ followed by the program's name is 1, the test fails instead.
+/// Returns whether `program` is installed. If the program is missing, the test is skipped with a message. If
+/// the environment variable FULLPIPE_REQUIRE_ followed by the program's name is 1, the test fails instead.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|told| told.status.success());
     let variable = format!("FULLPIPE_REQUIRE_{}", program.to_uppercase());

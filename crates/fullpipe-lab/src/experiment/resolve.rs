@@ -122,7 +122,7 @@ fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
     name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the label and the parameters of a point, from the field values that were picked for it.
+/// Returns the label and the parameters of a point, from the field values that were picked for the point.
 fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
     let mut label = differences(name, &chosen);
     let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();

@@ -21,7 +21,7 @@ pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
 #[derive(Clone, Debug)]
 pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
-    /// Whether the value differs between points. If it does, the value appears in the labels.
+    /// Whether the value differs between points. A value that differs appears in the labels.
     varied: bool,
 }
 

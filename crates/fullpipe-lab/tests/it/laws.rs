@@ -117,8 +117,8 @@ fn the_first_flight_is_the_initial_window() {
 }
 
 /// RFC 5681 section 4.1, as in Linux: the congestion window is halved for each RTO of idle time, so that a
-/// burst after a long pause starts slowly again. Without this reduction, the whole burst is sent at once and
-/// takes one round trip.
+/// burst after a long pause starts slowly again. If the window is not reduced, the whole burst is sent at
+/// once and takes one round trip.
 #[test]
 fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
     // The burst takes rounds of 10, 20 and 34 segments. The pause of two seconds is longer than six RTOs of
@@ -156,9 +156,9 @@ fn a_15_overshoot() {
     }
 }
 
-/// BBR's Startup reaches the link rate after log2(D/10) rounds, which shows one round later. BBR
-/// detects the full pipe after three rounds without growth. Each of these rounds takes up to 2.9 RTT, because
-/// the queue is deep here.
+/// BBR's Startup reaches the link rate after log2(D/10) rounds; the trace shows this one round later.
+/// BBR detects the full pipe after three rounds without growth. Each of these rounds takes up to 2.9 RTT,
+/// because the queue is deep here.
 #[test]
 fn a_16_bbr_startup() {
     for (rate, seconds) in [("1gbit", 2.9), ("105mbit", 2.3)] {

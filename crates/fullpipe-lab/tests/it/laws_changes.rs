@@ -49,7 +49,7 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
 
 /// RENO-7 at a twentieth of its link rate: 50 Mbit/s and 210 ms are 875 packets, or 895 packets with the
 /// queue. After halving its window, Reno needs one round trip per missing segment, which takes 94 s. (At 1
-/// Gbit/s it takes 1888 s.)
+/// Gbit/s, recovering half of the window takes 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);

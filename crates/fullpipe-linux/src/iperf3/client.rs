@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// report is omitted.
 const SHORTEST_REPORT: f64 = 0.1;
 /// Timeout for the server's answer to a UDP hello. Because a hello may be lost, the client sends up to
-/// `HELLOS` of them.
+/// `HELLOS` hellos.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 const HELLOS: u32 = 10;
 

@@ -1,8 +1,8 @@
 //! Capture point at the end of the path where the sending host is.
 //!
-//! A bounded queue passes the packets to the thread that writes the capture. If that thread cannot keep up,
-//! the loop of the link waits for it. A capture therefore has no gaps, and the waiting time counts as
-//! lateness.
+//! A bounded queue passes the packets to the thread that writes the capture. If the thread that writes the
+//! capture cannot keep up, the loop of the link waits for it. A capture therefore has no gaps, and the
+//! waiting time counts as lateness.
 
 use std::sync::mpsc::SyncSender;
 

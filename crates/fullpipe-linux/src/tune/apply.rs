@@ -90,8 +90,8 @@ pub(super) fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Applies `changes`. If they are not confirmed within `revert_after`, fullpipe reverts them; with `None`,
-/// they stay. Returns `None` if all changes are already in effect.
+/// Applies `changes`. If the changes are not confirmed within `revert_after`, fullpipe reverts them; with
+/// `None`, the changes stay. Returns `None` if all changes are already in effect.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Rights`] before any change if the process lacks the privileges, or of
@@ -121,7 +121,7 @@ pub fn apply(
     watch(Step::Kept);
     let mut all = before;
     all.push(generation.clone());
-    // From this point on, every error reverts the changes.
+    // After the journal has been written, every error reverts the changes.
     let mut timer = None;
     let done = guard.start(number).and_then(|mut started| {
         timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
@@ -476,7 +476,7 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
     Ok(())
 }
 
-/// First line of the settings file that fullpipe writes, by which it recognises the file.
+/// First line of the settings file that fullpipe writes, by which fullpipe recognises the file.
 const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
 
 /// Returns the text of fullpipe's settings file; returns an error if another program wrote the file.

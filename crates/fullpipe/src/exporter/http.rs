@@ -32,8 +32,7 @@ const HEADERS_MOST: usize = 64;
 /// with unread data would reset the connection, and the client would lose the answer.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
-/// Delay after accept has failed before the server tries again, for example because no file descriptors are
-/// left.
+/// Delay before the server calls accept again after a failure, for example when no file descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Head of an HTTP request.

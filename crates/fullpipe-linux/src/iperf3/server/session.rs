@@ -436,7 +436,7 @@ fn budget(params: &Params) -> Option<Arc<Budget>> {
 struct Progress {
     limit: Option<Rate>,
     over: Duration,
-    /// Start of the current averaging period, and number of bytes transferred before it.
+    /// Start of the current averaging period, and number of bytes transferred before that time.
     since: (Instant, Bytes),
     /// Unused allowance of the previous averaging period. A paced sender, including the server's own, needs
     /// it to catch up after a delay.

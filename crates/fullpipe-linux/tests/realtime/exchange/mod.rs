@@ -131,7 +131,7 @@ impl Exchange {
                 Some(listener) => listener.accept().expect("a connection").0,
                 None => inside(namespace, || TcpStream::connect(self.ours).expect("a connection")),
             };
-            // If this call fails, fullpipe's end is stopped too.
+            // If the congestion control cannot be set, fullpipe's end is stopped too.
             if let Some(cc) = self.kernel_cc {
                 let set = socket2::SockRef::from(&socket).set_tcp_congestion(cc.as_bytes());
                 set.unwrap_or_else(|error| panic!("this kernel has no {cc}: {error}"));
