@@ -140,7 +140,7 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         }
         if rarely > 0 && !crowded {
             eprintln!(
-                "note: more connections move than are looked at each time: those that move most are, {rarely} others once a second"
+                "note: {rarely} active connections are sampled only once per second, because others are busier"
             );
         }
         crowded = rarely > 0;
@@ -149,7 +149,7 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         let memory = memory(args);
         let reports = sockets.interval(demand, memory);
         if reports.is_empty() && !quiet {
-            eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
+            eprintln!("note: {what}: {} connections, none of which transfers data", sockets.len());
         }
         quiet = reports.is_empty();
         // All lines of an interval are written in one call, because there may be a thousand lines.

@@ -219,7 +219,7 @@ impl Value for Thinning {
         // transfer would stall.
         match whole_number("ack_thinning", text, 1, 10) {
             Ok(n) => Ok(Self(n as u32)),
-            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10: one ACK in so many is kept")),
+            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10; 4 keeps one ACK in four")),
         }
     }
 }

@@ -63,14 +63,17 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     for key in ["window_ratio", "adv_win_scale"] {
         if point.parameters.contains_key(key) {
-            notes.push(format!("{key} is for the simulator: this kernel measures its own ratio"));
+            notes.push(format!("{key} applies to the simulator only: this kernel measures its own ratio"));
         }
     }
     if !point.scenario.host.rx_merge.is_zero() {
         notes.push(match datapath {
-            Datapath::Plain => "rx_merge is for the simulator: a plain datapath merges nothing".into(),
+            Datapath::Plain => {
+                "rx_merge applies to the simulator only: the plain datapath merges no packets".into()
+            }
             Datapath::Offload => {
-                "rx_merge is for the simulator: an offload datapath merges what is due within 50 us".into()
+                "rx_merge applies to the simulator only: offload merges packets that are due within 50 us"
+                    .into()
             }
         });
     }
@@ -78,7 +81,7 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
     }
     if let Some(window) = point.scenario.host.window_clamp.filter(|window| window.get() < LEAST_WINDOW) {
-        notes.push(format!("window {window}: the kernel takes {LEAST_WINDOW} bytes at least"));
+        notes.push(format!("window {window}: the kernel applies at least {LEAST_WINDOW} bytes"));
     }
     Ok(notes)
 }

@@ -130,7 +130,7 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts
         _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
         "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),
         "/" => text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into()),
-        _ => text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into()),
+        _ => text(404, PLAIN, "not found; use /metrics or /probe?target=HOST\n".into()),
     }
 }
 
@@ -139,7 +139,7 @@ fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
         Err(ProbeRefusal::Bad(why)) => text(400, PLAIN, why),
         Err(ProbeRefusal::Busy) => {
-            text(503, PLAIN, "another probe runs: two would measure each other\n".into())
+            text(503, PLAIN, "another probe is running; two probes would disturb each other\n".into())
         }
     }
 }
