@@ -15,7 +15,7 @@ use crate::scenario::Scenario;
 pub struct RunResult<T> {
     /// Index of the experiment point that was run.
     pub point: usize,
-    /// Random seed of the run.
+    /// Random seed with which the point was run.
     pub seed: u64,
     /// Value that the caller's run function returned.
     pub value: T,

@@ -3,7 +3,8 @@
 //! retransmission.
 //!
 //! Tests that need tshark, or privileges for the emulator, are skipped with a message if these are missing.
-//! With `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1`, such tests fail instead.
+//! With `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of being
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

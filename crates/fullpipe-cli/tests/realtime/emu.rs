@@ -1,6 +1,6 @@
 //! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most of these tests need
 //! namespaces and TUN devices. If the process is not permitted to create them, such tests are skipped with a
-//! message. With `FULLPIPE_REQUIRE_NETNS=1`, they fail instead.
+//! message. With `FULLPIPE_REQUIRE_NETNS=1`, the tests fail instead of being skipped.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

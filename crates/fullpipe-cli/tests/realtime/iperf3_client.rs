@@ -1,8 +1,8 @@
 //! Tests of `fullpipe iperf3 -c` against iperf3's own server over the loopback device: common uses, the keys
 //! of the JSON documents, and the behaviour if the server misbehaves.
 //!
-//! If iperf3 is not installed, these tests are skipped with a message. With FULLPIPE_REQUIRE_IPERF3=1, they
-//! fail instead.
+//! If iperf3 is not installed, these tests are skipped with a message. With FULLPIPE_REQUIRE_IPERF3=1, the
+//! tests fail instead of being skipped.
 
 use crate::process;
 use std::cell::RefCell;

@@ -2,7 +2,7 @@
 //! clients.
 //!
 //! If iperf3 is not installed, the tests that need it are skipped with a message. With
-//! FULLPIPE_REQUIRE_IPERF3=1, they fail instead.
+//! FULLPIPE_REQUIRE_IPERF3=1, a test that needs iperf3 fails instead of being skipped.
 
 use crate::process;
 use std::fs;

@@ -1,6 +1,7 @@
 //! Tests that interrupted runs leave nothing behind once fullpipe has been started again. The runs are ended
 //! by SIGINT, by SIGKILL and by a full disk. Tests that need namespaces are skipped with a message if the
-//! process is not permitted to create them. With `FULLPIPE_REQUIRE_NETNS=1`, such tests fail instead.
+//! process is not permitted to create them. With `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of
+//! being skipped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

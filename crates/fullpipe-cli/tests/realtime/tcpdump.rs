@@ -3,7 +3,8 @@
 //! packets longer than the MTU. A lost segment must be counted once at either end.
 //!
 //! Without tcpdump, or without the privileges for creating namespaces, these tests are skipped with a
-//! message. With `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_TCPDUMP=1`, they fail instead.
+//! message. With `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_TCPDUMP=1`, the tests fail instead of being
+//! skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

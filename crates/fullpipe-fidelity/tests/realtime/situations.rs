@@ -1,6 +1,6 @@
 //! Tests the classifier on samples of kernel sockets: eleven situations on an emulated path. If the process
 //! is not permitted to create namespaces and TUN devices, the test is skipped with a message. With
-//! `FULLPIPE_REQUIRE_NETNS=1`, it fails instead.
+//! `FULLPIPE_REQUIRE_NETNS=1`, the test fails instead of being skipped.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

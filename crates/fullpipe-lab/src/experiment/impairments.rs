@@ -215,7 +215,7 @@ impl Value for Thinning {
     const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        // The ten segments of an initial window produce ten ACKs. If none of the ten were forwarded, the
+        // The ten segments of an initial window produce ten ACKs. If none of these ACKs were forwarded, the
         // transfer would stall.
         match whole_number("ack_thinning", text, 1, 10) {
             Ok(n) => Ok(Self(n as u32)),

@@ -245,8 +245,8 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         of(&rows)
     };
     let [limited, unlimited] = ["notsent_lowat = '64KiB'", ""].map(scenario);
-    // If an application waits for a CPU, a run becomes slower but never faster. It is therefore sufficient
-    // that one of several runs reaches the rate.
+    // If an application waits for a CPU, a run becomes slower but never faster. The test therefore passes if
+    // one of several runs reaches the rate.
     type World<'a> = &'a dyn Fn(&Scenario) -> (u64, u64);
     let worlds: [(World<'_>, u32); 2] = [(&simulated, 1), (&kernel, 6)];
     for (world, attempts) in worlds {

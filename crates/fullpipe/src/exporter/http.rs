@@ -91,7 +91,8 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a connection. If there are too many connections, closes the one that has been silent for longest.
+/// Adds a connection. If there are too many connections, closes the connection that has been silent for
+/// longest.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {

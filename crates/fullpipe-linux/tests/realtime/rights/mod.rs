@@ -1,5 +1,5 @@
 //! Skips tests that need namespaces and TUN devices, with a message, if the process is not permitted to
-//! create them. With `FULLPIPE_REQUIRE_NETNS=1`, such a test fails instead.
+//! create them. With `FULLPIPE_REQUIRE_NETNS=1`, such a test fails instead of being skipped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
