@@ -145,7 +145,7 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     }
     assert_eq!(count(&sender, "out_of_order"), 0, "{sender}");
     // One extra segment repairs each loss. An unnecessary retransmission, such as a tail loss probe, repairs
-    // none.
+    // no loss.
     let again = count(&sender, "retransmits") - count(&sender, "needless");
     agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
