@@ -389,10 +389,10 @@ fn a_run_has_one_stack() {
     );
 }
 
-/// Long run of two exchanges with a total of `FULLPIPE_STACK_BYTES` (10 GB by default). In each exchange, half
-/// of the bytes flow in each direction at the same time. In the first exchange fullpipe's stack is at the
-/// sender's end of the path and connects; in the second it is at the receiver's end, and the kernel connects.
-/// `docs/STACK.md` contains the result.
+/// Long run of two exchanges with a total of `FULLPIPE_STACK_BYTES` (10 GB by default). In each exchange,
+/// half of the bytes flow in each direction at the same time. In the first exchange fullpipe's stack is at
+/// the sender's end of the path and connects; in the second it is at the receiver's end, and the kernel
+/// connects. `docs/STACK.md` contains the result.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test realtime stack:: -- --ignored --nocapture"]
 fn ten_gigabytes_cross_a_hostile_path() {
