@@ -333,8 +333,9 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
-The first Ctrl-C waits for the current runs and prints the results so far; the second exits at once.
-In FILE, duration and every field of path, host and flow may be a list or a range.
+Before the first run, a line on standard error states the number of runs and the estimated time.
+The first Ctrl-C waits for the current runs, the second abandons them; both keep the finished runs.
+A third one exits at once. In FILE, duration and every field of path, host and flow may be a list or a range.
 
 Exit codes:
   0  done
@@ -473,7 +474,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXPORTER_EXAMPLE)]
 pub(crate) struct ExporterArgs {
-    /// Address to listen on; any client that can connect to it can read the metrics and start probes
+    /// Address to listen on; any client that can connect to it can read the metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
     pub(crate) listen: SocketAddr,
 
@@ -489,6 +490,15 @@ pub(crate) struct ExporterArgs {
     /// Rate of the link, for example 1gbit; required to tell a full link from a per-flow limit
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
+
+    /// Permit probes of this iperf3 server only; repeatable [default: any server if --listen is a loopback
+    /// address, otherwise none]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) probe_target: Vec<String>,
+
+    /// Refuse all probes
+    #[arg(long, conflicts_with = "probe_target")]
+    pub(crate) no_probe: bool,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\

@@ -2,15 +2,21 @@
 
 use std::process::ExitCode;
 
-use fullpipe::exporter::{Exporter, serve};
+use fullpipe::exporter::{Exporter, Probes, serve};
 
 use crate::args::ExporterArgs;
 use crate::failure::Failure;
 use crate::output::Notes;
 
 pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
-    let exporter =
-        Exporter { listen: args.listen, dst: args.dst.clone(), process: args.pid, link: args.link };
+    let probes = match (args.no_probe, &args.probe_target[..]) {
+        (true, _) => Probes::Only(Vec::new()),
+        // Clients on other hosts must not make this host send at full speed to any server.
+        (_, []) if args.listen.ip().is_loopback() => Probes::Any,
+        (_, targets) => Probes::Only(targets.to_vec()),
+    };
+    let (dst, process, link) = (args.dst.clone(), args.pid, args.link);
+    let exporter = Exporter { listen: args.listen, dst, process, link, probes };
     serve(&exporter, &Notes)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! Handling of Ctrl-C: the first Ctrl-C ends the current work and keeps its results.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,6 +16,18 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
         signals.map_err(|e| Failure::new(format!("cannot install the signal handlers: {e}"), ""))?;
     thread::spawn(move || signals.forever().for_each(|_| act()));
     Ok(())
+}
+
+/// Returns the number of Ctrl-C so far, after a call to `at` with each new number; the third one ends the
+/// process.
+pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>, Failure> {
+    let count = Arc::new(AtomicU8::new(0));
+    let counted = Arc::clone(&count);
+    at_signal(move || match counted.fetch_add(1, Ordering::Relaxed) + 1 {
+        number @ (1 | 2) => at(number),
+        _ => std::process::exit(INTERRUPTED.into()),
+    })?;
+    Ok(count)
 }
 
 /// Returns a flag that the first Ctrl-C sets after it has called `at_first`; the second Ctrl-C ends the

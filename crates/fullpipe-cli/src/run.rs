@@ -4,12 +4,13 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::Run;
-use fullpipe::{EmuOptions, Observer, Report, SimOptions};
+use fullpipe::{EmuOptions, Forecast, Observer, Report, SimOptions, TimeLeft};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
@@ -46,23 +47,30 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     // The run is prepared before the progress bar and the signal handler start threads, because acquiring
     // privileges may require a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
-    let made = attended(&experiment, args, |observer| prepared.run(observer))?;
+    let forecast = Forecast::new(&experiment, &world);
+    eprintln!("{}", forecast_text(&forecast, &world));
+    let (made, abandoned) = attended(forecast, args, |observer| prepared.run(observer))?;
     let report = &made.document;
-    if let Some(dir) = &args.out {
+    let any = !report.runs.is_empty();
+    if let Some(dir) = args.out.as_ref().filter(|_| any) {
         made.write(&experiment, dir)?;
     }
-    if let Some(path) = &args.html {
-        output::write_html(path, |about| made.html(&experiment, about))?;
+    match &args.html {
+        // Its charts repeat a run of each point.
+        Some(path) if abandoned => eprintln!("note: {} is not written after a second Ctrl-C", path.display()),
+        Some(path) => output::write_html(path, |about| made.html(&experiment, about))?,
+        None => {}
     }
     match args.format() {
         RunFormat::Json => output::print(&output::json(report)?)?,
         RunFormat::Jsonl => {}
+        RunFormat::Text if !any => {}
         RunFormat::Text => {
             output::print(&output::table(&experiment, &made.summaries, report))?;
         }
     }
     if report.interrupted {
-        let all = experiment.points().len() * experiment.seeds().len();
+        let all = experiment.runs();
         eprintln!("interrupted: {} of {all} runs were made", report.runs.len());
         return Ok(ExitCode::from(INTERRUPTED));
     }
@@ -76,10 +84,12 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
         Some(seed) => experiment.with_seed(seed),
         None => experiment,
     };
-    Ok(match args.repeat {
+    let experiment = match args.repeat {
         Some(repeat) => seeded.with_repeat(repeat),
         None => seeded,
-    })
+    };
+    experiment.check_size().map_err(|e| Failure::from(e).about(args.file.display()))?;
+    Ok(experiment)
 }
 
 /// Returns the environment (simulator or emulator) that the options select.
@@ -94,33 +104,63 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Runs the experiment, with a progress bar and a handler for Ctrl-C.
-fn attended(
-    experiment: &Experiment,
-    args: &RunArgs,
-    make: impl FnOnce(&ProgressDisplay) -> Result<Report, fullpipe::Error>,
-) -> Result<Report, Failure> {
-    let bar = progress_bar(experiment.points().len() * experiment.seeds().len());
-    let observer = ProgressDisplay {
-        bar: bar.clone(),
-        interrupted: interruptible(&bar)?,
-        lines: args.format() == RunFormat::Jsonl,
+/// Formats the number of runs and the time that they are expected to take, in one line.
+fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
+    let Forecast { runs, run_time_s, wall_s, threads, .. } = *forecast;
+    let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
+    let (clock, how) = match world {
+        fullpipe::World::Emu(_) => ("real", "one after another".into()),
+        _ if threads == 1 => ("virtual", "on 1 core".into()),
+        _ => ("virtual", format!("on {threads} cores")),
     };
-    let made = make(&observer);
-    bar.finish_and_clear();
-    Ok(made?)
+    format!("{runs}, {} s of {clock} time; about {} s {how}", seconds(run_time_s), seconds(wall_s))
 }
 
-/// Observer that shows the progress, prints completed runs, and stops the experiment after Ctrl-C.
+/// Formats seconds with one to three significant digits below 10 s, and as a whole number above.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 9.95 => format!("{s:.0}"),
+        s if s >= 0.095 => format!("{s:.1}").trim_end_matches(".0").into(),
+        s if s >= 0.01 => format!("{s:.2}"),
+        _ => "0.01".into(),
+    }
+}
+
+/// Makes the runs, with a progress bar and an interrupt handler. Returns the report, and whether runs in
+/// progress were abandoned.
+fn attended(
+    forecast: Forecast,
+    args: &RunArgs,
+    make: impl FnOnce(&ProgressDisplay) -> Result<Report, fullpipe::Error>,
+) -> Result<(Report, bool), Failure> {
+    let runs = forecast.runs;
+    let left = Arc::new(Mutex::new(TimeLeft::new(forecast)));
+    let bar = progress_bar(runs, &left);
+    let interrupts = interruptible(&bar)?;
+    let observer =
+        ProgressDisplay { bar: bar.clone(), left, interrupts, lines: args.format() == RunFormat::Jsonl };
+    let made = make(&observer);
+    bar.finish_and_clear();
+    Ok((made?, observer.abandons()))
+}
+
+/// Observer that shows progress, prints completed runs, stops after Ctrl-C, and abandons the runs in
+/// progress after another one.
 struct ProgressDisplay {
     bar: ProgressBar,
-    interrupted: Arc<AtomicBool>,
+    left: Arc<Mutex<TimeLeft>>,
+    /// Number of Ctrl-C so far.
+    interrupts: Arc<AtomicU8>,
     lines: bool,
 }
 
 impl Observer for ProgressDisplay {
     fn goes_on(&self) -> bool {
-        !self.interrupted.load(Ordering::Relaxed)
+        self.interrupts.load(Ordering::Relaxed) == 0
+    }
+
+    fn abandons(&self) -> bool {
+        self.interrupts.load(Ordering::Relaxed) > 1
     }
 
     fn progress(&self, progress: Progress) {
@@ -128,6 +168,7 @@ impl Observer for ProgressDisplay {
     }
 
     fn finished(&self, run: &Run) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).finished(&run.point, run.wall_s);
         if self.lines {
             let line = output::json_line(run);
             // If standard output is closed, the error is ignored here. The next write reports the error, and
@@ -141,31 +182,39 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns a flag that the first Ctrl-C sets. The experiment then stops after the current runs and keeps the
-/// completed ones. The second Ctrl-C ends the process.
-fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
+/// Returns the number of Ctrl-C: the first one stops after the current runs, the second one abandons them.
+/// Completed runs are kept in both cases. The third one ends the process.
+fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
-    interrupt::noted(move || {
-        bar.suspend(|| eprintln!("interrupted: finishing the runs under way; Ctrl-C again to end at once"));
+    interrupt::counted(move |number| {
+        bar.suspend(|| match number {
+            1 => eprintln!("interrupted: finishing the runs under way; Ctrl-C again to abandon them"),
+            _ => eprintln!("interrupted again: keeping the finished runs; Ctrl-C again to exit at once"),
+        });
     })
 }
 
 /// Creates a progress bar, which appears on a terminal only, because redrawn lines are noise in a log.
-pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
+fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left);
-    let bar = ProgressBar::new(runs as u64).with_style(style);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left(left));
+    let bar = ProgressBar::new(runs).with_style(style);
     // The bar is shown immediately, and is redrawn periodically even during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar
 }
 
-/// Writes the estimated time that remains, or `?` until the first run has completed.
-fn time_left(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // A write error affects only the progress bar, so it is ignored.
-    let _ =
-        if state.pos() == 0 { out.write_str("?") } else { write!(out, "{:#}", HumanDuration(state.eta())) };
+/// Returns a function that writes the estimated time left.
+fn time_left(left: &Arc<Mutex<TimeLeft>>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone + use<> {
+    let left = Arc::clone(left);
+    move |state, out| {
+        let seconds =
+            left.lock().unwrap_or_else(PoisonError::into_inner).seconds(state.elapsed().as_secs_f64());
+        let left = std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9));
+        // A write error affects only the progress bar, so it is ignored.
+        let _ = write!(out, "{:#}", HumanDuration(left));
+    }
 }

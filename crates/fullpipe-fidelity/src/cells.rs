@@ -53,16 +53,27 @@ pub struct Cell<'e> {
     pub point: &'e Point,
     /// Criterion for the agreement between simulator and kernel.
     pub criterion: Criterion,
-    /// Results of the cell in the simulator.
+    /// The simulator's figures, with the kernel's loss patterns.
     pub sim: Figures,
+    /// Means of the simulated goodput over further blocks of seeds, in bit/s; `None` if runs do not vary.
+    pub blocks: Option<Spread>,
     /// Results of the cell on the kernel.
     pub kernel: Figures,
 }
 
-/// Returns whether runs of `point` with different seeds differ, which is the case only with random loss.
+/// Returns `count` blocks of seeds as long as `seeds`, disjoint from it and from each other. Neighbouring
+/// seeds can be lucky together by chance, so that the mean of one block misleads.
+pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
+    let len = seeds.len() as u64;
+    let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
+    (1..=count).map(shifted).collect()
+}
+
+/// Returns whether runs of `point` with different seeds differ: by random losses, copies, delays or drops of
+/// an AQM.
 pub fn varies(point: &Point) -> bool {
-    let path = &point.scenario.path;
-    !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
+    let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
+    path.forward.is_random(flows) || path.backward.is_random(flows)
 }
 
 impl Criterion {
@@ -120,14 +131,25 @@ impl Cell<'_> {
     }
 }
 
-/// Returns the cells of `experiment` that both simulator and kernel have run, in the order of the experiment.
-pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec<Cell<'e>> {
+/// Returns the cells of `experiment` that both worlds have run, in the order of the experiment. `blocks` holds
+/// simulated runs of further blocks of seeds.
+pub fn cells<'e>(
+    experiment: &'e Experiment,
+    sim: &[Run],
+    blocks: &[Vec<Run>],
+    kernel: &[Run],
+) -> Vec<Cell<'e>> {
     let figures = |runs: &[Run], label: &str| Figures::of(runs.iter().filter(|run| run.point == label));
+    let spread = |label: &str| {
+        let means = blocks.iter().filter_map(|runs| Some(figures(runs, label)?.goodput.mean));
+        Spread::of(&means.collect::<Vec<_>>())
+    };
     let cell = |point: &'e Point| {
         Some(Cell {
             point,
             criterion: Criterion::of(point),
             sim: figures(sim, &point.label)?,
+            blocks: spread(&point.label),
             kernel: figures(kernel, &point.label)?,
         })
     };
@@ -137,8 +159,8 @@ pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec
 /// Returns the cells as a Markdown table, with the number of cells that agree.
 pub fn table(cells: &[Cell<'_>]) -> String {
     let mut text = String::from(
-        "| cell | path | cc | goodput sim / kernel | second half sim / kernel | RTT sim / kernel | \
-         retransmits sim / kernel | asked | |\n|---|---|---|---|---|---|---|---|---|\n",
+        "| cell | path | cc | goodput sim / kernel | sim, other seeds | second half sim / kernel | \
+         RTT sim / kernel | retransmits sim / kernel | asked | |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let agreeing = cells.iter().filter(|cell| cell.holds()).count();
     for cell in cells {
@@ -146,11 +168,12 @@ pub fn table(cells: &[Cell<'_>]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {:.0} / {:.0} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {:.0} / {:.0} | {} | {} |",
             cell.point.parameters.get("point").unwrap_or(&cell.point.label),
             path(cell.point),
             flows(cell.point),
             pair(sim.goodput, kernel.goodput, cell.criterion),
+            cell.blocks.map_or("-".into(), |means| format!("{}-{}", mbit(means.min), mbit(means.max))),
             pair(sim.goodput_second_half, kernel.goodput_second_half, cell.criterion),
             millis(sim.rtt_mean_ms, kernel.rtt_mean_ms),
             sim.retransmits,
@@ -221,11 +244,13 @@ fn flows(point: &Point) -> String {
     }
 }
 
+/// Formats a rate in Mbit/s.
+fn mbit(bps: f64) -> String {
+    let mbit = bps / 1e6;
+    if mbit < 10.0 { format!("{mbit:.2}") } else { format!("{mbit:.1}") }
+}
+
 fn pair(sim: Spread, kernel: Spread, criterion: Criterion) -> String {
-    let mbit = |bps: f64| {
-        let mbit = bps / 1e6;
-        if mbit < 10.0 { format!("{mbit:.2}") } else { format!("{mbit:.1}") }
-    };
     match criterion {
         Criterion::Within(_) => format!(
             "{} / {} ({:+.1} %)",
@@ -288,6 +313,38 @@ mod tests {
         assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
     }
 
+    /// No seed is used twice, or a block would repeat what another one shows.
+    #[test]
+    fn blocks_of_seeds_are_disjoint() {
+        assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);
+    }
+
+    /// Without loss, jitter, copies and random AQMs also need several seeds; CoDel and a queue do not.
+    #[test]
+    fn whatever_draws_at_random_varies() {
+        let varies = |path: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n{path}\n[[flow]]\ncc = 'reno'"
+            );
+            varies(&Experiment::from_toml(&text).expect("valid").points()[0])
+        };
+        for random in [
+            "loss = '1%'",
+            "jitter = '2ms'",
+            "duplicate = '1%'",
+            "queue = { aqm = 'red', min = '30KiB', max = '90KiB' }",
+            "queue = { aqm = 'pie' }",
+            "[path.backward]\njitter = '2ms'",
+        ] {
+            assert!(varies(random), "{random}");
+        }
+        for fixed in
+            ["", "queue = { aqm = 'codel' }", "queue = { aqm = 'fq_codel' }", "policer = { rate = '5mbit' }"]
+        {
+            assert!(!varies(fixed), "{fixed}");
+        }
+    }
+
     #[test]
     fn flows_add_up_and_bounds_bite() {
         let experiment = experiment();
@@ -297,7 +354,7 @@ mod tests {
                 values.iter().zip(1..).map(|(mbit, seed)| run(&label(i), seed, *mbit)).collect::<Vec<_>>()
             };
             let (sim, kernel) = (runs(sim), runs(kernel));
-            let cells = cells(&experiment, &sim, &kernel);
+            let cells = cells(&experiment, &sim, &[], &kernel);
             assert_eq!(cells.len(), 1, "cells that one world lacks are left out");
             assert_eq!(cells[0].sim.retransmits, 6.0);
             cells[0].holds()
@@ -315,8 +372,9 @@ mod tests {
         let experiment = experiment();
         let label = &experiment.points()[0].label;
         let (sim, kernel) = ([run(label, 1, 9.0)], [run(label, 1, 10.0)]);
-        let text = table(&cells(&experiment, &sim, &kernel));
-        assert!(text.contains("| 2 x cubic | 9.00 / 10.0 (-10.0 %) |"), "{text}");
+        let blocks = [vec![run(label, 2, 8.0), run(label, 3, 9.0)], vec![run(label, 4, 12.0)]];
+        let text = table(&cells(&experiment, &sim, &blocks, &kernel));
+        assert!(text.contains("| 2 x cubic | 9.00 / 10.0 (-10.0 %) | 8.50-12.0 |"), "{text}");
         assert!(text.contains("| **misses** |") && text.ends_with("0 of 1 cells agree.\n"), "{text}");
     }
 }

@@ -41,6 +41,9 @@ use fullpipe_fidelity::cells::{self, Cell};
 use crate::args::FidelityArgs;
 use crate::kernel::{RunDetail, RunRequest};
 
+/// Number of blocks of seeds that are simulated beside the kernel's.
+const FURTHER_BLOCKS: u64 = 4;
+
 /// Exit code of `--check` if the result does not meet the requirements.
 const EXPECTATION: u8 = 5;
 
@@ -78,6 +81,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     if let Some(repeat) = args.repeat {
         experiment = experiment.with_repeat(repeat);
     }
+    experiment.check_size()?;
     let (title, (table, holds)) = if args.ladder {
         ("The ladder against the kernel", ladder::table(&experiment, args)?)
     } else if args.live {
@@ -105,8 +109,13 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
     let sim = simulated(&wanted)?;
+    let random: Vec<Point> =
+        experiment.points().iter().filter(|point| cells::varies(point)).cloned().collect();
+    let block = |seeds: Vec<u64>| simulated(&self::wanted(&random, &seeds));
+    let blocks = cells::further_blocks(&experiment.seeds(), FURTHER_BLOCKS);
+    let blocks = blocks.into_iter().map(block).collect::<Result<Vec<_>, _>>()?;
     let valid = kernel.valid();
-    let cells = cells::cells(experiment, &sim, &valid);
+    let cells = cells::cells(experiment, &sim, &blocks, &valid);
     let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
     let table = kernel.heading(&command) + &cells::table(&cells);

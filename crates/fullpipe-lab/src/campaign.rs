@@ -60,7 +60,13 @@ pub trait Watch<T>: Sync {
         true
     }
 
-    /// Called after each run that has finished without a panic.
+    /// Called after each run that did not panic. If it returns `true`, the run was cut short: its result is
+    /// discarded, and no further run starts.
+    fn abandons(&self) -> bool {
+        false
+    }
+
+    /// Called after each run that did not panic and is kept.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
@@ -101,20 +107,20 @@ pub fn run_on<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
-    let runs: Vec<(usize, u64)> =
-        (0..points.len()).flat_map(|point| seeds.iter().map(move |&seed| (point, seed))).collect();
-    let jobs: Vec<Job> = runs
-        .iter()
-        .map(|&(point, seed)| Job {
-            label: points[point].label.clone(),
-            scenario: Scenario { seed, ..points[point].scenario.clone() },
-        })
-        .collect();
+    // Each scenario is built when its run starts: a sweep may have a hundred thousand points.
+    let place = |index: usize| (index / seeds.len(), seeds[index % seeds.len()]);
     let run = |index: usize| {
-        let (point, seed) = runs[index];
-        RunResult { point, seed, value: runner(&jobs[index].scenario) }
+        let (point, seed) = place(index);
+        let scenario = Scenario { seed, ..points[point].scenario.clone() };
+        RunResult { point, seed, value: runner(&scenario) }
     };
-    make(threads, &jobs, run, || watch.goes_on(), |progress, run| watch.finished(progress, run))
+    let name = |index: usize| {
+        let (point, seed) = place(index);
+        (points[point].label.clone(), seed)
+    };
+    let total = points.len().saturating_mul(seeds.len());
+    let ends = Ends { goes_on: || watch.goes_on(), abandons: || watch.abandons() };
+    make(threads, total, name, run, ends, |progress, run| watch.finished(progress, run))
 }
 
 /// A run that a campaign executes: its label and its scenario.
@@ -136,31 +142,46 @@ pub fn run_jobs<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
-    make(threads, jobs, |index| runner(&jobs[index].scenario), || true, |at, _| progress(at))
+    let name = |index: usize| (jobs[index].label.clone(), jobs[index].scenario.seed);
+    make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
 }
 
+/// Conditions that end a campaign early.
+struct Ends<G, A> {
+    goes_on: G,
+    abandons: A,
+}
+
+/// A campaign that makes all of its runs.
+const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
+
+/// Executes the runs `0..total`. `name` returns the label and the seed of a run, for its error message.
 fn make<T: Send>(
     threads: NonZeroUsize,
-    jobs: &[Job],
+    total: usize,
+    name: impl Fn(usize) -> (String, u64) + Sync,
     run: impl Fn(usize) -> T + Sync,
-    goes_on: impl Fn() -> bool + Sync,
+    ends: Ends<impl Fn() -> bool + Sync, impl Fn() -> bool + Sync>,
     finished: impl Fn(Progress, &T) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
-    let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // The durations of runs differ by a factor of 100, so each thread takes the next run as soon as it is
     // free.
     let work = || {
         let mut made = Vec::new();
-        while goes_on() {
+        while (ends.goes_on)() {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else { break };
+            if index >= total {
+                break;
+            }
             // Runs share no state, so a panic cannot leave another run in a broken state.
-            let result = catch_unwind(AssertUnwindSafe(|| run(index))).map_err(|panic| RunPanicked {
-                point: job.label.clone(),
-                seed: job.scenario.seed,
-                message: message(panic.as_ref()),
+            let result = catch_unwind(AssertUnwindSafe(|| run(index))).map_err(|panic| {
+                let (point, seed) = name(index);
+                RunPanicked { point, seed, message: message(panic.as_ref()) }
             });
+            if (ends.abandons)() {
+                break;
+            }
             let progress = Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total };
             if let Ok(result) = &result {
                 finished(progress, result);
@@ -245,6 +266,24 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (1..=6).map(|n| (n, 6)).collect::<Vec<_>>());
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
+    }
+
+    /// The scenarios of runs that have not started take no memory: of these hundred million runs, two are made.
+    #[test]
+    fn a_run_is_built_when_it_starts() {
+        struct Two(AtomicUsize);
+        impl Watch<()> for Two {
+            fn goes_on(&self) -> bool {
+                self.0.load(Ordering::SeqCst) < 2
+            }
+            fn finished(&self, progress: Progress, _: &RunResult<()>) {
+                assert_eq!(progress.total, 100_000_002);
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let seeds: Vec<u64> = (0..16_666_667).collect();
+        let made = run_on(threads(1), &points(), &seeds, |_| (), Two(AtomicUsize::new(0))).expect("no panic");
+        assert_eq!(made.iter().map(|run| (run.point, run.seed)).collect::<Vec<_>>(), [(0, 0), (0, 1)]);
     }
 
     /// When a campaign is ended early, the runs in progress finish and are kept, and no further run starts.

@@ -1,5 +1,7 @@
 //! Compares the results of an experiment with its expectations.
 
+use std::collections::BTreeMap;
+
 use crate::experiment::{Expectation, Experiment};
 use crate::metric::RunFigures;
 use crate::outcome::Outcome;
@@ -23,14 +25,14 @@ pub struct Verdict<'e> {
 ///
 /// A point that has no run in `runs` is not compared.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
-    let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, RunFigures::from(*outcome))).collect();
+    let mut by_point: BTreeMap<usize, Vec<RunFigures>> = BTreeMap::new();
+    for (point, outcome) in runs {
+        by_point.entry(*point).or_default().push(RunFigures::from(*outcome));
+    }
     let verdict = |expectation: &'e Expectation, point: usize| {
         let path = &experiment.points()[point].scenario.path;
-        let of_point = runs.iter().filter(|(of, _)| *of == point);
-        let figures: Vec<_> = of_point.map(|(_, run)| expectation.metric.of(run, path)).collect();
-        if figures.is_empty() {
-            return None;
-        }
+        let of_point = by_point.get(&point)?.iter();
+        let figures: Vec<_> = of_point.map(|run| expectation.metric.of(run, path)).collect();
         let value = expectation.over.of(&figures);
         let pass = value.is_some_and(|value| {
             expectation.min.is_none_or(|min| value >= min) && expectation.max.is_none_or(|max| value <= max)

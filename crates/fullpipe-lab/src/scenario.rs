@@ -130,6 +130,17 @@ impl DirectionSpec {
             jitter: None,
         }
     }
+
+    /// Returns whether the fate or the delay of packets depends on the seed, for this number of flows.
+    pub fn is_random(&self, flows: usize) -> bool {
+        let managed = match self.discipline {
+            Discipline::Red(_) | Discipline::Pie(_) => true,
+            // The seed decides which flows share a queue.
+            Discipline::FqCodel(_) => flows > 1,
+            Discipline::DropTail | Discipline::Step(_) | Discipline::Codel(_) => false,
+        };
+        managed || !self.loss.is_zero() || !self.duplicate.is_zero() || self.jitter.is_some()
+    }
 }
 
 /// Pattern of the random losses at a given loss rate.

@@ -44,6 +44,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+/// Interval at which a run checks whether it should continue.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,7 +152,7 @@ fn make(
         // At the end of the run, fullpipe's senders stop by themselves. The loop continues until all data is
         // acknowledged.
         let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
-        let watched = watch.until(end, clock);
+        let watched = watch.until(end, clock, &|| sink.goes_on());
         stop_sending.stop();
         let sent = sending.map_or(Ok(()), joined);
         if watched.is_ok() && sent.is_ok() {
@@ -267,11 +269,17 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn until(&mut self, end: Instant, clock: Clock) -> Result<(), Error> {
+    /// Samples until `end`; fails earlier if `goes_on` returns false.
+    fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
         let mut next = Instant::ZERO + self.scenario.sample_every;
         loop {
             let at = next.min(end);
-            clock.sleep_until(at);
+            while clock.now() < at {
+                clock.sleep_until(at.min(clock.now() + ASK_EVERY));
+                if !goes_on() {
+                    return Err(Error::settings("the run was ended early", ""));
+                }
+            }
             for number in 0..self.flows.len() {
                 self.look(number, clock)?;
             }

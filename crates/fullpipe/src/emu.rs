@@ -13,7 +13,7 @@ use fullpipe_linux::rights;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, now};
+use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, now};
 
 impl From<Datapath> for fullpipe_linux::Datapath {
     fn from(datapath: Datapath) -> Self {
@@ -53,11 +53,15 @@ pub(crate) fn runs(
             let mut trace = Csv::default();
             // The packets of the first run only are captured.
             let capture = capture.take();
+            let observer = observed.observer;
             let timed = if options.traced {
-                one(point, seed, options.datapath, &mut trace, capture)
+                one(point, seed, options.datapath, &mut Attended { rows: &mut trace, observer }, capture)
             } else {
-                one(point, seed, options.datapath, &mut NoTrace, capture)
+                one(point, seed, options.datapath, &mut Attended { rows: &mut NoTrace, observer }, capture)
             };
+            if observed.abandons() {
+                return Ok(made);
+            }
             let run = RunResult { point: number, seed, value: (timed?, trace.into_text()) };
             observed.finished(Progress { done: made.len() + 1, total }, &run);
             made.push(run);

@@ -11,8 +11,9 @@
 //! | `measure` | iperf3 tests that also sample their sockets (Linux) |
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
-//! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
-//! | [`host`] | kernel settings and free memory of this host |
+//! | [`forecast`] | the time that an experiment takes |
+//! | [`tune`] | a host and its route: plan, trial, confirmation, rollback, verification (Linux) |
+//! | [`host`] | settings and memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
 //! | [`files`], [`json`] | result files that are written atomically |
 //!
@@ -38,6 +39,7 @@ mod error;
 #[cfg(all(target_os = "linux", feature = "exporter"))]
 pub mod exporter;
 pub mod files;
+pub mod forecast;
 pub mod host;
 pub mod input;
 pub mod json;
@@ -50,6 +52,7 @@ pub mod tune;
 pub mod watch;
 
 pub use error::{Error, Kind as ErrorKind};
+pub use forecast::{Forecast, TimeLeft};
 pub use fullpipe_analysis::*;
 pub use fullpipe_iperf3 as iperf3;
 pub use fullpipe_lab as lab;

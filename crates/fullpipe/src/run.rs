@@ -14,7 +14,7 @@ use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
-use fullpipe_lab::trace::{Csv, Sink};
+use fullpipe_lab::trace::{Csv, NoTrace, Row, Sink};
 use fullpipe_units::Rate;
 
 use crate::capture::PcapNg;
@@ -41,19 +41,29 @@ impl World {
         }
     }
 
+    const fn is_traced(&self) -> bool {
+        match self {
+            Self::Sim(SimOptions { traced, .. }) | Self::Emu(EmuOptions { traced, .. }) => *traced,
+        }
+    }
+
     /// Checks whether this environment can run `experiment`, acquires the necessary privileges, and creates
     /// the capture file. The function must be called before the process starts a thread. The emulator
     /// requires a user namespace if the process is unprivileged, and only a single-threaded process can
     /// create a user namespace.
     ///
     /// # Errors
-    /// Returns an error if this environment cannot run the experiment, if the process lacks the privileges,
-    /// or if the capture file cannot be written.
+    /// The experiment has too many runs, this system or its privileges do not allow this world to run
+    /// it, or the capture file cannot be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
         observer: &impl Observer,
     ) -> Result<PreparedRun<'a>, Error> {
+        experiment.check_size()?;
+        if self.is_traced() {
+            experiment.check_trace_size()?;
+        }
         let capture = match self {
             Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => capture,
         };
@@ -87,13 +97,16 @@ impl PreparedRun<'_> {
         let observed = ObserverRelay { experiment, observer };
         let made = match world {
             World::Sim(options) => {
-                let timed = |scenario: &Scenario| simulated(scenario, options.traced);
+                let timed = |scenario: &Scenario| simulated(scenario, options.traced, observer);
                 campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
         };
-        // If the experiment was interrupted before its first run, there is nothing to capture.
-        if let Some(mut capture) = capture.filter(|_| !made.is_empty()) {
+        // The capture is of the first run. The simulator repeats that run for it, which takes as long again.
+        let first =
+            made.first().is_some_and(|run| run.point == 0 && Some(&run.seed) == experiment.seeds().first());
+        let abandoned = matches!(world, World::Sim(_)) && observer.abandons();
+        if let Some(mut capture) = capture.filter(|_| first && !abandoned) {
             if matches!(world, World::Sim(_)) {
                 capture.simulate(experiment);
             }
@@ -146,6 +159,12 @@ pub trait Observer: Sync {
         true
     }
 
+    /// Returns whether to abandon the runs in progress; asked often during a run. The results of
+    /// abandoned runs are discarded, those of finished runs are kept.
+    fn abandons(&self) -> bool {
+        false
+    }
+
     /// Reports that a run has finished, with the number of finished runs.
     fn progress(&self, _progress: Progress) {}
 
@@ -180,6 +199,10 @@ pub(crate) struct ObserverRelay<'a, O> {
 impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     fn goes_on(&self) -> bool {
         self.observer.goes_on()
+    }
+
+    fn abandons(&self) -> bool {
+        self.observer.abandons()
     }
 
     fn finished(&self, progress: Progress, run: &RunResult<TracedRun>) {
@@ -279,11 +302,31 @@ pub fn read(path: &Path) -> Result<Experiment, Error> {
     Experiment::from_toml_with(&text, &load).map_err(|e| Error::from(e).about(file))
 }
 
-fn simulated(scenario: &Scenario, traced: bool) -> TracedRun {
+fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> TracedRun {
     let start = now();
     let mut trace = Csv::default();
-    let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
+    let outcome = if traced {
+        sim::run_traced(scenario, &mut Attended { rows: &mut trace, observer })
+    } else {
+        sim::run_traced(scenario, &mut Attended { rows: &mut NoTrace, observer })
+    };
     (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
+}
+
+/// Sink of a run that its observer may abandon.
+pub(crate) struct Attended<'a, S, O> {
+    pub(crate) rows: &'a mut S,
+    pub(crate) observer: &'a O,
+}
+
+impl<S: Sink, O: Observer> Sink for Attended<'_, S, O> {
+    fn row(&mut self, row: &Row) {
+        self.rows.row(row);
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.observer.abandons()
+    }
 }
 
 /// Runs `point` once on the emulator, and passes the trace rows of the run to `sink`.

@@ -69,6 +69,8 @@ pub struct Sample {
     pub rwnd: Option<Bytes>,
     /// Mean RTT of the sent data; `None` if it is not observable.
     pub rtt: Option<Duration>,
+    /// Minimum RTT of the sent data; `None` if it is not observable.
+    pub least_rtt: Option<Duration>,
     /// Total number of bytes that have arrived.
     pub delivered: Bytes,
     /// Total number of retransmitted segments.
@@ -79,7 +81,7 @@ pub struct Sample {
     pub full: u32,
     /// Number of packets shorter than a segment although the window had room: the sender had no more data.
     pub short: u32,
-    /// Number of packets that left immediately after an ACK.
+    /// Number of packets that an ACK released: they left immediately after it, or in a burst that began so.
     pub prompt: u32,
     /// Number of ACKs that passed.
     pub acks: u32,
@@ -124,4 +126,8 @@ pub struct Connection {
     /// Last window that the receiver advertised.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
+    /// Packets that were captured again, for example on a mirror port or on several devices of a bridge. They
+    /// are in no other count.
+    #[serde(default)]
+    pub copies: u64,
 }

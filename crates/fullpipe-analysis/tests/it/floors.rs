@@ -64,7 +64,7 @@ const LAB: [(&str, &[&str]); 4] = [
     // Values of a run, and the behaviour of its applications.
     ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
     // One run with all of its values, and its event loop.
-    ("sim", &["history", "scenario", "sim"]),
+    ("sim", &["cost", "history", "scenario", "sim"]),
     // Experiment files, and the metrics for which they can state expectations.
     ("experiment", &["experiment", "metric"]),
     // Many runs, and their results.

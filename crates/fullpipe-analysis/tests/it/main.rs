@@ -1,6 +1,7 @@
 //! Tests of the public interface, with real inputs and simulated situations.
 
 mod case;
+mod copies;
 mod cross_border;
 mod ends;
 mod floors;
@@ -9,6 +10,7 @@ mod html;
 mod incomplete;
 mod inputs;
 mod ladder;
+mod leaps;
 mod packets;
 mod situation;
 mod situations;

@@ -109,11 +109,12 @@ fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A BDP takes 100 ms to send and one round trip to be acknowledged; with an initial window of ten
-    // segments it takes five round trips.
+    // A whole BDP leaves at the host's rate and overflows the queue of one BDP. Half of it takes 50 ms to send
+    // and one round trip to be acknowledged; with an initial window of ten segments it takes four round trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
-    assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
+    assert!((145.0..180.0).contains(&with) && without > 400.0, "{with} and {without}");
+    assert!(burst.text.contains("; one of 244 KiB after a pause takes "), "{}", burst.text);
     // 128 KiB and one skb at 20 Mbit/s.
     let waiting = gain(What::NOTSENT_LOWAT);
     let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());

@@ -83,7 +83,7 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn taken_back_text(TakenBack { done, left }: &TakenBack) -> String {
+pub(super) fn taken_back_text(TakenBack { done, left, damage }: &TakenBack) -> String {
     let mut text =
         if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();
     for line in done {
@@ -93,6 +93,12 @@ pub(super) fn taken_back_text(TakenBack { done, left }: &TakenBack) -> String {
         text += "Not restored (--force would have):\n";
     }
     for line in left {
+        let _ = writeln!(text, "  {line}");
+    }
+    if !damage.is_empty() {
+        text += "The journal was damaged:\n";
+    }
+    for line in damage {
         let _ = writeln!(text, "  {line}");
     }
     text
@@ -139,6 +145,14 @@ fn text(status: &StatusReport, place: &PlaceArgs) -> String {
                 writeln!(text, "Half-made: fullpipe tune rollback{} takes it back.", options(place))
             }
         };
+        if let Some(why) = &state.damage {
+            let options = options(place);
+            let _ = writeln!(
+                text,
+                "  The journal of these changes is damaged ({why}).\n  fullpipe tune rollback{options} restores what is known, and keeps \
+                 the damaged file."
+            );
+        }
         for change in &state.changes {
             let Drift { what, former, set, present, drifted } = change;
             let former = former.as_deref().unwrap_or("none");

@@ -142,7 +142,9 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     let mut stderr = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
-    assert!(stderr.starts_with("interrupted: finishing the runs under way;"), "{stderr}");
+    let mut said = stderr.lines();
+    assert!(said.next().is_some_and(|line| line.starts_with("10000 runs, 200000 s of virtual time; about ")));
+    assert!(said.next().is_some_and(|line| line.starts_with("interrupted: finishing the runs under way;")));
 
     let document = fs::read_to_string(out.join("result.json")).expect("a result");
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
@@ -157,11 +159,11 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
 }
 
-/// A second Ctrl-C ends the process immediately.
+/// A second Ctrl-C abandons the run in progress, and the finished runs are printed and written.
 #[cfg(unix)]
 #[test]
-fn a_second_interruption_ends_at_once() {
-    use std::io::{BufRead, BufReader};
+fn a_second_interruption_keeps_what_is_finished() {
+    use std::io::{BufRead, BufReader, Read};
     use std::process::{Command, Stdio};
 
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
@@ -185,12 +187,46 @@ fn a_second_interruption_ends_at_once() {
     let id = child.id().to_string();
     let hear = |from: &mut dyn BufRead| from.read_line(&mut String::new()).expect("a line");
     let (mut stdout, mut stderr) = (BufReader::new(stdout), BufReader::new(stderr));
+    assert_ne!(hear(&mut stderr), 0, "the forecast");
     for heard in [&mut stdout as &mut dyn BufRead, &mut stderr] {
         assert_ne!(hear(heard), 0);
         assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill runs").success());
     }
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    assert!(!out.exists(), "nothing is written half");
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).expect("the rest");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{said}");
+    assert!(said.starts_with("interrupted again: keeping the finished runs;"), "{said}");
+    assert!(said.ends_with("interrupted: 1 of 2 runs were made\n"), "{said}");
+    let document = fs::read_to_string(out.join("result.json")).expect("a result");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(
+        (&document["interrupted"], &document["runs"][0]["point"]),
+        (&true.into(), &"duration=100ms".into())
+    );
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(1));
+    assert_eq!(fs::read_to_string(out.join("trace.csv")).expect("a trace").lines().count(), 2);
+}
+
+/// The cost of an experiment is stated before it starts, on standard error in every format, so that JSON on
+/// standard output stays JSON.
+#[test]
+fn the_cost_is_stated_before_the_runs() {
+    let file = experiment("cost", EXPERIMENT);
+    for format in ["text", "json", "jsonl"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(["run", file.to_str().expect("UTF-8"), "--repeat", "3", "--format", format])
+            .output()
+            .expect("it runs");
+        assert!(output.status.success());
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
+        let estimate = stderr.strip_prefix("6 runs, 12 s of virtual time; about ").expect(&stderr);
+        let seconds =
+            estimate.split(' ').next().and_then(|number| number.parse::<f64>().ok()).expect(&stderr);
+        assert!(seconds > 0.0 && seconds < 60.0, "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(!stdout.contains("virtual time"), "{stdout}");
+    }
 }
 
 /// The traces of all runs are in one table, which data frame libraries can read directly.
@@ -250,6 +286,31 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
         said("nothing", EXPERIMENT, &["--check"]),
         "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
     );
+    // 319 rates x 300 RTTs x 10 000 seeds: each is within its limit, their product is not.
+    let sweep = EXPERIMENT
+        .replace("'10mbit'", "{ from = '1mbit', to = '319mbit', steps = 319 }")
+        .replace("'10ms'", "{ from = '1ms', to = '300ms', steps = 300 }")
+        .replace("['reno', 'cubic']", "'reno'");
+    assert_eq!(
+        said("sweep", &sweep, &["--repeat", "10000"]),
+        "error: FILE: the experiment has 957000000 runs with 957000000 flows in all (95700 points x 10000 seeds)\n\
+         hint: allowed: up to 200000 flows over all runs; shorten a list, lower repeat or split the experiment\n"
+    );
+    let crowd = format!("{EXPERIMENT}count = 10000\n")
+        .replace("'10ms'", "['1ms', '2ms', '3ms', '4ms', '5ms', '6ms', '7ms', '8ms', '9ms', '10ms', '11ms']");
+    assert_eq!(
+        said("crowd", &crowd, &[]),
+        "error: FILE: the points have more than 200000 flows in all\n\
+         hint: lower count, shorten a list or split the experiment\n"
+    );
+    let rows = format!("{EXPERIMENT}[[sample]]\nevery = '10us'\n").replace("'2s'", "'100s'");
+    let out = folder("rows").join("results");
+    assert_eq!(
+        said("rows-file", &rows, &["--out", out.to_str().expect("UTF-8")]),
+        "error: the trace of all runs would have 20000000 rows\n\
+         hint: allowed: up to 10000000; sample less often ([[sample]] every), or make fewer runs\n"
+    );
+    assert!(!out.exists(), "refused before any work");
     let file = experiment("out", EXPERIMENT);
     let (code, stdout, stderr) = run(&file, &["--out", file.to_str().expect("UTF-8")]);
     assert_eq!((code, stdout.as_str()), (1, ""));

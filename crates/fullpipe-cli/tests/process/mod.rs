@@ -57,7 +57,17 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutpu
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code().expect("an exit code"), text(stdout), text(stderr))
+    (status.code().expect("an exit code"), text(stdout), without_forecast(&text(stderr)))
+}
+
+/// Removes the line with which `run` states the cost of an experiment: it depends on the machine.
+pub(crate) fn without_forecast(stderr: &str) -> String {
+    stderr.split_inclusive('\n').filter(|line| !is_forecast(line)).collect()
+}
+
+/// Returns whether a line states runs, their time and an estimate.
+pub(crate) fn is_forecast(line: &str) -> bool {
+    line.contains(" s of virtual time; about ") || line.contains(" s of real time; about ")
 }
 
 /// Sends the signal `name` to a process; `name` is the name of the signal in `kill`.
@@ -143,7 +153,7 @@ pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<Command
     let run = Command::new("unshare").args(command).env("D", &disk).env("FULLPIPE", crate::PROGRAM).output();
     let Ok(Output { status, stdout, stderr }) = run else { return None };
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    let said = (status.code().expect("an exit code"), text(stdout), text(stderr));
+    let said = (status.code().expect("an exit code"), text(stdout), without_forecast(&text(stderr)));
     let made = said.0 != 99 && !said.2.starts_with("unshare: ");
     let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
     assert!(made || !required, "FULLPIPE_REQUIRE_NETNS=1, and {}", said.2);

@@ -18,7 +18,9 @@ impl Exporter {
     /// Starts an exporter on a port that the kernel chooses, so that no other process uses the port.
     fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-            .args([&["exporter", "--listen", "127.0.0.1:0"], arguments].concat())
+            .args(["exporter"])
+            .args(if arguments.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] })
+            .args(arguments)
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
@@ -28,6 +30,7 @@ impl Exporter {
         std::thread::spawn(move || lines.for_each(drop));
         let address = line.strip_prefix("note: http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        let address = address.replace("0.0.0.0:", "127.0.0.1:");
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{line}");
         Self { child, address }
     }
@@ -119,6 +122,30 @@ fn a_probe_runs_a_test() {
     let (head, body) = exporter.ask("GET /probe");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     assert!(body.contains("/probe?target=HOST"), "{body}");
+}
+
+/// Probes can be limited to servers, and refused altogether. On an address that other hosts reach, none is
+/// permitted by default.
+#[test]
+fn probes_are_limited_to_the_permitted_servers() {
+    let said = |exporter: &Exporter, target: &str| exporter.ask(&format!("GET /probe?target={target}")).0;
+    let limited = Exporter::start(&["--probe-target", "127.0.0.1:1"]);
+    assert!(said(&limited, "127.0.0.1:1").starts_with("HTTP/1.1 200 "), "a failed probe is an answer");
+    let off = Exporter::start(&["--no-probe"]);
+    let exposed = Exporter::start(&["--listen", "0.0.0.0:0"]);
+    for (exporter, target) in
+        [(&limited, "127.0.0.1:2"), (&limited, "127.0.0.1"), (&off, "127.0.0.1:1"), (&exposed, "127.0.0.1:1")]
+    {
+        let (head, body) = exporter.ask(&format!("GET /probe?target={target}"));
+        assert!(head.starts_with("HTTP/1.1 403 Forbidden"), "{target}: {head}");
+        assert!(body.contains("--probe-target"), "{body}");
+        assert!(exporter.ask("GET /metrics").0.starts_with("HTTP/1.1 200 "));
+    }
+    let (error, hint) = refusal(2, fullpipe(&["exporter", "--probe-target", "a:x"]));
+    assert_eq!(
+        (error.as_str(), hint.as_str()),
+        ("--probe-target a:x: the text after the colon is not a port", "pass HOST or HOST:PORT")
+    );
 }
 
 /// A thousand silent connections use only the permitted number of threads and delay no request: a scrape

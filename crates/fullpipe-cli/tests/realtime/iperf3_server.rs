@@ -350,6 +350,29 @@ fn whoever_vanishes_is_no_harm() {
     server.ends_with(0);
 }
 
+/// A server that is stopped, by whichever signal, tells its clients, also those that send on several streams.
+#[test]
+fn a_stopped_server_tells_its_clients() {
+    if !has("iperf3") {
+        return;
+    }
+    for (name, arguments) in [
+        ("TERM", &["-t", "60", "-b", "1M"][..]),
+        ("TERM", &["-t", "60", "-P", "4"]),
+        ("HUP", &["-t", "60", "-R"]),
+        ("INT", &["-t", "60", "-P", "4"]),
+        ("TERM", &["-t", "60", "-u", "-b", "1M"]),
+    ] {
+        let mut server = Server::start(&[]);
+        let client = server.client(arguments);
+        assert!(becomes(|| server.said().contains(" sec ")), "{}", server.said());
+        signal(&server.child, name);
+        let told = refused(client);
+        assert!(told.contains("server has terminated"), "SIG{name} {arguments:?}: {told}");
+        server.ends_with(0);
+    }
+}
+
 /// Cookie of an iperf3 test, whose first use starts the test.
 const COOKIE: &[u8; 37] = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
 

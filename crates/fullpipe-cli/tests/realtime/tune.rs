@@ -211,8 +211,78 @@ fn show_says_what_each_setting_limits() {
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
 }
 
-/// Programs and files that set the same keys are listed. Of the files, only those are listed that would take
-/// precedence over fullpipe's at the next boot.
+/// Programs and files that set the same keys are listed; of the files, only those that would take
+/// precedence at the next boot.
+/// A damaged journal stops no command. What is readable is restored, lost values are named, and the damaged file
+/// is kept.
+#[test]
+fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
+    let root = host("tune-damaged");
+    let before = wmem(&root);
+    let apply = [&PATH[..], &["--apply", "--revert-after", "never"]].concat();
+    done(tune(&root, &[], &apply));
+    let journal = root.join("var/lib/fullpipe/0001.json");
+    let kept = root.join("var/lib/fullpipe/0001.json.damaged");
+    let whole = fs::read_to_string(&journal).unwrap();
+    assert_ne!(wmem(&root), before);
+
+    // The end is missing: the setting is intact.
+    let cut = whole.find("\"routes\"").unwrap();
+    fs::write(&journal, &whole[..cut]).unwrap();
+    let text = done(tune(&root, &["status"], &[]));
+    assert!(text.contains("The journal of these changes is damaged (EOF while parsing"), "{text}");
+    assert!(text.contains("fullpipe tune rollback --root "), "{text}");
+    let document = json(&done(tune(&root, &["status"], &["--json"])));
+    assert!(document["states"][0]["damage"].is_string(), "{document}");
+    let (error, hint) = refusal(1, tune(&root, &["confirm"], &[]));
+    assert!(error.contains("damaged") && hint.contains("fullpipe tune rollback"), "{error} {hint}");
+    let text = done(tune(&root, &["rollback"], &[]));
+    assert_eq!(wmem(&root), before);
+    assert!(text.contains(&format!("the damaged journal is kept as {}", kept.display())), "{text}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), whole[..cut]);
+    assert!(!journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists());
+    assert_eq!(done(tune(&root, &["rollback"], &[])), "There is nothing to take back.\n");
+
+    // The former value is unreadable: the key is named from the file of settings.
+    done(tune(&root, &[], &apply));
+    let tuned = wmem(&root);
+    let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
+    fs::write(&journal, &damaged).unwrap();
+    let text = done(tune(&root, &["rollback"], &[]));
+    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it stays {}", tuned.trim());
+    assert!(text.contains(&lost) && text.contains("0001.json.damaged.2"), "{text}");
+    assert!(
+        !journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists(),
+        "a reboot restores it"
+    );
+
+    // Nothing at all is readable, and a new trial is still possible.
+    fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), &before).unwrap();
+    fs::write(&journal, [0xff, 0, b'{']).unwrap();
+    done(tune(&root, &[], &[&PATH[..], &["--apply"]].concat()));
+    done(tune(&root, &["rollback"], &["--all"]));
+    assert_eq!(wmem(&root), before);
+}
+
+/// A symbolic link below --root could lead to the files of this host, so it is not followed.
+#[test]
+fn a_link_below_the_root_is_refused() {
+    for link in ["var", "var/lib", "var/lib/fullpipe", "etc/sysctl.d"] {
+        let (root, elsewhere) = (host("tune-link"), folder("tune-link-elsewhere"));
+        let path = root.join(link);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        for action in [&["status"][..], &["rollback"], &["plan"]] {
+            let more: &[&str] =
+                if action == ["plan"] { &["--link", "20mbit", "--rtt", "100ms", "--apply"] } else { &[] };
+            let (error, hint) = refusal(1, tune(&root, action, more));
+            assert_eq!(error, format!("{} is a symbolic link", path.display()));
+            assert!(hint.starts_with("replace it with a folder"), "{hint}");
+        }
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn status_names_whoever_else_sets_it() {
     let root = host("tune-others");
@@ -233,6 +303,9 @@ fn status_names_whoever_else_sets_it() {
     file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
     file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/97-masked.conf")).unwrap();
+    // A second link to /dev/null masks its own name.
+    file("usr/lib/sysctl.d/98-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 7\n");
+    std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/98-masked.conf")).unwrap();
     file("etc/sysctl.conf", "net.ipv4.tcp_wmem = 4096 16384 6\n");
     std::os::unix::fs::symlink("../sysctl.conf", root.join("etc/sysctl.d/99-sysctl.conf")).unwrap();
     file("proc/4242/comm", "tuned\n");

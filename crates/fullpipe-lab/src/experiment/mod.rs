@@ -69,8 +69,11 @@
 //! | `"kernel"` | the kernel TCP stack at both ends; emulator only |
 //! | `"kernel-to-fullpipe"` | the kernel TCP stack sends and fullpipe's TCP receives; emulator only |
 //!
-//! The whole file is validated when it is parsed: an experiment that [`Experiment::from_toml`] accepts can be
-//! run.
+//! An experiment has at most 100 000 points, 10 000 seeds per point and 10 000 flows per point, and at most
+//! [`MOST_RESULTS`] flows over all runs ([`Experiment::check_size`]).
+//!
+//! The whole file is checked when it is read: an experiment of that size that [`Experiment::from_toml`]
+//! accepts can be run.
 
 mod error;
 mod file;
@@ -143,8 +146,60 @@ pub struct Expectation {
 /// Maximum number of seeds per point; a larger number is treated as a typing error.
 pub const MOST_REPEATS: u64 = 10_000;
 
+/// Maximum number of flows over all runs of an experiment (points x seeds x flows). The results of all runs
+/// are kept until the end, at about 3 KB for each flow.
+pub const MOST_RESULTS: u64 = 200_000;
+
+/// Maximum number of trace rows over all runs, for callers that keep the rows: each takes about 300 bytes.
+pub const MOST_ROWS: u64 = 10_000_000;
+
 impl Experiment {
-    /// Checks that every flow of the experiment can run in the simulator.
+    /// Checks that the results of all runs fit into memory.
+    ///
+    /// # Errors
+    /// Returns an error if points x seeds x flows exceed [`MOST_RESULTS`].
+    pub fn check_size(&self) -> Result<(), ExperimentError> {
+        let flows: u64 = self.points.iter().map(|point| point.scenario.flows.len() as u64).sum();
+        let (runs, results) = (self.runs(), flows.saturating_mul(self.repeat));
+        if results <= MOST_RESULTS {
+            return Ok(());
+        }
+        let (points, seeds) = (self.points.len(), self.repeat);
+        Err(ExperimentError::new(
+            format!(
+                "the experiment has {runs} runs with {results} flows in all ({points} points x {seeds} seeds)"
+            ),
+            format!(
+                "allowed: up to {MOST_RESULTS} flows over all runs; shorten a list, lower repeat or split the experiment"
+            ),
+        ))
+    }
+
+    /// Checks that the trace rows of all runs fit into memory, for a caller that keeps them.
+    ///
+    /// # Errors
+    /// Returns an error if all runs together have more than [`MOST_ROWS`] rows.
+    pub fn check_trace_size(&self) -> Result<(), ExperimentError> {
+        let rows = |point: &Point| {
+            let Scenario { duration, sample_every, flows, .. } = &point.scenario;
+            (duration.as_nanos() / sample_every.as_nanos().max(1)).saturating_mul(flows.len() as u64)
+        };
+        let rows = self.points.iter().map(rows).fold(0, u64::saturating_add).saturating_mul(self.repeat);
+        if rows <= MOST_ROWS {
+            return Ok(());
+        }
+        Err(ExperimentError::new(
+            format!("the trace of all runs would have {rows} rows"),
+            format!("allowed: up to {MOST_ROWS}; sample less often ([[sample]] every), or make fewer runs"),
+        ))
+    }
+
+    /// Returns the number of runs: points x seeds.
+    pub fn runs(&self) -> u64 {
+        (self.points.len() as u64).saturating_mul(self.repeat)
+    }
+
+    /// Checks that the simulator can run the whole experiment.
     ///
     /// # Errors
     /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.

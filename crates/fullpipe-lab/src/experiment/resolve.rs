@@ -12,7 +12,7 @@ use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinn
 use super::queue::Queue;
 use super::swept::{Choice, Picker, Sweep};
 use super::value::{Amount, App, BufferSize, Loss, Value};
-use super::{ExperimentError, Point};
+use super::{ExperimentError, MOST_RESULTS, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
 /// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
@@ -78,6 +78,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     }
 
     let mut points = Vec::new();
+    let mut flows = 0;
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
@@ -100,6 +101,13 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
         for position in 0..count {
             let mut picker = Picker::at(position, count);
             let scenario = resolve(&mut picker)?;
+            flows += scenario.flows.len() as u64;
+            if flows > MOST_RESULTS {
+                return Err(ExperimentError::new(
+                    format!("the points have more than {MOST_RESULTS} flows in all"),
+                    "lower count, shorten a list or split the experiment",
+                ));
+            }
             let (label, parameters) = named(tables.name, picker.chosen);
             if !labels.insert(label.clone()) {
                 return Err(ExperimentError::new(

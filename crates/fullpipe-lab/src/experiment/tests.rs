@@ -133,8 +133,13 @@ fn every_field_can_be_swept() {
         ("slow_start_after_idle", "true, false"),
         ("notsent_lowat", "'16KiB', '1bdp'"),
     ];
-    let flow =
-        [("cc", "'reno', 'bbr1'"), ("count", "1, 2"), ("bytes", "'1MB', '2MB'"), ("start", "'0s', '1s'")];
+    let flow = [
+        ("cc", "'reno', 'bbr1'"),
+        ("count", "1, 2"),
+        ("bytes", "'1MB', '2MB'"),
+        ("start", "'0s', '1s'"),
+        ("stack", "'fullpipe', 'kernel'"),
+    ];
     let swept = |table: &str, key: &str, values: &str| {
         let mut tables = [("path", String::new()), ("host", String::new()), ("flow", String::new())];
         for (name, text) in &mut tables {
@@ -153,6 +158,9 @@ fn every_field_can_be_swept() {
         let experiment = read(path, host, flow, "");
         let points: Vec<_> = experiment.points().iter().map(|point| &point.parameters[key]).collect();
         assert!(points.len() == 2 && points[0] != points[1], "{table}.{key}: {points:?}");
+        let condition =
+            format!("[[expect]]\nwhere = {{ {key:?} = {:?} }}\nmetric = 'goodput_bps'\nmin = 1", points[1]);
+        assert_eq!(read(path, host, flow, &condition).expectations()[0].points, [1], "{table}.{key}");
         for point in experiment.points() {
             assert!(point.label.contains(&format!("{key}=")), "{}", point.label);
         }

@@ -575,6 +575,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "initcwnd" => equal::<Segments>(a, b),
         "cc" => equal::<Algorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
+        "stack" => equal::<Stack>(a, b),
         "app" => equal::<App>(a, b),
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),

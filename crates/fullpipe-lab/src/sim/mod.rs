@@ -48,6 +48,10 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
+/// Number of iterations of the event loop between two questions whether the run should continue: a few
+/// milliseconds.
+const ASK_EVERY: u32 = 1 << 14;
+
 struct World<'s> {
     scenario: &'s Scenario,
     now: Instant,
@@ -86,7 +90,12 @@ impl<'s> World<'s> {
 
     fn run(mut self, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
         let mut next_row = Instant::ZERO + self.scenario.sample_every;
+        let mut iteration: u32 = 0;
         loop {
+            iteration = iteration.wrapping_add(1);
+            if iteration % ASK_EVERY == 0 && !sink.goes_on() {
+                break;
+            }
             let forward = self.forward.next_event();
             let backward = self.backward.next_event();
             let timer = self.timers.bound();

@@ -250,6 +250,12 @@ impl Row {
 pub trait Sink {
     /// Consumes the next trace row. Rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);
+
+    /// Returns whether the run should continue, which the event loop asks every few milliseconds of real time.
+    /// After `false` the run ends early, and its outcome covers only the part before.
+    fn goes_on(&self) -> bool {
+        true
+    }
 }
 
 /// A sink that discards all trace rows.

@@ -182,6 +182,12 @@ pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Err
 
 fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let mut all = generations(place)?;
+    if all.last().is_some_and(|last| last.damage.is_some()) {
+        return Err(Error::settings(
+            "the journal of these changes is damaged, so they cannot be confirmed",
+            "restore what is known with fullpipe tune rollback, and apply the changes again",
+        ));
+    }
     let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
         return Err(Error::settings(
             "no changes are on trial",
@@ -207,6 +213,9 @@ pub struct TakenBack {
     pub done: Vec<String>,
     /// Values that another program had changed in the meantime and that were therefore not restored.
     pub left: Vec<String>,
+    /// If the journal was damaged: what could not be restored because its former value is lost, and the
+    /// file that keeps the damaged journal.
+    pub damage: Vec<String>,
 }
 
 /// Reverts the newest generation of changes. Unless `force` is set, values that another program has changed
@@ -264,12 +273,12 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
         _ => "changes were left half-made by a process that died",
     };
     let reverted = revert(place, &lock, last, &all, false, &mut |_| ());
-    let TakenBack { mut done, left } = reverted.map_err(|error| lock.explain(error))?;
+    let TakenBack { mut done, left, damage } = reverted.map_err(|error| lock.explain(error))?;
     done.insert(0, format!("{why}, and are taken back:"));
     if let Some(holder) = passed_over {
         done.insert(0, format!("{holder} held the lock: it was replaced"));
     }
-    done.extend(left);
+    done.extend(left.into_iter().chain(damage));
     Ok(done)
 }
 
@@ -286,6 +295,8 @@ pub(super) fn revert(
     // fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's values, so
     // the present values come from elsewhere.
     let whole = generation.phase.is_whole();
+    let damage = damage_lines(place, lock, &generation, earlier)?;
+    let damaged = generation.damage.take().is_some();
     let anything = generation.is_of_this_kernel(place) && (force || !whole);
     let file_before: Vec<String> = [Phase::Trial, Phase::Confirmed]
         .into_iter()
@@ -345,7 +356,9 @@ pub(super) fn revert(
     }
     let file = files::read(place.owned()).doing("read the file of settings")?;
     if file != generation.former_file {
-        let ours = file.as_ref().is_some_and(|file| file_before.contains(file));
+        // After damage, the file's text cannot be derived, and its header shows who wrote it.
+        let ours = |file: &String| file_before.contains(file) || (damaged && file.starts_with(HEADER));
+        let ours = file.as_ref().is_some_and(ours);
         if ours || force || !whole {
             match &generation.former_file {
                 Some(former) => files::write(lock, place.owned(), former),
@@ -363,7 +376,42 @@ pub(super) fn revert(
     watch(Step::File);
     generation.forget(place, lock)?;
     watch(Step::Forgotten);
-    Ok(TakenBack { done, left })
+    Ok(TakenBack { done, left, damage })
+}
+
+/// Keeps a damaged journal file aside. Returns what the user needs to know: the keys whose former values are
+/// lost, and the path of the file.
+fn damage_lines(
+    place: &Target,
+    lock: &Lock,
+    generation: &Generation,
+    earlier: &[Generation],
+) -> Result<Vec<String>, Error> {
+    let Some(damage) = &generation.damage else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    for (key, former) in &damage.formers {
+        lines.push(format!("{key}: not restored; to restore it: sysctl -w {key}='{}'", plain(former)));
+    }
+    // fullpipe's file of settings contains every key that it set, so it shows which ones are missing.
+    let known = |key: &str| {
+        let of = |generation: &Generation| generation.settings.iter().any(|setting| setting.key == key);
+        of(generation) || earlier.iter().any(of) || damage.formers.iter().any(|(other, _)| other == key)
+    };
+    let file = files::read(place.owned()).ok().flatten().unwrap_or_default();
+    for line in file.lines() {
+        let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ") else { continue };
+        if key.contains(char::is_whitespace) || known(key) {
+            continue;
+        }
+        let present = place.read(key).map_or_else(|error| error.to_string(), |value| plain(&value));
+        lines.push(format!(
+            "{key}: its former value is lost; it stays {present} until you set it, or until a reboot"
+        ));
+    }
+    if let Some(path) = generation.keep_aside(place, lock)? {
+        lines.push(format!("the damaged journal is kept as {} ({})", path.display(), damage.why));
+    }
+    Ok(lines)
 }
 
 /// Checks whether the process is permitted to make `changes`, before it changes anything.

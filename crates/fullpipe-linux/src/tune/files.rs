@@ -1,7 +1,7 @@
 //! Atomic file writes that survive a crash of the machine.
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
@@ -33,12 +33,17 @@ pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
 /// replaced is therefore either already in place, and is read, or is removed. A file whose writing began
 /// after the lock was replaced is not renamed into place.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
+    write_bytes(lock, path, content.as_bytes())
+}
+
+/// Like [`write`], for contents that may not be text.
+pub(super) fn write_bytes(lock: &Lock, path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;
     let mode = if lock.covers(path) { PRIVATE } else { PUBLIC };
     let mut file =
         Builder::new().prefix(UNDER_WAY).permissions(Permissions::from_mode(mode)).tempfile_in(dir)?;
-    file.write_all(content.as_bytes())?;
+    file.write_all(content)?;
     file.as_file().sync_all()?;
     lock.ensure_held()?;
     file.persist(path).map_err(|error| error.error)?;
@@ -56,6 +61,18 @@ pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
             Err(error) => Err(error),
         }),
     }
+}
+
+/// Returns at most the first `most` bytes of a file, or `None` if it does not exist.
+pub(super) fn read_bytes(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(most as u64).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Returns the contents of a file; returns `None` if the file does not exist.

@@ -9,11 +9,12 @@ use fullpipe_units::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::apply::no_rights;
+use super::apply::{file_text, no_rights};
 use super::files;
 use super::lock::Lock;
 use super::place::{Target, this_namespace};
 use super::route::RouteStep;
+use super::salvage::{self, Damage, MOST_BYTES};
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
@@ -69,9 +70,12 @@ pub(super) struct Generation {
     pub(super) routes: Vec<RouteStep>,
     /// Former contents of fullpipe's settings file; null if the file did not exist.
     pub(super) former_file: Option<String>,
+    /// Damage of the journal file, if it is only partly readable.
+    #[serde(skip)]
+    pub(super) damage: Option<Damage>,
 }
 
-const SCHEMA: &str = "fullpipe.tune.state/1";
+pub(super) const SCHEMA: &str = "fullpipe.tune.state/1";
 
 impl Generation {
     pub(super) fn new(place: &Target, number: u64, revert_after: Option<Duration>) -> Self {
@@ -86,6 +90,7 @@ impl Generation {
             settings: Vec::new(),
             routes: Vec::new(),
             former_file: None,
+            damage: None,
         }
     }
 
@@ -113,16 +118,39 @@ impl Generation {
             .doing(format_args!("write the former values to {}", place.state().display()))
     }
 
+    /// Writes the contents of a damaged journal file to a file next to it, so that they survive when the
+    /// journal is replaced or removed; returns the path of that file.
+    pub(super) fn keep_aside(&self, place: &Target, lock: &Lock) -> Result<Option<PathBuf>, Error> {
+        let Some(damage) = &self.damage else { return Ok(None) };
+        let name = |nth: u32| {
+            let more = if nth == 1 { String::new() } else { format!(".{nth}") };
+            place.state().join(format!("{:04}.json.damaged{more}", self.number))
+        };
+        // A process that died after this step has left the same file.
+        let free = |path: &PathBuf| match fs::read(path) {
+            Ok(other) => other == damage.original,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        let path = (1..=MOST_ASIDE).map(name).find(free).unwrap_or_else(|| name(MOST_ASIDE));
+        files::write_bytes(lock, &path, &damage.original)
+            .doing(format_args!("keep the damaged journal as {}", path.display()))?;
+        Ok(Some(path))
+    }
+
     pub(super) fn forget(&self, place: &Target, lock: &Lock) -> Result<(), Error> {
         files::remove(lock, &path(place, self.number)).doing("remove the journal")
     }
 }
 
+/// Maximum number of damaged files to keep per generation.
+const MOST_ASIDE: u32 = 100;
+
 fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
-/// Returns all generations of changes in the journal, the newest last.
+/// Reads all generations, with the newest last. Damaged files are read as far as possible
+/// ([`Generation::damage`]).
 pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
@@ -139,19 +167,20 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
-        if number.is_none() {
-            continue;
-        }
-        let text = files::read(&entry.path()).doing(format_args!("read {}", entry.path().display()))?;
+        let number = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u32>().ok());
+        let Some(number) = number else { continue };
+        let bytes = files::read_bytes(&entry.path(), MOST_BYTES)
+            .doing(format_args!("read {}", entry.path().display()))?;
         // The reader does not hold the lock, so a file may have been removed after it was listed.
-        let Some(text) = text else { continue };
-        let generation: Generation = serde_json::from_str(&text).map_err(|error| {
-            let hint = "restore the former values in it with sysctl -w, and remove it";
-            Error::settings(format!("cannot parse {}: {error}", entry.path().display()), hint)
-        })?;
-        found.push(generation);
+        let Some(bytes) = bytes else { continue };
+        found.push(salvage::generation(number.into(), &bytes));
     }
     found.sort_by_key(|generation| generation.number);
+    // The file of settings is a function of the generations before, so a damaged copy of it is not missed.
+    for index in 0..found.len() {
+        if found[index].damage.is_some() && index > 0 {
+            found[index].former_file = Some(file_text(&found[..index]));
+        }
+    }
     Ok(found)
 }

@@ -73,6 +73,7 @@ impl Target {
             lasting,
             lock_wait: LOCK_WAIT,
         };
+        here.refuse_links(root.is_some())?;
         let Some(name) = netns else { return Ok(here) };
         let own = if name.contains('/') { format!("ns-{}", this_namespace()) } else { name.to_owned() };
         Ok(match root {
@@ -83,6 +84,26 @@ impl Target {
                 Self { owned: state.join(OWNED), state, ..here }
             }
         })
+    }
+
+    /// Checks that the folders in which fullpipe writes are not symbolic links. Below `root`, a link could lead
+    /// to the files of another host, for example of this one.
+    fn refuse_links(&self, below_root: bool) -> Result<(), Error> {
+        const OURS: [&str; 1] = [STATE];
+        const WRITTEN: [&str; 7] = ["var", "var/lib", STATE, "etc", "etc/sysctl.d", "proc", "proc/sys"];
+        let folders: &[&str] = if below_root { &WRITTEN } else { &OURS };
+        for folder in folders {
+            let path = self.root.join(folder);
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+                let hint = if below_root {
+                    "replace it with a folder: everything that --root changes must be below that folder"
+                } else {
+                    "replace it with a folder that only root can write"
+                };
+                return Err(Error::settings(format!("{} is a symbolic link", path.display()), hint));
+            }
+        }
+        Ok(())
     }
 
     /// Sets the time for which a process waits for the lock of the state; the default is 10 s.

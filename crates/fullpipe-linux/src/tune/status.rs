@@ -1,7 +1,7 @@
 //! Status of a host: applied changes, drift, and other programs or files that set the same keys.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::apply::{optional_seconds, plain};
 use super::journal::{Phase, generations};
@@ -37,6 +37,9 @@ pub struct State {
     pub left: Option<Duration>,
     /// The changes to single settings and routes.
     pub changes: Vec<Drift>,
+    /// Reason why the journal of these changes is only partly readable; absent if it is intact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 /// One change to a setting or route, with the present value.
@@ -67,11 +70,12 @@ const FOLDERS: [&str; 5] =
 /// Reads the status of a target from its journal and its files.
 ///
 /// # Errors
-/// Returns an error if the journal cannot be parsed.
+/// The journal cannot be read.
 pub fn status(place: &Target) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
         let left = generation.left(place);
+        let damage = generation.damage.map(|damage| damage.why);
         let settings = generation.settings.into_iter().map(|setting| {
             let present = place.read(&setting.key).ok().map(|value| plain(&value));
             Drift::new(setting.key, Some(plain(&setting.former)), setting.value, present)
@@ -86,6 +90,7 @@ pub fn status(place: &Target) -> Result<Status, Error> {
             began_unix_s: generation.began_unix_s,
             left,
             changes: settings.chain(routes).collect(),
+            damage,
         }
     });
     Ok(Status { states: states.collect(), files: files(place), managers: managers(place) })
@@ -102,10 +107,13 @@ fn files(place: &Target) -> Vec<(String, String)> {
         let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let path = path.display().to_string();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        if !files.contains(&file) && !found.iter().any(|(other, _)| name(other) == name(&path)) {
+        let null = file == Path::new("/dev/null");
+        if (null || !files.contains(&file)) && !found.iter().any(|(other, _)| name(other) == name(&path)) {
             found.push((path, text));
         }
-        files.push(file);
+        if !null {
+            files.push(file);
+        }
     };
     for folder in FOLDERS {
         let entries = fs::read_dir(place.below_root(folder)).into_iter().flatten().flatten();

@@ -234,7 +234,7 @@ fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
 }
 
 fn rolled_back(root: &Path, in_namespace: bool) {
-    let TakenBack { done, left } =
+    let TakenBack { done, left, .. } =
         rollback(&place(root, in_namespace), false, &mut |_| ()).unwrap().expect("something");
     assert!(!done.is_empty() && left.is_empty(), "{done:?} {left:?}");
 }
@@ -379,7 +379,7 @@ fn what_others_have_changed_is_left_and_said() {
     let drifted: Vec<bool> =
         status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted).collect();
     assert_eq!(drifted, [true, false]);
-    let TakenBack { done, left } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
+    let TakenBack { done, left, .. } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
     assert_eq!(left.len(), 1, "{done:?} {left:?}");
     assert!(left[0].contains("changed by somebody else"), "{left:?}");
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);

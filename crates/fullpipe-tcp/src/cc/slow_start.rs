@@ -147,11 +147,16 @@ impl HyStart {
     /// Handles one RTT sample, and ends slow start if a sign is found. `min_rtt` is the minimum RTT, this
     /// sample included.
     fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
-        if self.found || !window.in_slow_start() || window.cwnd() < LOW_WINDOW {
+        if self.found || !window.in_slow_start() {
             return;
         }
+        // Rounds also pass below the lowest window (Linux: `hystart_update`): otherwise the first round that
+        // is judged would begin in the middle of a burst, and its train would look short.
         if cx.snd_una > self.round_end {
             self.begin_round(cx);
+        }
+        if window.cwnd() < LOW_WINDOW {
+            return;
         }
         self.host_paces |= cx.next_departure > cx.now && !cx.next_departure.is_never();
         if self.sees_train(cx, min_rtt, window) || self.sees_delay(rtt, min_rtt) {

@@ -17,7 +17,7 @@ use super::ecn;
 use super::reset::reset_for;
 use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
-use crate::wire::{Flags, SackBlocks, Segment, SynOptions};
+use crate::wire::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
 /// Retransmissions of a SYN before giving up, and how many of them are one second apart before the interval
 /// doubles (TCP-9).
@@ -178,11 +178,15 @@ impl Connection {
     }
 
     /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown one and is reset
-    /// (RFC 9293 section 3.10.7.2, TCP-3).
+    /// (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, it ignores a SYN with a FIN, which no host sends in
+    /// earnest.
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.lifecycle.reset_due = reset_for(segment);
-        } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
+        } else if segment.flags.has(Flags::SYN)
+            && !segment.flags.has(Flags::RST)
+            && !segment.flags.has(Flags::FIN)
+        {
             self.agree(now, segment);
             self.receiver.window.start_with(self.received_mss(self.sender.agreed));
             self.lifecycle.state = State::SynReceived;
@@ -191,10 +195,12 @@ impl Connection {
     }
 
     /// Handles a segment in SYN-SENT: a SYN-ACK of our SYN, or the SYN of a simultaneous open (RFC 9293
-    /// section 3.10.7.3, TCP-1). A segment that acknowledges anything else is answered with a reset (TCP-2).
+    /// section 3.10.7.3, TCP-1). A segment that acknowledges anything else is answered with a reset (TCP-2),
+    /// and so is one that echoes a timestamp of no SYN (as in Linux, `PAWSACTIVEREJECTED`).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK);
-        if acknowledges && segment.ack != self.sender.iss.plus(1) {
+        let of_another = segment.ack != self.sender.iss.plus(1) || self.echoes_another(now, segment);
+        if acknowledges && of_another {
             self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::RST) {
             // Without an ACK, any off-path host could have guessed the reset.
@@ -215,7 +221,7 @@ impl Connection {
     }
 
     /// Handles a segment in SYN-RECEIVED. Returns true if it completes the handshake and needs further
-    /// handling.
+    /// handling. As in Linux since 6.15 (`TSEcrRejected`), it must echo a timestamp of this connection.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
         let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.sender.iss.plus(1);
         let offset = segment.seq.offset_near(self.receiver.irs.plus(1), 0);
@@ -230,13 +236,14 @@ impl Connection {
             if acknowledges && !self.handshake.passive {
                 // Simultaneous open: the peer's SYN-ACK acknowledges ours.
                 self.establish(now, segment);
-            } else {
-                // Our SYN-ACK was lost or is late.
+            } else if self.receiver.may_answer(now) {
+                // Our SYN-ACK was lost or is late. The limit keeps a forger from multiplying segments.
                 self.handshake.pending = true;
             }
         } else if segment.flags.has(Flags::SYN)
             || offset.is_none_or(|start| self.is_stale(now, segment, start))
             || !in_window
+            || (self.handshake.passive && self.echoes_another(now, segment))
         {
             self.receiver.challenge(now);
         } else if acknowledges {
@@ -246,6 +253,16 @@ impl Connection {
             self.lifecycle.reset_due = reset_for(segment);
         }
         false
+    }
+
+    /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN or
+    /// SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo of
+    /// zero is not compared, because some hosts do not echo during the handshake.
+    fn echoes_another(&self, now: Instant, segment: &Segment) -> bool {
+        let [first, last] = [self.handshake.opened_at, now].map(Timestamps::clock);
+        self.receiver.timestamps_of(segment).is_some_and(|Timestamps { echo, .. }| {
+            echo != 0 && echo.wrapping_sub(first) > last.wrapping_sub(first)
+        })
     }
 
     /// Handles a reset in SYN-RECEIVED. A passive connection returns to LISTEN (RFC 9293 MUST-11) without

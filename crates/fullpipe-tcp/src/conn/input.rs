@@ -20,7 +20,8 @@ impl Connection {
     /// ```text
     ///   no ACK, RST or SYN ── dropped            an old timestamp ──────── ACK, dropped      (PAWS, R1)
     ///   RST ───────────────── reset or dropped   outside the window ────── ACK, dropped      (R2)
-    ///   SYN ───────────────── challenge ACK      an ACK out of range ───── challenge ACK     (RFC 5961)
+    ///   SYN ───────────────── challenge ACK      overrunning the window ── ACK, dropped      (Linux 6.17)
+    ///                                            an ACK out of range ───── challenge ACK     (RFC 5961)
     ///                                            else: timestamp (R3), ACK and window, data, FIN
     /// ```
     ///
@@ -57,7 +58,7 @@ impl Connection {
         }
         // A segment that ends below the last ACK sent is old. As in Linux (`rcv_wup`), a repetition of octets
         // received since then is still accepted.
-        if end < self.receiver.last_ack_sent || beyond {
+        if end < self.receiver.last_ack_sent || beyond || self.receiver.overruns(segment, start) {
             self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             return;
         }

@@ -193,11 +193,27 @@ impl Receiver {
     /// Sends a challenge ACK, at most one per half second, so that two connections never answer each other
     /// for ever (RFC 5961 section 7, CH-5).
     pub(super) fn challenge(&mut self, now: Instant) {
+        if self.may_answer(now) {
+            self.acks.demand();
+        }
+    }
+
+    /// Returns true if the last answer to a segment out of place was at least half a second ago. The caller
+    /// then sends one.
+    pub(super) fn may_answer(&mut self, now: Instant) -> bool {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
             self.challenged_at = Some(now);
-            self.acks.demand();
         }
+        !recently
+    }
+
+    /// Returns true if the payload of a segment at `start` ends beyond the window while data waits to be read.
+    /// Linux drops such a segment whole (`tcp_sequence`, since 6.17). With nothing to read it accepts the
+    /// segment, so that a sender that overruns the window still makes progress. The FIN does not count,
+    /// because some peers send it beyond the window.
+    pub(super) fn overruns(&self, segment: &Segment, start: u64) -> bool {
+        start + u64::from(segment.len) > self.window.edge().max(self.rcv_nxt()) && self.readable() > 0
     }
 
     /// Answers an unacceptable segment with an ACK and accepts nothing from it. Octets received before are
@@ -241,12 +257,16 @@ impl Receiver {
             self.window.on_larger_segment(self.rcv_mss);
         }
         let before = self.rcv_nxt();
+        // A segment that overruns an open window is accepted whole (see `overruns`). A closed window accepts
+        // no data, only the next FIN, which needs no room.
+        let fits = before.max(start) < self.window.edge();
+        let acceptable = if fits { end } else { end.min(before + u64::from(start + len == before)) };
         // A stream has one end: a FIN below the data received, or after another FIN, is ignored.
-        if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before {
+        if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before && end <= acceptable {
             self.fin_at = Some(end - 1);
         }
         // Octets after the FIN are not data (RFC 9293 section 3.10.7.4).
-        let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(self.window.edge().max(before));
+        let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(acceptable);
         let arrival = self.reassembly.insert(start, end.min(limit));
         self.accepted = Accepted { start, range: before.max(start)..end.min(limit) };
         if arrival.out_of_order {

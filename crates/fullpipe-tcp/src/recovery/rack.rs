@@ -76,15 +76,23 @@ impl Rack {
         self.resent.push_back((number, sent_at));
     }
 
-    /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3).
+    /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3). Returns
+    /// whether it gave an RTT. `keeps_rtt` leaves RACK.rtt as it is: Linux handles the SACK blocks of an ACK
+    /// first, so that the part acknowledged cumulatively determines RACK.rtt.
     #[inline]
-    pub fn on_delivered(&mut self, now: Instant, run: Run<'_>, min_rtt: Option<Duration>) {
+    pub fn on_delivered(
+        &mut self,
+        now: Instant,
+        run: Run<'_>,
+        min_rtt: Option<Duration>,
+        keeps_rtt: bool,
+    ) -> bool {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
             // Such an ACK answers the original; as one of the retransmission it would give too small an RTT.
             if min_rtt.is_some_and(|min| rtt < min) {
-                return;
+                return false;
             }
         } else if run.first.end() < self.fack {
             self.reordering_seen = true;
@@ -92,11 +100,14 @@ impl Rack {
         self.fack = self.fack.max(end);
         // RACK.rtt is that of the segment delivered last, even if a later one was delivered before it
         // (section 6.2 step 2): on a path that reorders, the RTT of the newest alone is too short.
-        self.rtt = rtt;
+        if !keeps_rtt {
+            self.rtt = rtt;
+        }
         if (run.last.sent_at, end) > (self.xmit_ts, self.end_seq) {
             self.xmit_ts = run.last.sent_at;
             self.end_seq = end;
         }
+        true
     }
 
     /// Widens the reordering window after a D-SACK: it was too short (RFC 8985 section 6.2 step 4). It is
@@ -260,7 +271,7 @@ mod tests {
     }
 
     fn sack(board: &mut Scoreboard, rack: &mut Rack, now: Instant, start: u64, end: u64) {
-        board.sack(start, end, |run| rack.on_delivered(now, run, Some(RTT)));
+        board.sack(start, end, |run| _ = rack.on_delivered(now, run, Some(RTT), false));
     }
 
     fn detect(board: &mut Scoreboard, rack: &mut Rack, now: Instant) -> (Vec<RecordNo>, Option<Instant>) {

@@ -57,6 +57,18 @@ pub struct Exporter {
     pub process: Option<u32>,
     /// Rate of the bottleneck link; `None` if it is unknown.
     pub link: Option<Rate>,
+    /// iperf3 servers to which clients may start probes.
+    pub probes: Probes,
+}
+
+/// iperf3 servers to which the clients of an exporter may start probes. A probe sends at full speed for up to
+/// 5 s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probes {
+    /// Any server: for clients on this host, which could send themselves.
+    Any,
+    /// Only these servers, each given as `HOST[:PORT]`; none if empty.
+    Only(Vec<String>),
 }
 
 /// Serves the metrics over HTTP until the process ends.
@@ -74,6 +86,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
             format!("pass at most {MOST_GROUPS}"),
         ));
     }
+    let prober = Prober::new(&exporter.probes)?;
     let host = SocketFacts { link: exporter.link, ..SocketFacts::default() };
     let mut watches = Vec::new();
     let mut groups = Vec::new();
@@ -93,7 +106,6 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     thread::spawn(move || sample(&mut watches, &sampled));
     // If the port was 0, the kernel has chosen one, which is printed here.
     observer.note(&format!("http://{}/metrics", listener.local_addr().unwrap_or(exporter.listen)));
-    let prober = Prober::default();
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(())
 }
@@ -138,6 +150,9 @@ fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
     match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
         Err(ProbeRefusal::Bad(why)) => text(400, PLAIN, why),
+        Err(ProbeRefusal::Forbidden) => {
+            text(403, PLAIN, "this exporter does not probe that server; --probe-target permits it\n".into())
+        }
         Err(ProbeRefusal::Busy) => {
             text(503, PLAIN, "another probe is running; two probes would disturb each other\n".into())
         }

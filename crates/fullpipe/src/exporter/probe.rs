@@ -14,6 +14,9 @@ use fullpipe_linux::iperf3::client::{self, Client, TestResult, Watch};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
 
+use super::Probes;
+use crate::Error;
+
 /// Scrape timeout that is assumed if Prometheus does not send one.
 const SCRAPE: Duration = Duration::from_secs(10);
 /// Part of the scrape timeout that is reserved for connecting, exchanging results and answering.
@@ -42,6 +45,8 @@ pub(super) struct ProbeResult {
 pub(super) enum ProbeRefusal {
     /// The target address is invalid; the value is the error message for the HTTP client.
     Bad(String),
+    /// The exporter's settings do not permit this target.
+    Forbidden,
     /// Another probe is running; two concurrent probes would disturb each other.
     Busy,
 }
@@ -50,9 +55,33 @@ pub(super) enum ProbeRefusal {
 #[derive(Clone, Default)]
 pub(super) struct Prober {
     busy: Arc<AtomicBool>,
+    /// Permitted servers; any if `None`.
+    only: Option<Vec<ServerAddress>>,
 }
 
 impl Prober {
+    /// Creates a prober of the permitted servers.
+    pub(super) fn new(probes: &Probes) -> Result<Self, Error> {
+        let named = |target: &String| {
+            ServerAddress::named(target).map_err(|why| {
+                Error::usage(format!("--probe-target {target}: {why}"), "pass HOST or HOST:PORT")
+            })
+        };
+        let only = match probes {
+            Probes::Any => None,
+            Probes::Only(targets) => Some(targets.iter().map(named).collect::<Result<_, _>>()?),
+        };
+        Ok(Self { only, ..Self::default() })
+    }
+
+    /// Returns whether the settings permit a probe of this server. Names are compared as written, not
+    /// resolved.
+    fn permits(&self, place: &ServerAddress) -> bool {
+        let same =
+            |other: &ServerAddress| other.port == place.port && other.host.eq_ignore_ascii_case(&place.host);
+        self.only.as_ref().is_none_or(|only| only.iter().any(same))
+    }
+
     /// Runs a test to the `target` in the URL, within the scrape timeout that the HTTP header `header` gives.
     pub(super) fn probe(
         &self,
@@ -61,6 +90,9 @@ impl Prober {
         host: SocketFacts,
     ) -> Result<ProbeResult, ProbeRefusal> {
         let place = place(url)?;
+        if !self.permits(&place) {
+            return Err(ProbeRefusal::Forbidden);
+        }
         let _busy = Busy::begin(&self.busy).ok_or(ProbeRefusal::Busy)?;
         Ok(run(place, scrape(header), host))
     }
@@ -203,11 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn only_permitted_servers_are_probed() {
+        let permits = |probes: &Probes, target: &str| {
+            let place = ServerAddress::named(target).expect("a target");
+            Prober::new(probes).unwrap_or_else(|error| panic!("{error}")).permits(&place)
+        };
+        assert!(permits(&Probes::Any, "192.0.2.7:80"));
+        let only = Probes::Only(vec!["Speed.example.com".into(), "[2001:db8::7]:443".into()]);
+        for target in ["speed.example.com", "speed.example.com:5201", "[2001:db8::7]:443"] {
+            assert!(permits(&only, target), "{target}");
+        }
+        for target in ["speed.example.com:22", "example.com", "2001:db8::7"] {
+            assert!(!permits(&only, target), "{target}");
+        }
+        assert!(!permits(&Probes::Only(Vec::new()), "speed.example.com"));
+        assert!(Prober::new(&Probes::Only(vec!["a:x".into()])).is_err());
+    }
+
+    #[test]
     fn a_target_is_a_host_and_perhaps_a_port() {
         let of = |query: &str| match place(&format!("/probe?{query}")) {
             Ok(place) => format!("{} {}", place.host, place.port),
             Err(ProbeRefusal::Bad(why)) => why,
-            Err(ProbeRefusal::Busy) => "busy".into(),
+            Err(ProbeRefusal::Forbidden | ProbeRefusal::Busy) => "refused".into(),
         };
         assert_eq!(of("target=example.com"), "example.com 5201");
         assert_eq!(of("x=1&target=192.0.2.7:80"), "192.0.2.7 80");

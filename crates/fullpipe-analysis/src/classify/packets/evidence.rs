@@ -5,7 +5,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use super::Packets;
 use crate::classify::losses::Losses;
 use crate::classify::tally::{self, Tally};
-use crate::classify::window::payload;
+use crate::classify::window::{payload, stretch};
 use crate::classify::{Finding, Limit, LimitPeriod};
 use crate::measurement::packets::{Sample, Side};
 use crate::thresholds::queue;
@@ -88,14 +88,22 @@ impl Time<'_> {
         Some((tally::rounded(usual), least))
     }
 
+    /// Returns whether a queue stands: even the fastest packet of each round trip meets it.
     fn queued(&self) -> bool {
-        self.round_trips()
-            .is_some_and(|(usual, least)| usual.as_secs_f64() >= queue::STANDS * least.as_secs_f64())
+        let rows = &self.packets.rows;
+        let stretched = |sample: &Sample| stretch(&rows[rows.partition_point(|row| row.at < sample.at)]);
+        self.median(stretched).is_some_and(|stretch| stretch >= queue::STANDS)
     }
 
     fn round_trip(&self) -> Option<String> {
         let (usual, least) = self.round_trips()?;
-        Some(tally::round_trip(usual, least, self.queued()))
+        let queued = self.queued();
+        if !queued && usual.as_secs_f64() >= queue::STANDS * least.as_secs_f64() {
+            return Some(format!(
+                "the round trip takes {usual} against {least} at least: bursts fill a queue, which drains before the next one"
+            ));
+        }
+        Some(tally::round_trip(usual, least, queued))
     }
 
     /// Returns the evidence and the open questions.

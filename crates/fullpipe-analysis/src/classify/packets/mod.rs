@@ -11,7 +11,8 @@
 //!   path rules: full link, standing queue, losses at a fixed rate         link, policer
 //!   losses                                                                cwnd
 //!   neither losses nor a queue:
-//!     packets shorter than a segment, because the sender has no more data app; sndbuf if ACK-clocked
+//!     ACKs release nothing, or packets are shorter than a segment,
+//!     because the sender has no more data                                 app; sndbuf if ACK-clocked
 //!     full segments that are not ACK-clocked                              pacing
 //!     full segments; data in flight grows                                 cwnd
 //!     full segments; data in flight stays constant                        sndbuf
@@ -29,7 +30,7 @@ use fullpipe_units::{Bytes, Instant, Rate};
 use super::reader::{by_reader_or_path, whose_window};
 use super::rules::{WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
-use super::window::{Flow, Window, median, stretch};
+use super::window::{Flow, Window, stretch};
 use super::{Basis, Classification, Confidence, Limit, Past, SocketFacts, losses};
 use crate::measurement::packets::{self, Sample, Side};
 use crate::thresholds::queue;
@@ -49,6 +50,14 @@ const DOUBLES: f64 = 1.2;
 const PATIENCE: u64 = 2;
 /// Round trips on either side within which a short packet shows that the sender ran out of data.
 const SHORT: u64 = 16;
+/// The sender has no data to send if ACKs release none while less than this share of the window, the maximum
+/// data in flight of the last round trip, is in flight. Send buffers wake their writer at two thirds.
+const DRAINED: f64 = 0.75;
+/// The sender waits for data if it has none in at least this share of the samples.
+const STARVED: f64 = 0.1;
+/// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery, and
+/// one until the window is filled again.
+const REPAIR: u64 = 2;
 /// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
 /// Minimum spacing of ACKs at which an ACK just before a packet is not a coincidence: three times the delay
@@ -204,17 +213,19 @@ impl<'a> Packets<'a> {
     fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
+        // A congestion window that has room releases data with each ACK, unless there is none.
+        let starved = !lossy(REPAIR) && self.starved(at);
         // CUBIC, too, stays for some time near the window at which it lost packets.
         let after_loss = lossy(LOSSY);
         let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
-        if lossy(COURSE) || after_loss && !flat {
+        if !starved && (lossy(COURSE) || after_loss && !flat) {
             return (Limit::Cwnd, High);
         }
-        let short = self.near(at, SHORT).iter().any(|sample| sample.short > 0);
+        let out_of_data = starved || self.near(at, SHORT).iter().any(|sample| sample.short > 0);
         match self.clocked(at) {
-            Some(true) if short || flat => (Limit::Sndbuf, Low),
+            Some(true) if out_of_data || flat => (Limit::Sndbuf, Low),
             Some(true) => (Limit::Cwnd, Low),
-            told if short => (Limit::App, if told.is_some() { High } else { Low }),
+            told if out_of_data => (Limit::App, if told.is_some() { High } else { Low }),
             // Where the path limits BBR, its probes show in the RTT.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
                 Some(most) if most >= queue::PROBED => by_path(rated, at),
@@ -223,6 +234,19 @@ impl<'a> Packets<'a> {
                 _ => (Limit::Cwnd, Low),
             },
         }
+    }
+
+    /// Returns whether the sender is regularly out of data: ACKs arrive and release nothing, although much less
+    /// is in flight than in the round trip before.
+    fn starved(&self, at: usize) -> bool {
+        let near = around(&self.rows, at, 2 * NEAR, 1);
+        let drained = |at: usize| {
+            let (sample, row) = (&self.samples[at], &self.rows[at]);
+            let limit = DRAINED * row.sender.cwnd.get() as f64;
+            sample.sent == 0 && sample.acks > 0 && (sample.inflight.get() as f64) < limit
+        };
+        let count = near.len();
+        near.filter(|at| drained(*at)).count() as f64 >= STARVED * count as f64
     }
 
     /// Returns whether transmission is ACK-clocked, or `None` if that is not observable.
@@ -268,15 +292,24 @@ impl<'a> Packets<'a> {
 }
 
 /// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
-/// bound of the real window.
+/// bound of the real window. `srtt` is the minimum RTT during the last round trip: a sender that sends each
+/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. The queue
+/// stands only if no packet of a round trip finds it empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
-    let (mut min_rtt, mut srtt) = (None, None);
+    let (mut min_rtt, mut rtt) = (None, None);
     // Until the receive window is known, its first known value is used.
     let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
     let first_rtt = samples.iter().find_map(|sample| sample.rtt);
     let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
-    for sample in samples {
-        srtt = sample.rtt.or(srtt).or(first_rtt);
+    let mut oldest = 0;
+    for (number, sample) in samples.iter().enumerate() {
+        rtt = sample.rtt.or(rtt).or(first_rtt);
+        let within = |old: &Sample| sample.at.saturating_since(old.at) <= rtt.unwrap_or_default();
+        while !within(&samples[oldest]) {
+            oldest += 1;
+        }
+        let least = samples[oldest..=number].iter().filter_map(|sample| sample.least_rtt).min();
+        let srtt = least.or(rtt);
         min_rtt = [min_rtt, srtt].into_iter().flatten().min();
         rows.push(Row {
             at: sample.at,
@@ -320,9 +353,9 @@ fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     rows
 }
 
-/// Returns whether losses leave the data in flight unchanged.
+/// Returns whether most losses leave the data in flight unchanged.
 fn bears_loss(rows: &[Row]) -> bool {
-    let mut ratios = Vec::new();
+    let mut ratios: Vec<f64> = Vec::new();
     let mut last: Option<Instant> = None;
     for (at, pair) in rows.windows(2).enumerate() {
         if pair[1].sender.retransmits == pair[0].sender.retransmits {
@@ -340,7 +373,8 @@ fn bears_loss(rows: &[Row]) -> bool {
             ratios.push(row.sender.cwnd.get() as f64 / before);
         }
     }
-    ratios.len() > 1 && median(ratios) >= BEARS
+    let bearing = ratios.iter().filter(|ratio| **ratio >= BEARS).count();
+    ratios.len() > 1 && 2 * bearing > ratios.len()
 }
 
 /// Returns whether the data in flight is constant.
@@ -388,6 +422,7 @@ mod tests {
                 inflight: Bytes::new(in_flight),
                 rwnd: Some(Bytes::new(room)),
                 rtt: Some(Duration::from_millis(if nth < 4 { 10 } else { 44 })),
+                least_rtt: Some(Duration::from_millis(if nth < 4 { 10 } else { 44 })),
                 delivered: Bytes::new(FREED * cycle + filled),
                 retransmits: 0,
                 sent,

@@ -6,7 +6,8 @@ use fullpipe_tcp::wire::{Flags, SackBlocks, SeqNum, SynOptions};
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Room;
-use super::one_way::{Ack, Data, OneWay, SegmentKind};
+use super::copies::{CopyRules, Repetition};
+use super::one_way::{Ack, Data, ETHERNET_SEGMENT, OneWay, SegmentKind};
 use super::sender_view::{AckInfo, Answers};
 use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
@@ -20,6 +21,15 @@ const LEAST_MSS: u64 = 536;
 const TIMESTAMPS: u64 = 12;
 /// Maximum delay between an ACK and the data that it released on an ACK-clocked host.
 pub(super) const PROMPT: Duration = Duration::from_micros(50);
+/// Longest usual tick of a timestamp clock (RFC 7323 section 5.4 allows up to a second).
+const TICK: Duration = Duration::from_millis(10);
+/// A sender with unacknowledged data is not silent for so long: its retransmission timeout is at most a few
+/// seconds on any path on which data moved before (RFC 6298).
+const SILENT: Duration = Duration::from_secs(10);
+/// Maximum gap between the packets of one burst: a sender that has been released writes and sends without a
+/// pause.
+/// Source: three times the delay that counts as "at once"; a write of 128 KiB takes less.
+const BURST: Duration = Duration::from_micros(150);
 /// A capture counts as made at the nearer endpoint if the loop times to the two endpoints differ by at least
 /// this factor.
 const NEAR: u64 = 8;
@@ -28,8 +38,12 @@ const NEAR: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketView<'a> {
     pub(super) at: Instant,
+    /// Timestamp in the file, which may be slightly out of order.
+    pub(super) captured: Instant,
     /// Endpoint that sent the packet: 0 or 1.
     pub(super) from: usize,
+    /// Identification in the IPv4 header; zero for none.
+    pub(super) id: u16,
     pub(super) seq: SeqNum,
     pub(super) ack: SeqNum,
     pub(super) len: u64,
@@ -49,11 +63,45 @@ struct End {
     /// it passed.
     awaits_echo: Option<(u32, Instant)>,
     last_timestamp: Option<u32>,
+    /// First timestamp of this endpoint, and the time at which it passed.
+    first_timestamp: Option<(u32, Instant)>,
+    /// Time at which the last new timestamp passed.
+    last_timestamp_at: Instant,
     /// Shortest time from the tap to this endpoint and back.
     least_loop: Option<Duration>,
 }
 
+/// Departure of a packet with new data.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    at: Instant,
+    /// Whether an ACK released the packet.
+    prompt: bool,
+}
+
+impl Departure {
+    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK at once, or
+    /// continues a burst that such a packet began.
+    fn after(ack: Option<Instant>, last: Option<Self>, now: Instant) -> Self {
+        let since = |earlier: Instant| now.saturating_since(earlier);
+        let burst = last.filter(|last| since(last.at) <= BURST && ack.is_none_or(|ack| ack <= last.at));
+        let at_once = ack.is_some_and(|ack| since(ack) <= PROMPT);
+        Self { at: now, prompt: at_once || burst.is_some_and(|last| last.prompt) }
+    }
+}
+
 impl End {
+    /// Returns the most time that can have passed on this endpoint's timestamp clock up to timestamp `value`,
+    /// which is unknown before its first timestamp. Most clocks tick every millisecond; the fastest rate so far
+    /// bounds slow ones.
+    fn passed_until(&self, value: u32) -> Option<Duration> {
+        let ((first, begin), last) = self.first_timestamp.zip(self.last_timestamp)?;
+        let ticks = |from: u32, to: u32| u64::try_from(to.wrapping_sub(from) as i32).unwrap_or(0);
+        let slowest = self.last_timestamp_at.saturating_since(begin) * 2 / ticks(first, last).max(1);
+        let tick = TICK.max(slowest);
+        Some(Duration::from_nanos(tick.as_nanos().saturating_mul(ticks(last, value) + 1)))
+    }
+
     fn took(&mut self, time: Duration) {
         self.least_loop = Some(self.least_loop.map_or(time, |least| least.min(time)));
     }
@@ -69,12 +117,26 @@ pub(super) struct ConnectionTracker {
     answers: [Answers; 2],
     /// Time at which the last of these ACKs passed.
     last_ack: [Option<Instant>; 2],
+    /// Last packet with new data in each direction.
+    last_new: [Option<Departure>; 2],
     timelines: [Timeline; 2],
     /// Largest window that was advertised to each endpoint.
     widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
+    /// What the packets of each endpoint show about their copies.
+    copy_rules: [CopyRules; 2],
+    /// Number of packets, and of those that are copies of others.
+    packets: u64,
+    copies: u64,
+    /// Largest number of captures per packet so far. Later packets of a burst precede the copies of earlier
+    /// ones, so the mean is never larger than the true number.
+    times: u64,
 }
+
+/// The packets of a connection usually have copies if at least one in this many is a copy. Where each is
+/// captured twice, every second one is, but the copies of a burst may come after all of its packets.
+const USUALLY: u64 = 8;
 
 impl ConnectionTracker {
     pub(super) fn new(begin: Instant) -> Self {
@@ -83,10 +145,48 @@ impl ConnectionTracker {
             directions: Default::default(),
             answers: Default::default(),
             last_ack: Default::default(),
+            last_new: Default::default(),
             timelines: [Timeline::new(begin), Timeline::new(begin)],
             widest: [0; 2],
             timestamps: false,
             handshake_done: false,
+            copy_rules: Default::default(),
+            packets: 0,
+            copies: 0,
+            times: 1,
+        }
+    }
+
+    /// Returns whether a packet is a copy of another one, which counts already. `repetition` tells whether a
+    /// packet with the same headers passed before.
+    #[inline]
+    pub(super) fn is_copy(&mut self, seen: &PacketView<'_>, repetition: Option<Repetition>) -> bool {
+        self.packets += 1;
+        let (rules, one_way) = (&self.copy_rules[seen.from], &self.directions[seen.from]);
+        let copy = match repetition {
+            Some(repetition) => {
+                let rtt = self.least_rtt().or(one_way.least_loop);
+                let usually = self.copies * USUALLY >= self.packets;
+                rules.is_copy(seen, repetition, rtt, if usually { self.times } else { 1 })
+            }
+            None => seen.len > 0 && one_way.has_sent(seen.seq) && rules.is_cut(seen),
+        };
+        if copy {
+            self.copies += 1;
+            self.times = self.times.max(self.packets.div_ceil((self.packets - self.copies).max(1)));
+        } else {
+            self.copy_rules[seen.from].see(seen, seen.len > ETHERNET_SEGMENT);
+        }
+        copy
+    }
+
+    /// Forgets the times of packets whose answers are yet to come: the clock was set in between.
+    pub(super) fn forget_times(&mut self) {
+        self.directions.iter_mut().for_each(OneWay::forget_times);
+        self.answers = Default::default();
+        self.last_ack = Default::default();
+        for end in &mut self.ends {
+            (end.awaits_echo, end.syn_at) = (None, None);
         }
     }
 
@@ -109,6 +209,26 @@ impl ConnectionTracker {
         }
     }
 
+    /// Returns whether a packet shows that the pause before it did not take place: the clock of the capturing
+    /// host was set forward. Either the timestamps of an endpoint hardly advanced, or data that was in flight
+    /// before the pause is acknowledged after it without a retransmission.
+    pub(super) fn shows_no_pause(&self, seen: &PacketView<'_>, pause: Duration) -> bool {
+        let (from, to) = (seen.from, 1 - seen.from);
+        let value = seen.timestamps.map(|(value, _)| value);
+        if let Some(passed) = value.and_then(|value| self.ends[from].passed_until(value)) {
+            return passed < pause / 2;
+        }
+        if pause < SILENT || seen.flags.has(Flags::RST) {
+            return false;
+        }
+        let answers_syn = !self.handshake_done && self.ends[to].syn_at.is_some();
+        let goes_on = seen.len > 0
+            && self.directions[from].waits_for_ack()
+            && !self.directions[from].has_sent(seen.seq);
+        seen.flags.has(Flags::ACK) && (answers_syn || self.directions[to].is_acknowledged_by(seen.ack))
+            || goes_on
+    }
+
     /// Processes an ACK of data sent by endpoint `of`.
     fn see_ack(&mut self, seen: &PacketView<'_>, of: usize, room: Room) {
         let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
@@ -116,7 +236,11 @@ impl ConnectionTracker {
         let one_way = &mut self.directions[of];
         let bare = seen.len == 0 && !seen.flags.has(Flags::FIN) && seen.syn.is_none();
         let ack = Ack { at: seen.at, ack: seen.ack, sack: seen.sack, window, bare };
+        let repeated = one_way.counts.duplicate_acks;
         let acked = one_way.on_ack(&ack, room.memory);
+        if !seen.sack.is_empty() || one_way.counts.duplicate_acks > repeated {
+            self.copy_rules[of].gap_reported = Some(seen.captured);
+        }
         if one_way.counts.data_segments == 0 {
             return;
         }
@@ -177,8 +301,9 @@ impl ConnectionTracker {
                 span.full = span.full.saturating_add(full.into());
                 let ends = seen.flags.has(Flags::FIN) || seen.len.is_multiple_of(mss) || full;
                 span.short = span.short.saturating_add((!ends).into());
-                let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
-                span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
+                let departure = Departure::after(self.last_ack[from], self.last_new[from], seen.at);
+                span.prompt = span.prompt.saturating_add(departure.prompt.into());
+                self.last_new[from] = Some(departure);
                 // Without timestamps only the smallest near-side time is known, not the current one.
                 if let Some((told, true)) = told.filter(|_| echo.is_some()) {
                     timeline.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
@@ -219,6 +344,8 @@ impl ConnectionTracker {
         // because a long path has many in flight.
         if self.ends[from].last_timestamp != Some(value) {
             self.ends[from].last_timestamp = Some(value);
+            self.ends[from].last_timestamp_at = seen.at;
+            self.ends[from].first_timestamp.get_or_insert((value, seen.at));
             self.ends[to].awaits_echo.get_or_insert((value, seen.at));
         }
     }
@@ -293,9 +420,19 @@ impl ConnectionTracker {
         self.directions.iter().any(|one_way| one_way.counts.data_segments == 0 && one_way.acknowledged())
     }
 
+    /// Returns the number of packets, including copies.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
     /// Returns the number of gaps that were dropped because their memory was full.
     pub(super) fn forgotten(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten).sum()
+    }
+
+    /// Returns the number of SACK blocks that were ignored because their memory was full.
+    pub(super) fn forgotten_blocks(&self) -> u64 {
+        self.directions.iter().map(|one_way| one_way.forgotten_blocks).sum()
     }
 
     /// Returns a summary of the data sent by `sender`, after the last packet.
@@ -325,6 +462,7 @@ impl ConnectionTracker {
             most_in_flight: one_way.acknowledged().then(|| self.timelines[sender].most_in_flight()),
             acknowledged: one_way.acknowledged(),
             last_window: one_way.window().filter(|_| handshake),
+            copies: self.copies,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   file ──► frames ──► TCP headers ──► one tracker per connection ──► the chosen one ──► a log like iperf3's
 //!                                        │
+//!                                        ├ packets that were captured more than once (`copies`)
 //!                                        ├ two directions: the kind of each segment, counted once
 //!                                        ├ two timelines: rate, RTT, window and flight over time ──► samples
 //!                                        ├ ACKs that each endpoint knew when it sent (`sender_view`)
@@ -13,7 +14,9 @@
 //! window at each instant, and data in flight. The file is read once, from start to end, in memory that does
 //! not grow with its length.
 
+mod clock;
 mod connection;
+mod copies;
 mod frames;
 #[cfg(test)]
 pub(crate) mod made;
@@ -26,7 +29,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 
 use fullpipe_tcp::wire::Packet;
-use fullpipe_units::{Bytes, Instant};
+use fullpipe_units::Bytes;
 
 use super::InputError;
 use crate::measurement::packets::{Connection, Packets, Side};
@@ -34,7 +37,9 @@ use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
     Totals,
 };
+use clock::CaptureClock;
 use connection::{ConnectionTracker, PacketView};
+use copies::RecentPackets;
 use frames::Ending;
 use one_way::Memory;
 
@@ -133,11 +138,13 @@ struct Table {
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
+    /// Headers of the latest packets, to find those that were captured more than once.
+    recent: RecentPackets,
     packets: u64,
     /// Number of packets that are not TCP; `unfollowed` counts packets of connections beyond the maximum.
     others: u64,
     unfollowed: u64,
-    last: Instant,
+    clock: CaptureClock,
 }
 
 impl Default for Table {
@@ -147,10 +154,11 @@ impl Default for Table {
             known: BTreeMap::new(),
             order: Vec::new(),
             latest: 0,
+            recent: RecentPackets::default(),
             packets: 0,
             others: 0,
             unfollowed: 0,
-            last: Instant::ZERO,
+            clock: CaptureClock::default(),
         }
     }
 }
@@ -162,42 +170,52 @@ impl Table {
             self.others += 1;
             return;
         };
-        // With several processors, packets may be written slightly out of order.
-        self.last = self.last.max(frame.at);
         let forward = packet.from <= packet.to;
         let ends = if forward { [packet.from, packet.to] } else { [packet.to, packet.from] };
         // Usually a packet belongs to the same connection as the previous packet.
         let same = self.order.get(self.latest).filter(|(known, _)| *known == ends).map(|_| self.latest);
-        let number = match same.or_else(|| self.known.get(&ends).copied()) {
+        let known = same.or_else(|| self.known.get(&ends).copied());
+        let segment = &packet.segment;
+        let mut view = PacketView {
+            at: frame.at,
+            captured: frame.at,
+            from: usize::from(!forward),
+            id: identification(frame.ip),
+            seq: segment.seq,
+            ack: segment.ack,
+            len: segment.len.into(),
+            window: segment.window,
+            flags: segment.flags,
+            timestamps: segment.timestamps.map(|timestamps| (timestamps.value, timestamps.echo)),
+            syn: segment.syn,
+            sack: &segment.sack,
+        };
+        let tracker = known.map(|number| &self.order[number].1);
+        let leaps = self.clock.leaps();
+        let took_none = |pause| tracker.is_some_and(|tracked| tracked.shows_no_pause(&view, pause));
+        view.at = self.clock.time(frame.at, took_none);
+        if self.clock.leaps() > leaps {
+            self.order.iter_mut().for_each(|(_, tracked)| tracked.forget_times());
+        }
+        let number = match known {
             Some(number) => number,
             None if self.order.len() >= MOST_CONNECTIONS => {
                 self.unfollowed += 1;
                 return;
             }
             None => {
-                self.order.push((ends, ConnectionTracker::new(self.last)));
+                self.order.push((ends, ConnectionTracker::new(view.at)));
                 self.known.insert(ends, self.order.len() - 1);
                 self.make_room();
                 self.order.len() - 1
             }
         };
         self.latest = number;
-        let segment = &packet.segment;
-        self.order[number].1.see(
-            &PacketView {
-                at: self.last,
-                from: usize::from(!forward),
-                seq: segment.seq,
-                ack: segment.ack,
-                len: segment.len.into(),
-                window: segment.window,
-                flags: segment.flags,
-                timestamps: segment.timestamps.map(|timestamps| (timestamps.value, timestamps.echo)),
-                syn: segment.syn,
-                sack: &segment.sack,
-            },
-            self.room,
-        );
+        let tracked = &mut self.order[number].1;
+        let repetition = self.recent.repetition(number, &view);
+        if !tracked.is_copy(&view, repetition) {
+            tracked.see(&view, self.room);
+        }
     }
 
     /// Reduces the memory per connection as the number of connections grows.
@@ -207,6 +225,16 @@ impl Table {
             self.room = room;
             self.order.iter_mut().for_each(|(_, tracked)| tracked.shrink(room));
         }
+    }
+}
+
+/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section 4.1),
+/// for IPv6.
+#[inline]
+fn identification(ip: &[u8]) -> u16 {
+    match ip {
+        [first, _, _, _, high, low, ..] if first >> 4 == 4 => u16::from_be_bytes([*high, *low]),
+        _ => 0,
     }
 }
 
@@ -277,6 +305,15 @@ fn notes(
         Side::Between => "captured between the two hosts".into(),
         Side::Unknown => "nothing tells at which end it was captured".into(),
     });
+    if connection.copies > 0 {
+        let all = tracked.packets();
+        notes.push(format!(
+            "of {all} packets {} are copies, as from a mirror port or from -i any on a bridge: each packet was captured {:.1} times, \
+             and counts once",
+            connection.copies,
+            all as f64 / (all - connection.copies).max(1) as f64
+        ));
+    }
     if !connection.acknowledged {
         notes.push(
             "only one direction was captured: without ACKs neither window, flight nor round trip is known; rates are of what was sent"
@@ -299,6 +336,7 @@ fn notes(
             counts.missed_bytes
         ));
     }
+    notes.extend(table.clock.remark());
     if ending.dropped > 0 {
         notes.push(format!("whoever captured says that {} packets are not in the capture", ending.dropped));
     }
@@ -309,6 +347,13 @@ fn notes(
         notes.push(format!(
             "{} gaps were forgotten, for more were open at once than are remembered: what filled them counts as retransmitted",
             tracked.forgotten()
+        ));
+    }
+    if tracked.forgotten_blocks() > 0 {
+        notes.push(format!(
+            "{} SACK blocks are left out, for the receiver reported more ranges at once than are remembered: data in flight is \
+             smaller than shown",
+            tracked.forgotten_blocks()
         ));
     }
     if table.unfollowed > 0 {

@@ -28,7 +28,7 @@ const A_TRIP: (u64, u64) = (4, 5);
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
 /// Payload of a packet with an Ethernet MTU and no TCP options.
-const ETHERNET_SEGMENT: u64 = 1_460;
+pub(super) const ETHERNET_SEGMENT: u64 = 1_460;
 
 /// Missing range of bytes below the highest offset seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub(super) struct OneWay {
     largest_segment: u64,
     /// Number of gaps that were dropped because too many were open.
     pub(super) forgotten: u64,
+    /// Number of SACK blocks that were ignored because too many ranges were reported as received.
+    pub(super) forgotten_blocks: u64,
 }
 
 /// Maximum number of entries that are recorded per direction: gaps, unacknowledged segments, ACKs on their
@@ -300,9 +302,12 @@ impl OneWay {
                 && start > self.una
                 && start < end
                 && end <= top
-                && (self.sacked.len() < memory.0 || self.sacked.touches(start, end))
             {
-                self.sacked.insert(start, end, |_, _| {});
+                if self.sacked.len() < memory.0 || self.sacked.touches(start, end) {
+                    self.sacked.insert(start, end, |_, _| {});
+                } else {
+                    self.forgotten_blocks += 1;
+                }
             }
         }
     }
@@ -325,6 +330,28 @@ impl OneWay {
     /// Returns the offset after the highest byte sent.
     pub(super) fn top(&self) -> u64 {
         self.top.map_or(0, |(top, _)| top)
+    }
+
+    /// Returns whether data at `seq` was sent before.
+    #[inline]
+    pub(super) fn has_sent(&self, seq: SeqNum) -> bool {
+        self.top.is_some_and(|(_, number)| seq.distance_from(number) < 0)
+    }
+
+    /// Forgets the times of segments whose ACKs are yet to come.
+    pub(super) fn forget_times(&mut self) {
+        self.timed.clear();
+    }
+
+    /// Returns whether captured data is not yet acknowledged.
+    pub(super) fn waits_for_ack(&self) -> bool {
+        self.counts.data_segments > 0 && self.flight_size() > 0
+    }
+
+    /// Returns whether `ack` acknowledges captured data for the first time.
+    pub(super) fn is_acknowledged_by(&self, ack: SeqNum) -> bool {
+        let offset = self.top.and_then(|(top, number)| ack.offset_near(number, top));
+        self.waits_for_ack() && offset.is_some_and(|to| to > self.una && to <= self.top())
     }
 
     /// Returns the number of bytes sent but not acknowledged.
@@ -485,6 +512,23 @@ mod tests {
         }
         ack(&mut one_way, 60, 5);
         assert_eq!((one_way.delivered(), one_way.sacked()), (5 * MSS, 0));
+    }
+
+    /// Blocks beyond the memory are counted; a block that extends a known range needs no memory.
+    #[test]
+    fn blocks_beyond_the_memory_are_counted() {
+        let mut one_way = OneWay::default();
+        for segment in 0..10 {
+            send(&mut one_way, segment.into(), segment);
+        }
+        let seq = |segments: u64| SeqNum(u32::MAX - 1_499).plus(segments * MSS);
+        for (from, to) in [(2, 3), (4, 5), (6, 7), (4, 6), (8, 9)] {
+            let mut sack = SackBlocks::default();
+            sack.push(seq(from), seq(to));
+            let ack = Ack { at: at(50), ack: seq(1), sack: &sack, window: 10_000, bare: true };
+            one_way.on_ack(&ack, Memory(2));
+        }
+        assert_eq!((one_way.sacked(), one_way.forgotten_blocks), (3 * MSS, 2));
     }
 
     #[test]

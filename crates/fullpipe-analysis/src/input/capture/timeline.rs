@@ -42,8 +42,9 @@ pub(super) struct Span {
     /// Number of packets that left immediately after an ACK; `acks` counts the ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
-    /// Number and sum of the samples of the time from the tap to the receiver and back.
+    /// Number and sum of the samples of the time from the tap to the receiver and back, and the shortest.
     far: (u32, Duration),
+    least_far: Option<Duration>,
     /// Shortest time from the tap to the sender and back.
     near: Option<Duration>,
 }
@@ -68,12 +69,22 @@ impl Span {
             acks: self.acks.saturating_add(later.acks),
             prompt: self.prompt.saturating_add(later.prompt),
             far: (self.far.0.saturating_add(later.far.0), self.far.1 + later.far.1),
+            least_far: self.least_far.into_iter().chain(later.least_far).min(),
             near: self.near.into_iter().chain(later.near).min(),
         }
     }
 
-    /// Returns the RTT of the span; a part without samples takes its value from `least`.
+    /// Returns the mean RTT of the span; a part without samples takes its value from `least`.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
+        self.rtt_with(self.far(), side, least)
+    }
+
+    /// Returns the minimum RTT of the span.
+    fn least_rtt(&self, side: Side, least: Loops) -> Option<Duration> {
+        self.rtt_with(self.least_far, side, least)
+    }
+
+    fn rtt_with(&self, far: Option<Duration>, side: Side, least: Loops) -> Option<Duration> {
         // At the receiver the far part is zero, and an unknown capture point may be at the receiver.
         if side == Side::Unknown && least.far < TELLING {
             return None;
@@ -81,7 +92,7 @@ impl Span {
         // The near part is too long if the sender has no data to send. Queueing delay is part of it only if
         // seen from the receiver's side.
         let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
-        let far = if side == Side::Receiver { Some(least.far) } else { self.far() };
+        let far = if side == Side::Receiver { Some(least.far) } else { far };
         let known = self.far.0 > 0 && (side != Side::Receiver || self.near.is_some());
         far.filter(|_| known).map(|far| near + far)
     }
@@ -171,6 +182,7 @@ impl Timeline {
     pub(super) fn far_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.far = (span.far.0.saturating_add(1), span.far.1 + took);
+        span.least_far = Some(span.least_far.map_or(took, |least| least.min(took)));
     }
 
     /// Records a sample of the time from the tap to the sender and back.
@@ -246,6 +258,7 @@ impl Timeline {
                 inflight: Bytes::new(span.inflight),
                 rwnd: window.map(Bytes::new),
                 rtt: span.rtt(side, least),
+                least_rtt: span.least_rtt(side, least),
                 delivered: Bytes::new(span.delivered),
                 retransmits,
                 sent: span.sent,

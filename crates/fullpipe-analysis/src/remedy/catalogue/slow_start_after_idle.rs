@@ -1,8 +1,10 @@
 //! No slow start after an idle period, for applications that send in bursts.
 
+use std::fmt::{self, Display, Formatter};
+
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Duration};
 
 use super::initial_window::LONG_PATH;
 use crate::classify::Limit;
@@ -36,11 +38,44 @@ impl What {
 
 const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window.
+/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window, or
+/// `SMALLER_BURST` of it.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
+/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves at
+/// the host's rate, and one of a BDP overflows a queue of a BDP.
+const SMALLER_BURST: u64 = 2;
 
 fn switch_off() -> Command {
     Command::set(Host::Sender, KEY, "0", "1", None)
+}
+
+/// Simulated time of a burst after a pause, with slow start and without.
+struct Burst {
+    size: Bytes,
+    before: Duration,
+    after: Duration,
+}
+
+impl Burst {
+    fn gains(&self) -> bool {
+        self.after < self.before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1)
+    }
+
+    /// Returns the gain; `beside` says what a larger burst takes.
+    fn gain(&self, beside: String) -> Gain {
+        Gain::time(format!("a burst of {self} (simulated){beside}"), self.before, self.after)
+    }
+}
+
+impl Display for Burst {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { size, before, after } = self;
+        if self.gains() || after.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1) > *before {
+            write!(f, "{size} after a pause takes {after} instead of {before}")
+        } else {
+            write!(f, "{size} after a pause takes {before} either way")
+        }
+    }
 }
 
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
@@ -61,19 +96,18 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     if host.case.rtt < LONG_PATH {
         return left("slow start is short on this path".into());
     }
-    let burst = host.case.bdp.min(LARGEST_BURST);
-    let took = |state| host.trials.burst_after_pause(state, burst);
-    let gain = match took(reached).zip(took(reached.with(REMEDY.change))) {
-        Some((before, after)) if after < before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1) => {
-            Gain::time(
-                format!("a burst of {burst} after a pause takes {after} instead of {before} (simulated)"),
-                before,
-                after,
-            )
-        }
-        Some((before, _)) => {
-            return left(format!("a burst of {burst} after a pause takes {before} either way (simulated)"));
-        }
+    let largest = host.case.bdp.min(LARGEST_BURST);
+    let simulated = |size: Bytes| {
+        let took = |state| host.trials.burst_after_pause(state, size);
+        let (before, after) = took(reached).zip(took(reached.with(REMEDY.change)))?;
+        Some(Burst { size, before, after })
+    };
+    let gain = match simulated(largest) {
+        Some(burst) if burst.gains() => burst.gain(String::new()),
+        Some(burst) => match simulated(largest.mul_div(1, SMALLER_BURST)) {
+            Some(smaller) if smaller.gains() => smaller.gain(format!("; one of {burst}")),
+            _ => return left(format!("a burst of {burst} (simulated)")),
+        },
         None => return left("bursts of this size do not end on this path (simulated)".into()),
     };
     Ok(Decision::Propose(Box::new(Proposal {

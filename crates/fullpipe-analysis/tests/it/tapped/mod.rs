@@ -5,7 +5,7 @@ use fullpipe_analysis::input::capture;
 use fullpipe_analysis::measurement::packets::Packets;
 use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, Tap, Verdict};
 use fullpipe_tcp::wire::{Headers, Segment};
-use fullpipe_units::Instant;
+use fullpipe_units::{Duration, Instant};
 use std::net::SocketAddrV4;
 
 /// Length of the pcap file header in bytes; the next constant is the length of the header of each packet.
@@ -55,22 +55,72 @@ impl File {
     /// Returns the file without the packets for which `misses` is true; its arguments are the packet's
     /// number, its time, and whether the sender sent it.
     pub(crate) fn without(&self, mut misses: impl FnMut(u64, Instant, bool) -> bool) -> Self {
-        let (header, mut rest) = self.0.split_at(HEADER);
-        let mut kept = Self(header.to_vec());
-        let mut number = 0;
-        while !rest.is_empty() {
-            let field = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four octets"));
-            let at = Instant::from_nanos(u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)));
-            let (record, after) = rest.split_at(RECORD + field(8) as usize);
-            // IPv4 source address.
-            let of_sender = record[RECORD + 12..RECORD + 16] == SENDER.octets();
-            if !misses(number, at, of_sender) {
+        let mut kept = Self(self.0[..HEADER].to_vec());
+        for (number, (at, record)) in (0..).zip(self.records()) {
+            if !misses(number, at, of_sender(record)) {
                 kept.0.extend(record);
             }
-            (rest, number) = (after, number + 1);
         }
         kept
     }
+
+    /// Returns the records of the file, each with the time of its packet.
+    fn records(&self) -> impl Iterator<Item = (Instant, &[u8])> {
+        let mut rest = &self.0[HEADER..];
+        std::iter::from_fn(move || {
+            let field =
+                |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().expect("four octets")));
+            let at = Instant::from_nanos(u64::from(field(0)?) * 1_000_000_000 + u64::from(field(4)?));
+            let (record, after) = rest.split_at(RECORD + field(8)? as usize);
+            rest = after;
+            Some((at, record))
+        })
+    }
+
+    /// Returns the file with other times for its packets.
+    pub(crate) fn at_times(&self, time: impl Fn(Instant) -> Instant) -> Self {
+        let mut file = Self(self.0[..HEADER].to_vec());
+        self.records().for_each(|(at, record)| file.push(time(at), record));
+        file
+    }
+
+    /// Returns the file with `times` copies of each packet, `apart` from each other, as captured on several
+    /// devices.
+    pub(crate) fn repeated(&self, times: u64, apart: Duration) -> Self {
+        let copies = |(at, record)| (0..times).map(move |nth| (at + apart * nth, record));
+        let mut records: Vec<(Instant, &[u8])> = self.records().flat_map(copies).collect();
+        records.sort_by_key(|(at, _)| *at);
+        let mut file = Self(self.0[..HEADER].to_vec());
+        records.into_iter().for_each(|(at, record)| file.push(at, record));
+        file
+    }
+
+    /// Returns the file with an IP identification in each packet, as Linux counts them per connection and end.
+    /// The simulator's packets have none.
+    pub(crate) fn identified(&self) -> Self {
+        let mut file = Self(self.0[..HEADER].to_vec());
+        let mut ids = [65_000u16, 30_000];
+        for (at, record) in self.records() {
+            let id = &mut ids[usize::from(of_sender(record))];
+            *id = id.wrapping_add(1).max(1);
+            let mut record = record.to_vec();
+            record[RECORD + 4..RECORD + 6].copy_from_slice(&id.to_be_bytes());
+            file.push(at, &record);
+        }
+        file
+    }
+
+    fn push(&mut self, at: Instant, record: &[u8]) {
+        let nanos = at.as_nanos();
+        self.0.extend(((nanos / 1_000_000_000) as u32).to_le_bytes());
+        self.0.extend(((nanos % 1_000_000_000) as u32).to_le_bytes());
+        self.0.extend(&record[8..]);
+    }
+}
+
+/// Returns whether the sender of the data sent the packet, by its IPv4 source address.
+fn of_sender(record: &[u8]) -> bool {
+    record[RECORD + 12..RECORD + 16] == SENDER.octets()
 }
 
 /// Captures made by tcpdump on both hosts.

@@ -42,6 +42,8 @@ const GRACE: Duration = Duration::from_secs(40);
 const NO_DATA: Duration = Duration::from_secs(120);
 /// Timeout for the last state that the client sends.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// Time that a client has to end its streams after it was told that the server terminates.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// TCP keepalive settings by which the server detects after one minute that a client has vanished, whether or
 /// not data flows.
@@ -83,7 +85,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
             return tell(ServerEvent::Failed(format!("control connection: {error}")));
         }
     };
-    let mut session = Session { server, control: &control, cookie, tag, left: false };
+    let mut session = Session { server, control: &control, cookie, tag, left: false, said_farewell: false };
     let ended = session.converse();
     session.leave();
     let Err(failed) = ended else { return };
@@ -92,6 +94,9 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
         TestFailure::Refused(refusal, why) => (control.refuse(refusal), why),
         TestFailure::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
         TestFailure::Terminated => (Ok(()), "the client has terminated".into()),
+        TestFailure::Broken(ConnectionError::Stopped) if session.said_farewell => {
+            (Ok(()), "the server has terminated".into())
+        }
         TestFailure::Broken(ConnectionError::Stopped) => {
             (control.say(State::ServerTerminate), "the server has terminated".into())
         }
@@ -117,6 +122,8 @@ struct Session<'a, 's> {
     tag: Tag,
     /// Whether the test has already left the register of running tests.
     left: bool,
+    /// Whether the client has been told that the server terminates.
+    said_farewell: bool,
 }
 
 impl Drop for Session<'_, '_> {
@@ -247,7 +254,7 @@ impl Session<'_, '_> {
     /// Runs the streams until the client ends the test, and returns the streams together with the CPU time
     /// used.
     fn flow(
-        &self,
+        &mut self,
         params: &Params,
         sockets: Vec<Socket>,
         wanted: &[(u32, Direction)],
@@ -259,7 +266,11 @@ impl Session<'_, '_> {
         let clock = self.server.clock;
         let cpu = ProcessTime::now(clock).map_err(failed)?;
         let mut meters = self.begin(params, sockets, wanted, stop).map_err(failed)?;
-        self.follow(params, &mut meters, &mut watch)?;
+        let followed = self.follow(params, &mut meters, &mut watch);
+        if matches!(followed, Err(TestFailure::Broken(ConnectionError::Stopped))) {
+            self.say_farewell();
+        }
+        followed?;
         stop.stop();
         for meter in &mut meters {
             // Errors that occurred during the test have already been handled. The counters of a stream are
@@ -268,6 +279,20 @@ impl Session<'_, '_> {
         }
         let used = cpu.until_now(clock).map_err(failed)?;
         Ok((meters, used))
+    }
+
+    /// Tells the client that the server terminates, and waits until it has closed the connection. Until then
+    /// the streams continue: a client that sends on several streams would otherwise fail with a broken pipe
+    /// before it reads the control connection.
+    fn say_farewell(&mut self) {
+        // The client may have vanished; then the connection is closed below.
+        let _ = self.control.say(State::ServerTerminate);
+        self.said_farewell = true;
+        let clock = self.server.clock;
+        let until = clock.now() + LAST_WORDS;
+        while clock.now() < until && matches!(self.control.state_now(), Err(ConnectionError::Stopped)) {
+            clock.sleep_until(clock.now() + Duration::from_millis(5));
+        }
     }
 
     /// Returns the description of the test as far as it is known before data flows.

@@ -58,6 +58,19 @@ fn a_train_as_long_as_the_path_leaves() {
     assert_eq!(left_after(ms(40), 100, ms(3), false, &rtts), None, "gaps break the train");
 }
 
+/// Rounds are counted below the lowest window too (Linux: `hystart_update` resets the round first).
+#[test]
+fn rounds_pass_below_the_lowest_window() {
+    let mut cx = context();
+    let mut hystart = HyStart::new(&cx);
+    let mut low = window(&cx, 10);
+    (cx.snd_una, cx.snd_nxt) = (cx.snd_nxt + MSS, cx.snd_nxt + 20 * MSS);
+    cx.now += ms(40);
+    hystart.on_rtt(&cx, ms(40), ms(40), &mut low);
+    assert_eq!((hystart.round_start, hystart.round_end), (cx.now, cx.snd_nxt));
+    assert_eq!(hystart.samples, 0, "the round is not judged");
+}
+
 #[test]
 fn acks_at_one_instant_neither_break_nor_stretch_a_train() {
     assert_eq!(left_after(ms(40), 100, Duration::ZERO, false, &[ms(40); 100]), None);

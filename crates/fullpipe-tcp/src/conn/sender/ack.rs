@@ -135,7 +135,7 @@ impl Sender {
         let LossRecovery { board, rack, .. } = &mut self.recovery;
         let mut delivery = None;
         let whole = board.acknowledge_fresh(ack, |run| {
-            rack.on_delivered(now, run, min_rtt);
+            rack.on_delivered(now, run, min_rtt, false);
             delivery = Some(Delivery::of_run(now, min_rtt, run));
         });
         let delivery = delivery.filter(|_| whole)?;

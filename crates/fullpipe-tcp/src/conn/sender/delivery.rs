@@ -13,6 +13,8 @@ pub(super) struct Delivery {
     /// Smallest RTT before this ACK.
     min_rtt: Option<Duration>,
     pub(super) cum_acked: u64,
+    /// Whether the data acknowledged cumulatively gave RACK an RTT.
+    cum_timed: bool,
     pub(super) sacked: u64,
     pub(super) segments: u64,
     /// Snapshot of the newest delivered record, which starts the rate sample.
@@ -67,6 +69,7 @@ impl Delivery {
             now,
             min_rtt,
             cum_acked: 0,
+            cum_timed: false,
             sacked: 0,
             segments: 0,
             newest: None,
@@ -95,7 +98,8 @@ impl Delivery {
     #[inline(never)]
     pub(super) fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
         self.spurious_timeout |= rto.proves_spurious(run.first.sent_at, run.first.transmissions);
-        rack.on_delivered(self.now, run, self.min_rtt);
+        let timed = rack.on_delivered(self.now, run, self.min_rtt, selectively && self.cum_timed);
+        self.cum_timed |= timed && !selectively;
         let Run { first, last, segments, octets } = run;
         if selectively {
             self.sacked += octets;

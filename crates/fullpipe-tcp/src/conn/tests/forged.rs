@@ -62,6 +62,8 @@ struct Wire {
     max_snd_wnd: u64,
     /// `TS.Recent`; `None` if timestamps were not negotiated.
     ts_recent: Option<u32>,
+    /// Timestamp of our SYN-ACK, in SYN-RECEIVED.
+    syn_ack: Option<u32>,
     /// End of a SACKed range above a hole.
     reported: Option<SeqNum>,
 }
@@ -101,6 +103,12 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     // Fourth, SYN (RFC 5961 section 4.2). In SYN-RECEIVED our SYN-ACK may have been lost.
     if !acceptable || flags.has(Flags::SYN) {
         return ANSWER;
+    }
+    // In SYN-RECEIVED an echo older than the SYN-ACK belongs to another connection.
+    let echoes_another =
+        |stamps: Timestamps| stamps.echo != 0 && wire.syn_ack.is_some_and(|sent| older(stamps.echo, sent));
+    if segment.timestamps.is_some_and(echoes_another) {
+        return if flags.has(Flags::ACK) { ANSWER } else { NOTHING };
     }
     // Fifth, ACK (RFC 5961 section 5.2).
     if !flags.has(Flags::ACK) {
@@ -338,6 +346,7 @@ impl Scene {
             snd_nxt: script.conn.sender.iss,
             max_snd_wnd: u64::from(WINDOW_KIB) << 10,
             ts_recent: None,
+            syn_ack: None,
             reported: (self == Self::Hole).then(|| PEER_ISS.plus(1 + RECEIVED + 1500)),
         };
         for (_, sent) in &script.segments {
@@ -350,6 +359,9 @@ impl Scene {
                 wire.last_ack_sent = sent.ack;
                 wire.edge = sent.ack.plus(u64::from(sent.window) << shift);
                 wire.ts_recent = sent.timestamps.map(|stamps| stamps.echo);
+            }
+            if sent.flags.has(Flags::SYN) && self == Self::SynReceived {
+                wire.syn_ack = sent.timestamps.map(|stamps| stamps.value);
             }
         }
         let (data, fin) = match self {
@@ -428,6 +440,10 @@ impl Forgery {
             Guess::Random => Some(draw(11, 1 << 32) as u32),
             Guess::Absent => None,
         };
+        let echo = match wire.syn_ack {
+            Some(echo) if self.stamp == Guess::Right || draw(15, 2) == 0 => echo,
+            _ => clock(now) - 100,
+        };
         let len = [0, 1, 100, MSS as u32, 0, 1, 100, 3_000][draw(12, 8) as usize];
         Segment {
             seq,
@@ -435,7 +451,7 @@ impl Forgery {
             len,
             window: [0, 1, 3, WINDOW_KIB, 1_000, 65_535][draw(13, 6) as usize],
             flags: Flags::from_bits(self.flags | [0, 0, 0x40, 0x80][draw(14, 4) as usize]),
-            timestamps: value.map(|value| Timestamps { value, echo: clock(now) - 100 }),
+            timestamps: value.map(|value| Timestamps { value, echo }),
             syn: None,
             sack: SackBlocks::default(),
             ecn: Ecn::NotEct,

@@ -38,6 +38,7 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
     script.conn.open();
     script.flush();
+    script.now = START;
     let stray =
         Segment { ack: script.conn.sender.iss.plus(2), ..script.syn_ack(Some(7), Some(1460), true, true) };
     script.clear();
@@ -131,8 +132,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
     script.conn.open();
     script.flush();
-    let answer = script.syn_ack(scale, mss, sack, timestamps);
     script.now = START;
+    let answer = script.syn_ack(scale, mss, sack, timestamps);
     script.inject(&answer);
     script
 }
@@ -181,7 +182,6 @@ fn g_1_syn_options() {
 #[test]
 fn ws_2_the_largest_shift_is_14() {
     let mut script = with_answer(Some(15), Some(1460), true, true);
-    script.shift = 14;
     script.window = 100;
     script.ack(1, 0, &[]);
     assert_eq!(script.conn.snapshot().rwnd, 100 << 14);

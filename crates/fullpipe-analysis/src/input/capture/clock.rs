@@ -1,0 +1,117 @@
+//! Time of the packets in a capture whose clock may be set while it records.
+//!
+//! ```text
+//!   timestamps of the file    0   1   2   3 │ 3603  3604          set forward: TCP shows that no hour passed
+//!   time of the packets       0   1   2   3 │    3     4
+//!   timestamps of the file    0   1   2   3 │ -57  -56            set back: time never runs backwards
+//!   time of the packets       0   1   2   3 │   3    4
+//! ```
+//!
+//! NTP steps the clock of a host, a virtual machine resumes, or a damaged file contains a wrong time. Without a
+//! correction, one leap stretches the transfer over the leap, or puts the rest of it into a single instant.
+
+use fullpipe_units::{Duration, Instant};
+
+/// Minimum distance by which time goes back if the clock was set. With several processors, packets are written
+/// out of order by microseconds; files that were merged without sorting by more.
+const BACK: Duration = Duration::from_secs(1);
+/// Minimum pause that may be a clock that was set forward.
+const FORWARD: Duration = Duration::from_secs(1);
+
+/// Converts the timestamps of a file to a time that never goes back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CaptureClock {
+    /// Timestamp of the last packet, or `None` before the first.
+    last: Option<Instant>,
+    /// Time of the last packet.
+    now: Instant,
+    begin: Instant,
+    leaps: u64,
+    first: Option<Leap>,
+}
+
+/// Leap of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leap {
+    /// Time since the first packet.
+    after: Duration,
+    by: Duration,
+    forward: bool,
+}
+
+impl CaptureClock {
+    /// Returns the number of leaps so far.
+    pub(super) const fn leaps(&self) -> u64 {
+        self.leaps
+    }
+
+    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause of
+    /// the given length did not take place.
+    #[inline]
+    pub(super) fn time(&mut self, at: Instant, stood_still: impl FnOnce(Duration) -> bool) -> Instant {
+        let Some(last) = self.last else {
+            (self.last, self.now, self.begin) = (Some(at), at, at);
+            return at;
+        };
+        if at >= last {
+            let pause = at.saturating_since(last);
+            self.last = Some(at);
+            if pause >= FORWARD && stood_still(pause) {
+                self.leap(pause, true);
+            } else {
+                // A damaged file may contain any timestamps, and their sum must not overflow.
+                let now = self.now.as_nanos().saturating_add(pause.as_nanos());
+                self.now = Instant::from_nanos(now.min(u64::MAX / 2));
+            }
+        } else if last.saturating_since(at) >= BACK {
+            self.leap(last.saturating_since(at), false);
+            self.last = Some(at);
+        }
+        self.now
+    }
+
+    fn leap(&mut self, by: Duration, forward: bool) {
+        self.leaps += 1;
+        self.first.get_or_insert(Leap { after: self.now.saturating_since(self.begin), by, forward });
+    }
+
+    /// Returns a sentence about the leaps of the clock, if there were any.
+    pub(super) fn remark(&self) -> Option<String> {
+        let Leap { after, by, forward } = self.first?;
+        let direction = if forward { "forward" } else { "back" };
+        let more = match self.leaps {
+            1 => String::new(),
+            leaps => format!(", and {} times more", leaps - 1),
+        };
+        Some(format!(
+            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the leap is left out \
+             of all times"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Time goes on over leaps in both directions, and a pause that took place stays.
+    #[test]
+    fn leaps_are_left_out_and_pauses_stay() {
+        let mut clock = CaptureClock::default();
+        assert_eq!(clock.time(at(10_000), |_| true), at(10_000));
+        assert_eq!(clock.time(at(10_500), |_| true), at(10_500));
+        assert_eq!(clock.time(at(13_000), |_| false), at(13_000));
+        assert_eq!(clock.time(at(3_613_000), |_| true), at(13_000));
+        assert_eq!(clock.time(at(3_613_100), |_| true), at(13_100));
+        assert_eq!(clock.time(at(3_613_099), |_| true), at(13_100));
+        assert_eq!(clock.time(at(5_000), |_| true), at(13_100));
+        assert_eq!(clock.time(at(5_400), |_| true), at(13_500));
+        let told = clock.remark().expect("two leaps");
+        assert!(told.contains("set forward by 3600 s at 3 s into the capture, and 1 times more"), "{told}");
+        assert_eq!(CaptureClock::default().remark(), None);
+    }
+}

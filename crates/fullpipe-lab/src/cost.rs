@@ -1,0 +1,148 @@
+//! Expected work of the simulator for a run, computed before the run starts.
+//!
+//! The simulator's time is proportional to the packets that cross the path. Their number follows from the
+//! limits of the scenario that are known in advance: the rates on the path, the applications, the buffers,
+//! and random loss. It is an estimate: the run itself finds out which limit holds when.
+
+use fullpipe_path::Scope;
+use fullpipe_tcp::buffers::sendable;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Duration, Rate};
+
+use crate::scenario::{FlowSpec, LimiterSpec, Scenario};
+use crate::workload::{Reading, Writing};
+
+/// Cost of a trace row that is only hashed, in data packets. Measured with rows every 10 us.
+const ROW: f64 = 1.5;
+/// Cost of a trace row that is also kept as text, in data packets.
+const KEPT_ROW: f64 = 25.0;
+/// Cost of the handshake, the buffers and the outcome of a flow, in data packets.
+const FLOW: f64 = 50.0;
+
+/// Expected work of one run, in data packets that cross the path; each stands for its delivery, its ACK and
+/// the timers of both ends.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct RunCost(f64);
+
+impl RunCost {
+    /// Estimates the cost of `scenario`; `traced` states whether its trace rows are kept as text.
+    pub fn of(scenario: &Scenario, traced: bool) -> Self {
+        let mtu = scenario.path.mtu.max(1) as f64;
+        let bytes: f64 = scenario.flows.iter().map(|flow| transferred(scenario, flow)).sum();
+        let together = limited(scenario.path.forward.rate, scenario, Scope::Aggregate);
+        let most = bytes_in(together, scenario.duration);
+        let rows = scenario.duration.as_secs_f64() / scenario.sample_every.as_secs_f64().max(1e-9);
+        let flows = scenario.flows.len() as f64;
+        let row = if traced { KEPT_ROW } else { ROW };
+        Self(bytes.min(most) / mtu + flows * (FLOW + rows * row))
+    }
+
+    /// Returns the cost in data packets.
+    pub const fn packets(self) -> f64 {
+        self.0
+    }
+}
+
+fn bytes_in(rate: Rate, time: Duration) -> f64 {
+    rate.as_bps() as f64 / 8.0 * time.as_secs_f64()
+}
+
+/// Returns `rate`, limited by the policer and the shaper if their scope is `scope`.
+fn limited(rate: Rate, scenario: &Scenario, scope: Scope) -> Rate {
+    let forward = &scenario.path.forward;
+    let of_scope = |limiter: &&LimiterSpec| limiter.scope == scope;
+    let limiters = [&forward.policer, &forward.shaper].into_iter().flatten().filter(of_scope);
+    limiters.map(|limiter| limiter.rate).fold(rate, Rate::min)
+}
+
+/// Returns the bytes that `flow` sends if no other flow shares the path.
+fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
+    let mut rate = limited(scenario.path.forward.rate, scenario, Scope::PerFlow);
+    rate = flow.max_pacing_rate.map_or(rate, |most| rate.min(most));
+    if let Writing::Paced { rate: written, .. } = flow.workload.writing {
+        rate = rate.min(written);
+    }
+    rate = match flow.workload.reading {
+        Reading::Greedy => rate,
+        Reading::Paced { rate: read, .. } | Reading::CurlLimit { rate: read } => rate.min(read),
+        Reading::Loop { buffer, every } => rate.min(Rate::of(buffer, every)),
+    };
+    let lifetime = scenario.duration.saturating_sub(flow.start);
+    let mtu = scenario.path.mtu.max(1) as f64;
+    let mut bytes = bytes_in(rate, lifetime);
+    let round_trips = lifetime.as_secs_f64() / scenario.path.rtt().as_secs_f64().max(1e-9);
+    let host = &scenario.host;
+    let received = host.window_rule.window(host.rcvbuf.limit());
+    let window = sendable(host.sndbuf.limit()).min(host.window_clamp.map_or(received, |w| w.min(received)));
+    bytes = bytes.min(window.get() as f64 * round_trips);
+    let loss = scenario.path.forward.loss.as_f64();
+    if loss > 0.0 && !flow.cc.is_rate_based() {
+        // Before the first loss, slow start reaches any rate.
+        let segments = mean_window(flow.cc, loss, scenario.path.rtt()) * round_trips + 1.0 / loss;
+        bytes = bytes.min(segments * mtu);
+    }
+    flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))
+}
+
+/// Returns the mean congestion window in segments at the loss probability `loss`: the square-root law of Reno
+/// (Mathis et al., 1997), and for CUBIC, whichever is larger, the response function of RFC 9438 section 5.1.
+/// BIC's is close to CUBIC's.
+fn mean_window(cc: Algorithm, loss: f64, rtt: Duration) -> f64 {
+    let reno = 1.22 / loss.sqrt();
+    match cc {
+        Algorithm::Cubic | Algorithm::Bic => {
+            let ratio = rtt.as_secs_f64() / loss;
+            reno.max(1.054 * ratio.sqrt() * ratio.sqrt().sqrt())
+        }
+        _ => reno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use crate::sim;
+
+    /// The estimate is within a factor of two of the packets that the run sends, for each limit that it
+    /// knows.
+    #[test]
+    fn the_estimate_is_near_the_packets_of_the_run() {
+        for (path, host, flow) in [
+            ("rate = '50mbit'\nrtt = '20ms'", "", "cc = 'cubic'"),
+            ("rate = '50mbit'\nrtt = '20ms'", "", "cc = 'bbr'\ncount = 5"),
+            ("rate = '1gbit'\nrtt = '100ms'", "window = '64KiB'", "cc = 'cubic'"),
+            ("rate = '1gbit'\nrtt = '100ms'", "sndbuf = { fixed = '500KiB' }", "cc = 'bbr'"),
+            ("rate = '100mbit'\nrtt = '50ms'\nloss = '1%'", "", "cc = 'cubic'"),
+            ("rate = '100mbit'\nrtt = '50ms'\nloss = '1%'", "", "cc = 'reno'"),
+            ("rate = '100mbit'\nrtt = '50ms'\nloss = '1%'", "", "cc = 'bbr'"),
+            ("rate = '100mbit'\nrtt = '50ms'", "", "cc = 'cubic'\nbytes = '3MB'"),
+            ("rate = '100mbit'\nrtt = '50ms'", "", "cc = 'cubic'\napp = { write = '5mbit' }"),
+            ("rate = '100mbit'\nrtt = '50ms'", "", "cc = 'cubic'\napp = { read = '8mbit' }"),
+            ("rate = '100mbit'\nrtt = '50ms'\npolicer = { rate = '10mbit' }", "", "cc = 'bbr'"),
+            ("rate = '100mbit'\nrtt = '50ms'", "", "cc = 'bbr'\nmax_pacing = '4mbit'\nstart = '5s'"),
+        ] {
+            let text = format!(
+                "name = 'x'\nduration = '20s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n[[sample]]\nevery = '20s'"
+            );
+            let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let scenario = &experiment.points()[0].scenario;
+            let outcome = sim::run(scenario);
+            let sent = outcome.path.sent() as f64;
+            let expected = RunCost::of(scenario, false).packets();
+            let ratio = expected / sent;
+            assert!((0.5..2.0).contains(&ratio), "{path} {host} {flow}: {expected} of {sent}");
+        }
+    }
+
+    /// Rows cost more if they are kept, and a day of them outweighs the packets of a slow link.
+    #[test]
+    fn rows_count() {
+        let text = "name = 'x'\nduration = '1000s'\n[path]\nrate = '100kbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'\n\
+                    [[sample]]\nevery = '1ms'";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let scenario = &experiment.points()[0].scenario;
+        let [hashed, kept] = [false, true].map(|traced| RunCost::of(scenario, traced).packets());
+        assert!(hashed > 1_000_000.0 && kept > 10.0 * hashed, "{hashed} {kept}");
+    }
+}
