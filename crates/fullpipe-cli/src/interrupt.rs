@@ -18,8 +18,8 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns the number of Ctrl-C so far, after a call to `at` with each new number; the third one ends the
-/// process.
+/// Returns a counter of the Ctrl-C signals received so far. Each signal calls `at` with the new count; the
+/// third one ends the process.
 pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>, Failure> {
     let count = Arc::new(AtomicU8::new(0));
     let counted = Arc::clone(&count);

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         made.write(&experiment, dir)?;
     }
     match &args.html {
-        // Its charts repeat a run of each point.
+        // The charts of the HTML page would require another run of each point.
         Some(path) if abandoned => eprintln!("note: {} is not written after a second Ctrl-C", path.display()),
         Some(path) => output::write_html(path, |about| made.html(&experiment, about))?,
         None => {}
@@ -104,7 +104,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Formats the number of runs and the time that they are expected to take, in one line.
+/// Formats the number of runs and their expected duration in one line.
 fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
     let Forecast { runs, run_time_s, wall_s, threads, .. } = *forecast;
     let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
@@ -126,7 +126,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Makes the runs, with a progress bar and an interrupt handler. Returns the report, and whether runs in
+/// Runs the experiment, with a progress bar and a handler for Ctrl-C. Returns the report, and whether runs in
 /// progress were abandoned.
 fn attended(
     forecast: Forecast,
@@ -144,12 +144,12 @@ fn attended(
     Ok((made?, observer.abandons()))
 }
 
-/// Observer that shows progress, prints completed runs, stops after Ctrl-C, and abandons the runs in
-/// progress after another one.
+/// Observer that shows the progress and prints completed runs. The first Ctrl-C stops the experiment after
+/// the runs in progress, and the second one abandons these runs.
 struct ProgressDisplay {
     bar: ProgressBar,
     left: Arc<Mutex<TimeLeft>>,
-    /// Number of Ctrl-C so far.
+    /// Number of Ctrl-C signals received so far.
     interrupts: Arc<AtomicU8>,
     lines: bool,
 }
@@ -182,8 +182,9 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns the number of Ctrl-C: the first one stops after the current runs, the second one abandons them.
-/// Completed runs are kept in both cases. The third one ends the process.
+/// Returns the number of Ctrl-C signals. The first one stops the experiment after the runs in progress, the
+/// second one abandons these runs, and the third one ends the process. Completed runs are kept after the
+/// first two.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {
@@ -207,7 +208,7 @@ fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     bar
 }
 
-/// Returns a function that writes the estimated time left.
+/// Returns a function that writes the estimated time that remains.
 fn time_left(left: &Arc<Mutex<TimeLeft>>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone + use<> {
     let left = Arc::clone(left);
     move |state, out| {

@@ -53,24 +53,25 @@ pub struct Cell<'e> {
     pub point: &'e Point,
     /// Criterion for the agreement between simulator and kernel.
     pub criterion: Criterion,
-    /// The simulator's figures, with the kernel's loss patterns.
+    /// Results of the cell in the simulator, with the loss patterns of the kernel runs.
     pub sim: Figures,
-    /// Means of the simulated goodput over further blocks of seeds, in bit/s; `None` if runs do not vary.
+    /// Mean, minimum and maximum of the simulated goodput over further blocks of seeds, in bit/s; `None` if
+    /// runs do not vary.
     pub blocks: Option<Spread>,
     /// Results of the cell on the kernel.
     pub kernel: Figures,
 }
 
-/// Returns `count` blocks of seeds as long as `seeds`, disjoint from it and from each other. Neighbouring
-/// seeds can be lucky together by chance, so that the mean of one block misleads.
+/// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
+/// one block can be misleading, because all its runs may be lucky by chance.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
     (1..=count).map(shifted).collect()
 }
 
-/// Returns whether runs of `point` with different seeds differ: by random losses, copies, delays or drops of
-/// an AQM.
+/// Returns whether runs of `point` with different seeds differ because of random losses, copies, delays or
+/// AQM drops.
 pub fn varies(point: &Point) -> bool {
     let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
     path.forward.is_random(flows) || path.backward.is_random(flows)
@@ -131,8 +132,8 @@ impl Cell<'_> {
     }
 }
 
-/// Returns the cells of `experiment` that both worlds have run, in the order of the experiment. `blocks` holds
-/// simulated runs of further blocks of seeds.
+/// Returns the cells of `experiment` that both simulator and kernel have run, in the order of the experiment.
+/// `blocks` contains simulated runs of further blocks of seeds.
 pub fn cells<'e>(
     experiment: &'e Experiment,
     sim: &[Run],
@@ -313,13 +314,14 @@ mod tests {
         assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
     }
 
-    /// No seed is used twice, or a block would repeat what another one shows.
+    /// No seed is used twice, because a block would otherwise repeat the result of another block.
     #[test]
     fn blocks_of_seeds_are_disjoint() {
         assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);
     }
 
-    /// Without loss, jitter, copies and random AQMs also need several seeds; CoDel and a queue do not.
+    /// Even without loss, points with jitter, copies or a random AQM need several seeds; points with CoDel or
+    /// a drop-tail queue do not.
     #[test]
     fn whatever_draws_at_random_varies() {
         let varies = |path: &str| {

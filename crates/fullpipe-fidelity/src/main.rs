@@ -41,7 +41,7 @@ use fullpipe_fidelity::cells::{self, Cell};
 use crate::args::FidelityArgs;
 use crate::kernel::{RunDetail, RunRequest};
 
-/// Number of blocks of seeds that are simulated beside the kernel's.
+/// Number of blocks of seeds that are simulated in addition to the seeds of the kernel runs.
 const FURTHER_BLOCKS: u64 = 4;
 
 /// Exit code of `--check` if the result does not meet the requirements.

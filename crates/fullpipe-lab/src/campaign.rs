@@ -60,13 +60,13 @@ pub trait Watch<T>: Sync {
         true
     }
 
-    /// Called after each run that did not panic. If it returns `true`, the run was cut short: its result is
-    /// discarded, and no further run starts.
+    /// Called after each run that has finished without a panic. If it returns `true`, the run was cut short:
+    /// its result is discarded, and no further run starts.
     fn abandons(&self) -> bool {
         false
     }
 
-    /// Called after each run that did not panic and is kept.
+    /// Called after each run that has finished without a panic and is kept.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
@@ -107,7 +107,7 @@ pub fn run_on<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
-    // Each scenario is built when its run starts: a sweep may have a hundred thousand points.
+    // A scenario is built only when its run starts, because a sweep may have a hundred thousand points.
     let place = |index: usize| (index / seeds.len(), seeds[index % seeds.len()]);
     let run = |index: usize| {
         let (point, seed) = place(index);
@@ -146,16 +146,17 @@ pub fn run_jobs<T: Send>(
     make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
 }
 
-/// Conditions that end a campaign early.
+/// Conditions that end a campaign early or abandon a run.
 struct Ends<G, A> {
     goes_on: G,
     abandons: A,
 }
 
-/// A campaign that makes all of its runs.
+/// Conditions of a campaign that completes all of its runs.
 const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
 
-/// Executes the runs `0..total`. `name` returns the label and the seed of a run, for its error message.
+/// Executes the runs with the numbers `0..total`. `name` returns the label and the seed of a run, for error
+/// messages.
 fn make<T: Send>(
     threads: NonZeroUsize,
     total: usize,
@@ -268,7 +269,8 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// The scenarios of runs that have not started take no memory: of these hundred million runs, two are made.
+    /// The scenarios of runs that have not started take no memory: of a hundred million runs, this test makes
+    /// two.
     #[test]
     fn a_run_is_built_when_it_starts() {
         struct Two(AtomicUsize);

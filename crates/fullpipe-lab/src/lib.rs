@@ -11,8 +11,8 @@
 //! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | the specification of one run, with every value resolved |
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
-//! | [`campaign`] | every point with every seed, in parallel; each run stays on one thread |
-//! | [`cost`] | the expected work of a run, before it starts |
+//! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
+//! | [`cost`] | the expected work of a run, computed before the run starts |
 //! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
 //! | [`trace`], [`history`], [`outcome`] | the states of a run over time, and its totals |
 //! | [`host`] | TCP settings, devices and route of a host, and changes to them, as plain values |

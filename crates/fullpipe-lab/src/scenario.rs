@@ -131,11 +131,12 @@ impl DirectionSpec {
         }
     }
 
-    /// Returns whether the fate or the delay of packets depends on the seed, for this number of flows.
+    /// Returns whether the fate or the delay of packets depends on the seed, if the path carries `flows`
+    /// flows.
     pub fn is_random(&self, flows: usize) -> bool {
         let managed = match self.discipline {
             Discipline::Red(_) | Discipline::Pie(_) => true,
-            // The seed decides which flows share a queue.
+            // In FQ-CoDel, the seed decides which flows share a queue.
             Discipline::FqCodel(_) => flows > 1,
             Discipline::DropTail | Discipline::Step(_) | Discipline::Codel(_) => false,
         };

@@ -44,7 +44,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
-/// Interval at which a run checks whether it should continue.
+/// Interval at which an emulated run checks whether it should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Options of an emulated run.
@@ -269,7 +269,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Samples until `end`; fails earlier if `goes_on` returns false.
+    /// Samples the sockets until `end`, and returns an error earlier if `goes_on` returns false.
     fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
         let mut next = Instant::ZERO + self.scenario.sample_every;
         loop {

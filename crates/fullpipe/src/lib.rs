@@ -11,9 +11,9 @@
 //! | `measure` | iperf3 tests that also sample their sockets (Linux) |
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
-//! | [`forecast`] | the time that an experiment takes |
-//! | [`tune`] | a host and its route: plan, trial, confirmation, rollback, verification (Linux) |
-//! | [`host`] | settings and memory of this host |
+//! | [`forecast`] | the estimated time that an experiment takes |
+//! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
+//! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
 //! | [`files`], [`json`] | result files that are written atomically |
 //!

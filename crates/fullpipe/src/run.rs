@@ -53,8 +53,8 @@ impl World {
     /// create a user namespace.
     ///
     /// # Errors
-    /// The experiment has too many runs, this system or its privileges do not allow this world to run
-    /// it, or the capture file cannot be written.
+    /// Returns an error if the experiment has too many runs, if this environment cannot run it, if the
+    /// process lacks the privileges, or if the capture file cannot be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
@@ -102,7 +102,8 @@ impl PreparedRun<'_> {
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
         };
-        // The capture is of the first run. The simulator repeats that run for it, which takes as long again.
+        // The capture contains the packets of the first run. The simulator repeats that run for the capture,
+        // which takes as long as the run itself.
         let first =
             made.first().is_some_and(|run| run.point == 0 && Some(&run.seed) == experiment.seeds().first());
         let abandoned = matches!(world, World::Sim(_)) && observer.abandons();
@@ -159,8 +160,8 @@ pub trait Observer: Sync {
         true
     }
 
-    /// Returns whether to abandon the runs in progress; asked often during a run. The results of
-    /// abandoned runs are discarded, those of finished runs are kept.
+    /// Returns whether to abandon the runs in progress; called frequently during a run. The results of
+    /// abandoned runs are discarded, and those of finished runs are kept.
     fn abandons(&self) -> bool {
         false
     }
@@ -313,7 +314,7 @@ fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> Tra
     (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
 }
 
-/// Sink of a run that its observer may abandon.
+/// Trace sink of a run that the observer may abandon.
 pub(crate) struct Attended<'a, S, O> {
     pub(crate) rows: &'a mut S,
     pub(crate) observer: &'a O,

@@ -159,7 +159,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
 }
 
-/// A second Ctrl-C abandons the run in progress, and the finished runs are printed and written.
+/// A second Ctrl-C abandons the run in progress; the finished runs are printed and written to files.
 #[cfg(unix)]
 #[test]
 fn a_second_interruption_keeps_what_is_finished() {
@@ -207,8 +207,8 @@ fn a_second_interruption_keeps_what_is_finished() {
     assert_eq!(fs::read_to_string(out.join("trace.csv")).expect("a trace").lines().count(), 2);
 }
 
-/// The cost of an experiment is stated before it starts, on standard error in every format, so that JSON on
-/// standard output stays JSON.
+/// `run` states the cost of an experiment before it starts. In every format, this line is on standard error,
+/// so that standard output contains only JSON.
 #[test]
 fn the_cost_is_stated_before_the_runs() {
     let file = experiment("cost", EXPERIMENT);
@@ -286,7 +286,8 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
         said("nothing", EXPERIMENT, &["--check"]),
         "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
     );
-    // 319 rates x 300 RTTs x 10 000 seeds: each is within its limit, their product is not.
+    // The experiment has 319 rates x 300 RTTs x 10 000 seeds: each number is within its limit, but the
+    // product is not.
     let sweep = EXPERIMENT
         .replace("'10mbit'", "{ from = '1mbit', to = '319mbit', steps = 319 }")
         .replace("'10ms'", "{ from = '1ms', to = '300ms', steps = 300 }")

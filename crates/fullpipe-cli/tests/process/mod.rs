@@ -60,12 +60,12 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutpu
     (status.code().expect("an exit code"), text(stdout), without_forecast(&text(stderr)))
 }
 
-/// Removes the line with which `run` states the cost of an experiment: it depends on the machine.
+/// Removes the line in which `run` states the cost of an experiment, because it depends on the machine.
 pub(crate) fn without_forecast(stderr: &str) -> String {
     stderr.split_inclusive('\n').filter(|line| !is_forecast(line)).collect()
 }
 
-/// Returns whether a line states runs, their time and an estimate.
+/// Returns whether a line states the number of runs, their duration and an estimate.
 pub(crate) fn is_forecast(line: &str) -> bool {
     line.contains(" s of virtual time; about ") || line.contains(" s of real time; about ")
 }

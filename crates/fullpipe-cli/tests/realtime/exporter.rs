@@ -124,8 +124,8 @@ fn a_probe_runs_a_test() {
     assert!(body.contains("/probe?target=HOST"), "{body}");
 }
 
-/// Probes can be limited to servers, and refused altogether. On an address that other hosts reach, none is
-/// permitted by default.
+/// Probes can be limited to some servers or refused altogether. If the exporter listens on an address that
+/// other hosts can reach, no probe is permitted by default.
 #[test]
 fn probes_are_limited_to_the_permitted_servers() {
     let said = |exporter: &Exporter, target: &str| exporter.ask(&format!("GET /probe?target={target}")).0;

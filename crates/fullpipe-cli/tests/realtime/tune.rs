@@ -211,10 +211,8 @@ fn show_says_what_each_setting_limits() {
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
 }
 
-/// Programs and files that set the same keys are listed; of the files, only those that would take
-/// precedence at the next boot.
-/// A damaged journal stops no command. What is readable is restored, lost values are named, and the damaged file
-/// is kept.
+/// A damaged journal makes no command fail. All readable changes are reverted, lost values are named, and the
+/// damaged file is kept.
 #[test]
 fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let root = host("tune-damaged");
@@ -226,7 +224,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let whole = fs::read_to_string(&journal).unwrap();
     assert_ne!(wmem(&root), before);
 
-    // The end is missing: the setting is intact.
+    // The end of the journal is missing, but the setting is intact.
     let cut = whole.find("\"routes\"").unwrap();
     fs::write(&journal, &whole[..cut]).unwrap();
     let text = done(tune(&root, &["status"], &[]));
@@ -243,7 +241,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     assert!(!journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists());
     assert_eq!(done(tune(&root, &["rollback"], &[])), "There is nothing to take back.\n");
 
-    // The former value is unreadable: the key is named from the file of settings.
+    // The former value is not readable; its key is taken from the settings file.
     done(tune(&root, &[], &apply));
     let tuned = wmem(&root);
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
@@ -256,7 +254,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
         "a reboot restores it"
     );
 
-    // Nothing at all is readable, and a new trial is still possible.
+    // No part of the journal is readable, but a new trial is still possible.
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), &before).unwrap();
     fs::write(&journal, [0xff, 0, b'{']).unwrap();
     done(tune(&root, &[], &[&PATH[..], &["--apply"]].concat()));
@@ -264,7 +262,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     assert_eq!(wmem(&root), before);
 }
 
-/// A symbolic link below --root could lead to the files of this host, so it is not followed.
+/// A symbolic link below --root could lead to the files of this host, so fullpipe does not follow it.
 #[test]
 fn a_link_below_the_root_is_refused() {
     for link in ["var", "var/lib", "var/lib/fullpipe", "etc/sysctl.d"] {
@@ -283,6 +281,8 @@ fn a_link_below_the_root_is_refused() {
     }
 }
 
+/// Programs and files that set the same keys are listed. Of the files, only those are listed that would take
+/// precedence over fullpipe's at the next boot.
 #[test]
 fn status_names_whoever_else_sets_it() {
     let root = host("tune-others");
@@ -303,7 +303,7 @@ fn status_names_whoever_else_sets_it() {
     file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
     file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/97-masked.conf")).unwrap();
-    // A second link to /dev/null masks its own name.
+    // A second link to /dev/null hides the file of the same name.
     file("usr/lib/sysctl.d/98-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 7\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/98-masked.conf")).unwrap();
     file("etc/sysctl.conf", "net.ipv4.tcp_wmem = 4096 16384 6\n");

@@ -72,8 +72,8 @@
 //! An experiment has at most 100 000 points, 10 000 seeds per point and 10 000 flows per point, and at most
 //! [`MOST_RESULTS`] flows over all runs ([`Experiment::check_size`]).
 //!
-//! The whole file is checked when it is read: an experiment of that size that [`Experiment::from_toml`]
-//! accepts can be run.
+//! The whole file is validated when it is parsed: an experiment that [`Experiment::from_toml`] accepts and
+//! that is within these limits can be run.
 
 mod error;
 mod file;
@@ -147,14 +147,15 @@ pub struct Expectation {
 pub const MOST_REPEATS: u64 = 10_000;
 
 /// Maximum number of flows over all runs of an experiment (points x seeds x flows). The results of all runs
-/// are kept until the end, at about 3 KB for each flow.
+/// are kept until the end, and each flow takes about 3 KB.
 pub const MOST_RESULTS: u64 = 200_000;
 
-/// Maximum number of trace rows over all runs, for callers that keep the rows: each takes about 300 bytes.
+/// Maximum number of trace rows over all runs, for callers that keep the rows; each row takes about 300
+/// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
 
 impl Experiment {
-    /// Checks that the results of all runs fit into memory.
+    /// Checks whether the results of all runs fit into memory.
     ///
     /// # Errors
     /// Returns an error if points x seeds x flows exceed [`MOST_RESULTS`].
@@ -175,10 +176,10 @@ impl Experiment {
         ))
     }
 
-    /// Checks that the trace rows of all runs fit into memory, for a caller that keeps them.
+    /// Checks whether the trace rows of all runs fit into memory, for a caller that keeps them.
     ///
     /// # Errors
-    /// Returns an error if all runs together have more than [`MOST_ROWS`] rows.
+    /// Returns an error if all runs together have more than [`MOST_ROWS`] trace rows.
     pub fn check_trace_size(&self) -> Result<(), ExperimentError> {
         let rows = |point: &Point| {
             let Scenario { duration, sample_every, flows, .. } = &point.scenario;
@@ -194,12 +195,12 @@ impl Experiment {
         ))
     }
 
-    /// Returns the number of runs: points x seeds.
+    /// Returns the number of runs of the experiment: points x seeds.
     pub fn runs(&self) -> u64 {
         (self.points.len() as u64).saturating_mul(self.repeat)
     }
 
-    /// Checks that the simulator can run the whole experiment.
+    /// Checks that every flow of the experiment can run in the simulator.
     ///
     /// # Errors
     /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.

@@ -48,7 +48,7 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of iterations of the event loop between two questions whether the run should continue: a few
+/// Number of event-loop iterations after which the loop asks whether the run should continue; they take a few
 /// milliseconds.
 const ASK_EVERY: u32 = 1 << 14;
 

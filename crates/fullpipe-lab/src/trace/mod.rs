@@ -251,8 +251,8 @@ pub trait Sink {
     /// Consumes the next trace row. Rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);
 
-    /// Returns whether the run should continue, which the event loop asks every few milliseconds of real time.
-    /// After `false` the run ends early, and its outcome covers only the part before.
+    /// Returns whether the run should continue. The event loop calls this function every few milliseconds of
+    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time before.
     fn goes_on(&self) -> bool {
         true
     }

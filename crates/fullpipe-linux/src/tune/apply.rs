@@ -213,8 +213,8 @@ pub struct TakenBack {
     pub done: Vec<String>,
     /// Values that another program had changed in the meantime and that were therefore not restored.
     pub left: Vec<String>,
-    /// If the journal was damaged: what could not be restored because its former value is lost, and the
-    /// file that keeps the damaged journal.
+    /// Lines about a damaged journal: values that were not restored because their former values are lost, and
+    /// the file in which the damaged journal is kept.
     pub damage: Vec<String>,
 }
 
@@ -356,7 +356,8 @@ pub(super) fn revert(
     }
     let file = files::read(place.owned()).doing("read the file of settings")?;
     if file != generation.former_file {
-        // After damage, the file's text cannot be derived, and its header shows who wrote it.
+        // After damage to the journal, the text of the settings file cannot be derived, so its header decides
+        // whether fullpipe wrote it.
         let ours = |file: &String| file_before.contains(file) || (damaged && file.starts_with(HEADER));
         let ours = file.as_ref().is_some_and(ours);
         if ours || force || !whole {
@@ -379,8 +380,8 @@ pub(super) fn revert(
     Ok(TakenBack { done, left, damage })
 }
 
-/// Keeps a damaged journal file aside. Returns what the user needs to know: the keys whose former values are
-/// lost, and the path of the file.
+/// Keeps a copy of a damaged journal file. Returns lines for the user: the keys whose former values are lost,
+/// and the path of the copy.
 fn damage_lines(
     place: &Target,
     lock: &Lock,
@@ -392,7 +393,8 @@ fn damage_lines(
     for (key, former) in &damage.formers {
         lines.push(format!("{key}: not restored; to restore it: sysctl -w {key}='{}'", plain(former)));
     }
-    // fullpipe's file of settings contains every key that it set, so it shows which ones are missing.
+    // fullpipe's settings file contains every key that fullpipe set, so it shows which keys are missing in
+    // the journal.
     let known = |key: &str| {
         let of = |generation: &Generation| generation.settings.iter().any(|setting| setting.key == key);
         of(generation) || earlier.iter().any(of) || damage.formers.iter().any(|(other, _)| other == key)

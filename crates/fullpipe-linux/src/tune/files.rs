@@ -36,7 +36,7 @@ pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     write_bytes(lock, path, content.as_bytes())
 }
 
-/// Like [`write`], for contents that may not be text.
+/// Writes the file `path` like [`write`], with contents that need not be text.
 pub(super) fn write_bytes(lock: &Lock, path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;
@@ -63,7 +63,7 @@ pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns at most the first `most` bytes of a file, or `None` if it does not exist.
+/// Returns at most the first `most` bytes of a file; returns `None` if the file does not exist.
 pub(super) fn read_bytes(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,

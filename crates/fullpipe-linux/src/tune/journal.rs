@@ -70,7 +70,7 @@ pub(super) struct Generation {
     pub(super) routes: Vec<RouteStep>,
     /// Former contents of fullpipe's settings file; null if the file did not exist.
     pub(super) former_file: Option<String>,
-    /// Damage of the journal file, if it is only partly readable.
+    /// Damage of the journal file; `None` if the file is intact.
     #[serde(skip)]
     pub(super) damage: Option<Damage>,
 }
@@ -118,15 +118,15 @@ impl Generation {
             .doing(format_args!("write the former values to {}", place.state().display()))
     }
 
-    /// Writes the contents of a damaged journal file to a file next to it, so that they survive when the
-    /// journal is replaced or removed; returns the path of that file.
+    /// Writes the contents of a damaged journal file to a file next to it, so that they are kept when the
+    /// journal is replaced or removed. Returns the path of the new file.
     pub(super) fn keep_aside(&self, place: &Target, lock: &Lock) -> Result<Option<PathBuf>, Error> {
         let Some(damage) = &self.damage else { return Ok(None) };
         let name = |nth: u32| {
             let more = if nth == 1 { String::new() } else { format!(".{nth}") };
             place.state().join(format!("{:04}.json.damaged{more}", self.number))
         };
-        // A process that died after this step has left the same file.
+        // If a process died after this step, it has left a file with the same contents.
         let free = |path: &PathBuf| match fs::read(path) {
             Ok(other) => other == damage.original,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -142,15 +142,15 @@ impl Generation {
     }
 }
 
-/// Maximum number of damaged files to keep per generation.
+/// Maximum number of damaged journal files that are kept per generation.
 const MOST_ASIDE: u32 = 100;
 
 fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
-/// Reads all generations, with the newest last. Damaged files are read as far as possible
-/// ([`Generation::damage`]).
+/// Returns all generations of changes in the journal, the newest last. Damaged journal files are read as far
+/// as possible ([`Generation::damage`]).
 pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
@@ -176,7 +176,8 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
         found.push(salvage::generation(number.into(), &bytes));
     }
     found.sort_by_key(|generation| generation.number);
-    // The file of settings is a function of the generations before, so a damaged copy of it is not missed.
+    // The former settings file follows from the earlier generations, so a damaged copy of it in the journal
+    // does not matter.
     for index in 0..found.len() {
         if found[index].damage.is_some() && index > 0 {
             found[index].former_file = Some(file_text(&found[..index]));

@@ -86,8 +86,8 @@ impl Target {
         })
     }
 
-    /// Checks that the folders in which fullpipe writes are not symbolic links. Below `root`, a link could lead
-    /// to the files of another host, for example of this one.
+    /// Checks that the folders to which fullpipe writes are not symbolic links. Below `root`, a link could
+    /// lead to the files of a different host, such as this one.
     fn refuse_links(&self, below_root: bool) -> Result<(), Error> {
         const OURS: [&str; 1] = [STATE];
         const WRITTEN: [&str; 7] = ["var", "var/lib", STATE, "etc", "etc/sysctl.d", "proc", "proc/sys"];

@@ -37,7 +37,7 @@ pub struct State {
     pub left: Option<Duration>,
     /// The changes to single settings and routes.
     pub changes: Vec<Drift>,
-    /// Reason why the journal of these changes is only partly readable; absent if it is intact.
+    /// Reason why the journal of these changes is only partly readable; absent if the journal is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
 }
@@ -70,7 +70,7 @@ const FOLDERS: [&str; 5] =
 /// Reads the status of a target from its journal and its files.
 ///
 /// # Errors
-/// The journal cannot be read.
+/// Returns an error if the journal cannot be read.
 pub fn status(place: &Target) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {

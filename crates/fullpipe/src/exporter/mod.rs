@@ -57,17 +57,19 @@ pub struct Exporter {
     pub process: Option<u32>,
     /// Rate of the bottleneck link; `None` if it is unknown.
     pub link: Option<Rate>,
-    /// iperf3 servers to which clients may start probes.
+    /// iperf3 servers to which HTTP clients may start probes.
     pub probes: Probes,
 }
 
-/// iperf3 servers to which the clients of an exporter may start probes. A probe sends at full speed for up to
-/// 5 s.
+/// iperf3 servers to which HTTP clients of the exporter may start probes. A probe sends at full speed for up
+/// to 5 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probes {
-    /// Any server: for clients on this host, which could send themselves.
+    /// Probes to any server are permitted. This is for clients on this host, which could send the data
+    /// themselves.
     Any,
-    /// Only these servers, each given as `HOST[:PORT]`; none if empty.
+    /// Probes are permitted only to these servers, each given as `HOST[:PORT]`; if empty, no probe is
+    /// permitted.
     Only(Vec<String>),
 }
 

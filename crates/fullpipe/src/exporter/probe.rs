@@ -45,7 +45,7 @@ pub(super) struct ProbeResult {
 pub(super) enum ProbeRefusal {
     /// The target address is invalid; the value is the error message for the HTTP client.
     Bad(String),
-    /// The exporter's settings do not permit this target.
+    /// The settings of the exporter do not permit a probe to this target.
     Forbidden,
     /// Another probe is running; two concurrent probes would disturb each other.
     Busy,
@@ -55,12 +55,12 @@ pub(super) enum ProbeRefusal {
 #[derive(Clone, Default)]
 pub(super) struct Prober {
     busy: Arc<AtomicBool>,
-    /// Permitted servers; any if `None`.
+    /// Servers to which probes are permitted; `None` for any server.
     only: Option<Vec<ServerAddress>>,
 }
 
 impl Prober {
-    /// Creates a prober of the permitted servers.
+    /// Creates a prober that permits probes to the servers in `probes`.
     pub(super) fn new(probes: &Probes) -> Result<Self, Error> {
         let named = |target: &String| {
             ServerAddress::named(target).map_err(|why| {
@@ -74,8 +74,8 @@ impl Prober {
         Ok(Self { only, ..Self::default() })
     }
 
-    /// Returns whether the settings permit a probe of this server. Names are compared as written, not
-    /// resolved.
+    /// Returns whether the settings permit a probe to this server. Host names are compared as written,
+    /// without resolving them.
     fn permits(&self, place: &ServerAddress) -> bool {
         let same =
             |other: &ServerAddress| other.port == place.port && other.host.eq_ignore_ascii_case(&place.host);

@@ -42,7 +42,7 @@ const GRACE: Duration = Duration::from_secs(40);
 const NO_DATA: Duration = Duration::from_secs(120);
 /// Timeout for the last state that the client sends.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Time that a client has to end its streams after it was told that the server terminates.
+/// Time for which a client may end its streams after the server has told it that the server terminates.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// TCP keepalive settings by which the server detects after one minute that a client has vanished, whether or
@@ -122,7 +122,7 @@ struct Session<'a, 's> {
     tag: Tag,
     /// Whether the test has already left the register of running tests.
     left: bool,
-    /// Whether the client has been told that the server terminates.
+    /// Whether the server has told the client that it terminates.
     said_farewell: bool,
 }
 
@@ -281,11 +281,11 @@ impl Session<'_, '_> {
         Ok((meters, used))
     }
 
-    /// Tells the client that the server terminates, and waits until it has closed the connection. Until then
-    /// the streams continue: a client that sends on several streams would otherwise fail with a broken pipe
-    /// before it reads the control connection.
+    /// Tells the client that the server terminates, and waits until the client has closed the connection. The
+    /// streams continue until then. Otherwise, a client that sends on several streams would fail with a
+    /// broken pipe before it reads the control connection.
     fn say_farewell(&mut self) {
-        // The client may have vanished; then the connection is closed below.
+        // If the client has vanished, the connection is closed below.
         let _ = self.control.say(State::ServerTerminate);
         self.said_farewell = true;
         let clock = self.server.clock;
