@@ -491,7 +491,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Permit probes of this iperf3 server only; repeatable [default: any server if --listen is a loopback
+    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a loopback
     /// address, otherwise none]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) probe_target: Vec<String>,
