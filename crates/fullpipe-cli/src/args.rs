@@ -1,4 +1,4 @@
-//! Command-line arguments of every command.
+//! Command-line arguments of all commands.
 
 mod tune;
 
@@ -93,13 +93,13 @@ Exit codes:
   1  unusable input, or no connection to sample
   2  wrong usage
   3  the iperf3 server is unreachable, refuses, or disconnects
-  4  missing permission to read that process's files";
+  4  missing permission to read the files of the process (--pid)";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
     /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
-    /// run, - for standard input, or HOST[:PORT] of an iperf3 server to measure to
+    /// run, - for standard input, or HOST[:PORT] of an iperf3 server for a new measurement
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
 
@@ -110,7 +110,7 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, for example 210ms [default: a bound from the log]
+    /// Round-trip time of the idle path, for example 210ms [default: an upper bound from the log]
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
@@ -119,8 +119,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "FILE|local")]
     pub(crate) sysctl: Option<String>,
 
-    /// Kernel settings of the other host: the receiver if the sender wrote the log, the sender if the
-    /// receiver did (-R)
+    /// Kernel settings of the other host: the receiver if the sender wrote the log, or the sender if the
+    /// receiver wrote it (-R)
     #[arg(long, value_name = "FILE|local")]
     pub(crate) peer_sysctl: Option<String>,
 
@@ -129,7 +129,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) kernel: Option<KernelVersion>,
 
     /// Rate that one flow from the same host reaches on a local network, for example 940mbit; if FILE is an
-    /// iperf3 server, also a nearby iperf3 server with which to measure that rate
+    /// iperf3 server, HOST may be a nearby iperf3 server with which to measure this rate
     #[arg(long, value_name = "RATE|HOST", value_parser = control)]
     pub(crate) control: Option<Control>,
 
@@ -142,7 +142,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) seed: Option<u64>,
 
     /// Number of the flow or connection to diagnose [default: the first flow of a trace, otherwise the
-    /// largest connection]
+    /// connection with the most data]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
@@ -162,16 +162,18 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Reference rate of one flow on a local network.
+/// Reference rate that one flow reaches on a local network: a measured rate, or a server with which to
+/// measure it.
 #[derive(Clone, Debug)]
 pub(crate) enum Control {
-    /// Measured rate.
+    /// Reference rate that was measured earlier.
     Rate(Rate),
-    /// iperf3 server with which to measure the rate.
+    /// iperf3 server with which to measure the reference rate.
     Host(String),
 }
 
-/// Parses a rate or a host name. Text that begins with a digit and is not an address must be a rate.
+/// Parses the value of `--control`: a rate or a host name. Text that begins with a digit and is not an
+/// address must be a rate.
 fn control(text: &str) -> Result<Control, ParseUnitError> {
     match text.parse() {
         Ok(rate) => Ok(Control::Rate(rate)),
@@ -184,19 +186,19 @@ fn control(text: &str) -> Result<Control, ParseUnitError> {
 }
 
 impl DiagnoseArgs {
-    /// Returns the rate of the control measurement, if the user gave a rate.
+    /// Returns the reference rate if the user gave a rate instead of a host.
     pub(crate) fn control_rate(&self) -> Result<Option<Rate>, Failure> {
         match &self.control {
             None => Ok(None),
             Some(Control::Rate(rate)) => Ok(Some(*rate)),
             Some(Control::Host(host)) => Err(Failure::usage(
-                format!("--control {host} requires a host to measure to, but the input is a log"),
+                format!("--control {host} names a host, but FILE is not an iperf3 server"),
                 "pass the measured rate, for example --control 940mbit",
             )),
         }
     }
 
-    /// Returns the input; empty if the command samples sockets instead.
+    /// Returns the path or host name of the input; the text is empty if the command samples sockets instead.
     pub(crate) fn file(&self) -> &str {
         self.file.as_deref().unwrap_or_default()
     }
@@ -208,12 +210,12 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Sample the connections to this host (all ports, or only PORT); repeatable
+    /// Sample the connections to HOST (all ports, or only PORT); repeatable
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
 
-    /// Print one line per interval for each active connection, instead of diagnosing the largest one; without
-    /// --pid and --dst, watch all connections
+    /// Print one line per interval for each active connection, instead of diagnosing the fastest connection;
+    /// without --pid and --dst, watch all connections
     #[arg(long)]
     pub(crate) watch: bool,
 
@@ -221,7 +223,7 @@ pub(crate) struct SocketArgs {
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) length: Option<Duration>,
 
-    /// Interval between the lines of --watch
+    /// With --watch, interval between two lines of the same connection
     #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
     pub(crate) interval: Duration,
 
@@ -256,8 +258,8 @@ impl OutputArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemandArgs {
-    /// Offered load of the application, for example 150mbit; report at which rung its queue grows, and how
-    /// fast
+    /// Offered load of the application, for example 150mbit; the report then shows on which rungs of the
+    /// ladder the application's queue grows, and how fast
     #[arg(long, value_name = "RATE")]
     pub(crate) offered: Option<Rate>,
 
@@ -268,7 +270,8 @@ pub(crate) struct DemandArgs {
 }
 
 impl DemandArgs {
-    /// Returns the application's demand. `available` returns the free memory of the sending host, if known.
+    /// Returns the offered load of the application, with its memory. `available` returns the free memory of
+    /// the sending host if it is known.
     pub(crate) fn demand(
         &self,
         available: impl FnOnce() -> Option<Bytes>,
@@ -307,7 +310,7 @@ pub(crate) struct WhatifArgs {
     pub(crate) loss: Probability,
 
     /// Maximum buffer sizes, tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example 4MiB
-    /// [default: the kernel's]
+    /// [default: the kernel's default sizes]
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffers: Option<Bytes>,
 
@@ -348,8 +351,8 @@ pub(crate) struct RunArgs {
     /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Where to run: in the simulator (sim), or with the kernel TCP stack on an emulated path (emu); live is
-    /// not available yet
+    /// Where to run the experiment: in the simulator (sim), or with the kernel TCP stack on an emulated path
+    /// (emu); live is not available yet
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
@@ -361,7 +364,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Output format; jsonl prints one JSON object when each run ends
+    /// Output format; jsonl prints one JSON object as soon as a run ends
     #[arg(long, value_enum, default_value_t)]
     format: RunFormat,
 
@@ -383,11 +386,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pcapng: Option<PathBuf>,
 
-    /// First seed; overrides the value in FILE
+    /// First random seed; overrides the value in FILE
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// Number of seeds per point; overrides the value in FILE
+    /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 }
@@ -464,9 +467,9 @@ connections, round-trip times and unsent data. /probe?target=HOST[:PORT] runs a 
 iperf3 server, one at a time. The exporter runs until it is stopped.
 
 Exit codes:
-  1  cannot listen on that address, or the kernel does not report its sockets
+  1  cannot listen on the address, or the kernel does not report its sockets
   2  wrong usage
-  4  missing permission to read that process's files";
+  4  missing permission to read the files of the process (--pid)";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXPORTER_EXAMPLE)]
@@ -475,7 +478,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
     pub(crate) listen: SocketAddr,
 
-    /// Report the connections to this host (all ports, or only PORT) as one group; repeatable [default: all
+    /// Report the connections to HOST (all ports, or only PORT) as one group; repeatable [default: all
     /// connections as one group]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
@@ -488,7 +491,7 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Permit probes of this iperf3 server only; repeatable [default: any server if --listen is a loopback
+    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a loopback
     /// address, otherwise none]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) probe_target: Vec<String>,
@@ -509,7 +512,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COMPLETIONS_EXAMPLE)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to print completions for
+    /// Shell for which to print completions
     pub(crate) shell: Shell,
 }
 
@@ -526,17 +529,17 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_EXAMPLE)]
 pub(crate) struct ManArgs {
-    /// Command whose page to print [default: fullpipe]
+    /// Command whose manual page to print [default: fullpipe]
     #[arg(conflicts_with = "out")]
     pub(crate) command: Option<String>,
 
-    /// Write the pages of all commands to DIR instead of printing one
+    /// Write the manual pages of all commands to DIR, instead of printing one page
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
-// The values of the following enums have no doc comments: clap would print a list of values instead of one
-// line.
+// The values of the following enums have no doc comments, because with comments clap would print a list of
+// values instead of one line.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {

@@ -1,4 +1,4 @@
-//! `fullpipe diagnose`: reads a log, names the limit of the transfer and climbs the ladder.
+//! `fullpipe diagnose`: reads a log, names the limit of the transfer, and climbs the ladder of limits.
 
 use std::process::ExitCode;
 
@@ -24,9 +24,9 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     explained(args, look, &input.name, &input.measurement, HostFacts::default(), args.sysctl.as_deref(), None)
 }
 
-/// Explains `measurement` with the options of the command line, and prints the diagnosis. `sysctl`
-/// selects the settings of the host that made the measurement, `hosts` contains other facts about
-/// both hosts, and `sockets` lists the connections among which this one was chosen.
+/// Diagnoses `measurement` with the options of the command line, and prints the diagnosis. `sysctl` selects
+/// the settings of the host that made the measurement. `hosts` contains further facts about both hosts.
+/// `sockets` lists the connections from which the diagnosed one was chosen.
 pub(crate) fn explained(
     args: &DiagnoseArgs,
     look: Look,
@@ -51,7 +51,7 @@ pub(crate) fn explained(
         return play(measurement, &path, &hosts, name, look);
     }
     let demand = args.demand.demand(|| {
-        // The application's queue is on the sender.
+        // The queue of the application is on the sending host, so the sender's settings apply.
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
@@ -79,7 +79,7 @@ pub(crate) fn explained(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replays a trace as a live view.
+/// Replays a trace in the live view.
 fn play(
     measurement: &Measurement,
     path: &PathFacts,

@@ -1,4 +1,4 @@
-//! Stub for systems other than Linux: emulator and tuning commands fail.
+//! Stub for systems other than Linux: the commands `emu` and `tune` return an error.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Stub for systems without sock_diag: the exporter command fails.
+//! Stub for systems without sock_diag: the command `exporter` returns an error.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Command failures, each with a message, a hint and an exit code.
+//! Failures of a command, each with a message, a hint and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -12,24 +12,24 @@ use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
 
-/// Exit code: the input is not usable, or the run failed.
+/// Exit code: the input is not usable, or a run failed.
 pub(crate) const RUNTIME: u8 = 1;
-/// Exit code: the command line is invalid.
+/// Exit code: the command-line arguments are invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: the peer is unreachable, refuses or disconnects.
+/// Exit code: the iperf3 server is unreachable, refuses the test or disconnects.
 pub(crate) const NETWORK: u8 = 3;
 /// Exit code: the process lacks a required privilege.
 pub(crate) const RIGHTS: u8 = 4;
-/// Exit code: a change failed, and all changes were rolled back.
+/// Exit code: a change to the host failed, and all changes were rolled back.
 pub(crate) const REVERTED: u8 = 6;
-/// Exit code: the command does not exist, as in shells.
+/// Exit code: the command to run does not exist, as in shells.
 pub(crate) const NO_COMMAND: u8 = 127;
-/// Exit code: the run succeeded, but it did not meet an expectation.
+/// Exit code: the command completed, but an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
-/// Exit code after Ctrl-C: 128 plus the number of the signal, as in shells.
+/// Exit code after Ctrl-C: 128 plus the number of the signal SIGINT, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// A command failure: a one-line message, a one-line hint and an exit code.
+/// Failure of a command: a one-line message, a one-line hint and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -42,29 +42,29 @@ impl Failure {
         Self { message: message.into(), hint: hint.into(), code: RUNTIME }
     }
 
-    /// Creates a failure for contradictory arguments.
+    /// Creates a failure for command-line arguments that contradict each other.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code: USAGE, ..Self::new(message, hint) }
     }
 
-    /// Replaces the exit code.
+    /// Replaces the exit code of the failure.
     pub(crate) fn exiting(self, code: u8) -> Self {
         Self { code, ..self }
     }
 
-    /// Adds a prefix with the subject to the message.
+    /// Prefixes the message of the failure with its subject, such as the name of a file.
     pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }
     }
 
-    /// Returns the message.
+    /// Returns the message of the failure.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Prints the failure to standard error and returns the exit code of the process.
+    /// Prints message and hint to standard error, and returns the exit code for the process.
     pub(crate) fn report(&self) -> ExitCode {
-        // Quoted input may contain control characters; each message stays on one line.
+        // Text quoted from the input may contain control characters, but each message must stay on one line.
         let one_line = |text: &str| text.replace(char::is_control, " ");
         eprintln!("error: {}", one_line(&self.message));
         if !self.hint.is_empty() {
@@ -75,8 +75,8 @@ impl Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Shortens the parser's message to two lines: the error, and its tip, the possible values or
-    /// the help command.
+    /// Shortens the message of the argument parser to two lines: the error, and a hint. The hint is the
+    /// parser's tip, the possible values or the help command.
     fn from(error: clap::Error) -> Self {
         let unit = error.source().and_then(|source| source.downcast_ref::<ParseUnitError>());
         let rendered = error.render().to_string();
@@ -86,8 +86,7 @@ impl From<clap::Error> for Failure {
             what.lines().map(str::trim).partition(|line| line.starts_with("[possible values: "));
         let what = what.join(" ");
         let what = what.trim_start_matches("error: ");
-        // The message of the value parser already describes the error, so the value is not quoted
-        // again.
+        // The message of the value parser already names the invalid value, so the value is not quoted again.
         let message = match (error.get(ContextKind::InvalidArg), error.source()) {
             (Some(argument), Some(source)) => format!("{argument}: {source}"),
             _ => what.to_owned(),
@@ -102,7 +101,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Returns the part of the command line that selects the command.
+/// Returns the first words of the command line, which select the command.
 fn command_line() -> String {
     let named = std::env::args().nth(1).filter(|name| Args::command().find_subcommand(name).is_some());
     named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))

@@ -1,4 +1,4 @@
-//! Ctrl-C handling: the first Ctrl-C ends the current work and keeps its results.
+//! Handling of Ctrl-C: the first Ctrl-C ends the current work and keeps its results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// Calls `act` at each SIGINT (Ctrl-C), SIGTERM and SIGHUP.
+/// Calls `act` each time the process receives SIGINT (Ctrl-C), SIGTERM or SIGHUP.
 pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals =
@@ -18,8 +18,8 @@ pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns the number of Ctrl-C so far, after a call to `at` with each new number; the third one ends the
-/// process.
+/// Returns a counter of the Ctrl-C signals received so far. Each signal calls `at` with the new count; the
+/// third one ends the process.
 pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>, Failure> {
     let count = Arc::new(AtomicU8::new(0));
     let counted = Arc::clone(&count);
@@ -30,7 +30,7 @@ pub(crate) fn counted(at: impl Fn(u8) + Send + 'static) -> Result<Arc<AtomicU8>,
     Ok(count)
 }
 
-/// Returns a flag that the first Ctrl-C sets after a call to `at_first`; the second Ctrl-C ends the
+/// Returns a flag that the first Ctrl-C sets after it has called `at_first`; the second Ctrl-C ends the
 /// process.
 pub(crate) fn noted(at_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));

@@ -20,14 +20,14 @@ pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;
 use crate::failure::{Failure, RUNTIME};
 
-/// Runs the client or the server. As in iperf3, every failure has exit code 1.
+/// Runs the iperf3 client or server. Every failure has exit code 1, as in iperf3.
 pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let done = if args.server { serve(args) } else { measure(args, look) };
     done.map_err(|failure| failure.exiting(RUNTIME))
 }
 
-/// Converts a parser error. For `fullpipe iperf3` the result has iperf3's exit code, and names
-/// unsupported iperf3 options.
+/// Converts an error of the argument parser into a failure. For `fullpipe iperf3`, the failure has iperf3's
+/// exit code, and its message names an unsupported iperf3 option.
 pub(crate) fn refused(error: clap::Error) -> Failure {
     if std::env::args().nth(1).as_deref() != Some("iperf3") {
         return Failure::from(error);
@@ -58,7 +58,8 @@ fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-/// Runs `fullpipe diagnose HOST`: if the input names a server, measures to it.
+/// Runs `fullpipe diagnose HOST`: if the input names an iperf3 server, runs a test to that server and
+/// diagnoses it.
 #[cfg(target_os = "linux")]
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     probe::diagnose(args, look)

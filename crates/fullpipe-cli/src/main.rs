@@ -1,4 +1,4 @@
-//! The `fullpipe` command: maps arguments to library calls, and results to text.
+//! The `fullpipe` command, which maps command-line arguments to library calls, and results to text.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -39,7 +39,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        // Help (also for a bare `fullpipe`) and version are regular output, not errors.
+        // Help (also for `fullpipe` without arguments) and version are printed as output instead of errors.
         Err(error) if !is_refusal(error.kind()) => error.exit(),
         Err(error) => return iperf3::refused(error).report(),
     };

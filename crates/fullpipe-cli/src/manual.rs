@@ -1,4 +1,5 @@
-//! `fullpipe completions` and `fullpipe man`: shell completions and manual pages for packages.
+//! `fullpipe completions` and `fullpipe man`: print shell completions and manual pages, for packages of
+//! fullpipe.
 
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let mut fullpipe = Args::command().disable_help_subcommand(true);
-    // Gives every command its full name and the global options.
+    // `build` gives every subcommand its full name and the global options.
     fullpipe.build();
     if let Some(dir) = &args.out {
         for command in std::iter::once(&fullpipe).chain(fullpipe.get_subcommands()) {

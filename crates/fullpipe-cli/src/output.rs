@@ -1,4 +1,4 @@
-//! Prints results as text and JSON, to the terminal and to files.
+//! Output of results as text and JSON, to the terminal and to files.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -15,14 +15,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Color;
 use crate::failure::Failure;
 
-/// Table width in columns: fits a terminal and a quoted mail.
+/// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted mail.
 const COLUMNS: usize = 100;
 
-/// Width of prose reports in columns.
+/// Width in columns of reports that consist of sentences.
 const WIDTH: usize = 80;
 
-/// Determines width and colour of prose reports. An explicit option overrides the terminal's
-/// defaults.
+/// Determines width and colour of reports for the user's terminal; the option `--color` overrides the
+/// terminal's defaults.
 pub(crate) fn look(color: Color) -> Look {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let welcome = || {
@@ -38,8 +38,8 @@ pub(crate) fn look(color: Color) -> Look {
     Look { width: WIDTH, colour }
 }
 
-/// Runs `work` with a progress bar for its simulated runs. The bar appears on a terminal only,
-/// because redrawn lines would clutter a log.
+/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears on a terminal only,
+/// because redrawn lines are noise in a log.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
         let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
@@ -74,7 +74,7 @@ impl Observer for Notes {
     }
 }
 
-/// Observer that shows the progress of a ladder's simulations.
+/// Observer that shows the progress of the runs that simulate a ladder.
 pub(crate) struct Ladder {
     bar: Option<ProgressBar>,
 }
@@ -88,12 +88,12 @@ impl Observer for Ladder {
     }
 }
 
-/// Serialises `report` as a document that ends with a newline.
+/// Serialises `report` as a JSON document that ends with a newline.
 pub(crate) fn json(report: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::document(report)?)
 }
 
-/// Serialises `value` on one line that ends with a newline.
+/// Serialises `value` as one line of JSON that ends with a newline.
 pub(crate) fn json_line(value: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::line(value)?)
 }
@@ -103,7 +103,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
-/// Renders the page with `render` and writes it to `path`.
+/// Renders an HTML page with `render`, and writes the page to `path`.
 pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
     render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
@@ -119,7 +119,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     Ok(write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), page)?)
 }
 
-/// Returns the command line, quoted for use in a shell.
+/// Returns the command line of this process, quoted for use in a shell.
 fn command_line() -> String {
     let quoted = |argument: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
@@ -134,7 +134,7 @@ fn command_line() -> String {
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Formats one line per point, followed by one line per expectation.
+/// Formats the results of an experiment as a table: one line per point, followed by one line per expectation.
 pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Report) -> String {
     let repeats = summaries.first().map_or(0, |summary| summary.repeats);
     let seeds = experiment.seeds();
@@ -177,7 +177,7 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     text
 }
 
-/// Formats the timing accuracy of each real-time run; empty for virtual time.
+/// Formats the validity measurements of each run in real time; returns an empty text for virtual time.
 fn validity(report: &Report) -> String {
     let rows = report.runs.iter().filter_map(|run| {
         let measured = run.validity.as_ref()?;
@@ -205,7 +205,7 @@ fn validity(report: &Report) -> String {
     text
 }
 
-/// Formats the host delays of the worst run; the JSON document contains those of every run.
+/// Formats the delays that the hosts caused in the worst run; the JSON document contains those of every run.
 fn hosts(report: &Report) -> Option<String> {
     let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
         let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));
@@ -233,7 +233,7 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
     spread.map_or("-".into(), |spread| spread.words(repeats))
 }
 
-/// Aligns columns to their widest cell. If a row would exceed [`COLUMNS`], its label goes on a
+/// Aligns each column to its widest cell. If a row would exceed [`COLUMNS`], its label is printed on a
 /// separate line, because truncated labels could look alike.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let width = |text: &str| text.chars().count();

@@ -44,8 +44,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    // Precedes the progress bar and the signal handler, which start threads: acquiring privileges
-    // may require a single-threaded process.
+    // The run is prepared before the progress bar and the signal handler start threads, because acquiring
+    // privileges may require a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
     let forecast = Forecast::new(&experiment, &world);
     eprintln!("{}", forecast_text(&forecast, &world));
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         made.write(&experiment, dir)?;
     }
     match &args.html {
-        // Its charts repeat a run of each point.
+        // The charts of the HTML page would require another run of each point.
         Some(path) if abandoned => eprintln!("note: {} is not written after a second Ctrl-C", path.display()),
         Some(path) => output::write_html(path, |about| made.html(&experiment, about))?,
         None => {}
@@ -92,7 +92,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-/// Returns the world that the options select.
+/// Returns the environment (simulator or emulator) that the options select.
 fn world(args: &RunArgs) -> fullpipe::World {
     let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
     match args.world {
@@ -104,7 +104,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Formats the number of runs and the time that they are expected to take, in one line.
+/// Formats the number of runs and their expected duration in one line.
 fn forecast_text(forecast: &Forecast, world: &fullpipe::World) -> String {
     let Forecast { runs, run_time_s, wall_s, threads, .. } = *forecast;
     let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
@@ -126,7 +126,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Makes the runs, with a progress bar and an interrupt handler. Returns the report, and whether runs in
+/// Runs the experiment, with a progress bar and a handler for Ctrl-C. Returns the report, and whether runs in
 /// progress were abandoned.
 fn attended(
     forecast: Forecast,
@@ -144,12 +144,12 @@ fn attended(
     Ok((made?, observer.abandons()))
 }
 
-/// Observer that shows progress, prints completed runs, stops after Ctrl-C, and abandons the runs in
-/// progress after another one.
+/// Observer that shows the progress and prints completed runs. The first Ctrl-C stops the experiment after
+/// the runs in progress, and the second one abandons these runs.
 struct ProgressDisplay {
     bar: ProgressBar,
     left: Arc<Mutex<TimeLeft>>,
-    /// Number of Ctrl-C so far.
+    /// Number of Ctrl-C signals received so far.
     interrupts: Arc<AtomicU8>,
     lines: bool,
 }
@@ -171,7 +171,7 @@ impl Observer for ProgressDisplay {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).finished(&run.point, run.wall_s);
         if self.lines {
             let line = output::json_line(run);
-            // Standard output is closed. The error is ignored here: the next write reports it, and
+            // If standard output is closed, the error is ignored here. The next write reports the error, and
             // the result files still have to be written.
             let _ = line.and_then(|line| self.bar.suspend(|| output::print(&line)));
         }
@@ -182,8 +182,9 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns the number of Ctrl-C: the first one stops after the current runs, the second one abandons them.
-/// Completed runs are kept in both cases. The third one ends the process.
+/// Returns the number of Ctrl-C signals. The first one stops the experiment after the runs in progress, the
+/// second one abandons these runs, and the third one ends the process. Completed runs are kept after the
+/// first two.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {
@@ -194,8 +195,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     })
 }
 
-/// Creates a progress bar. It appears on a terminal only, because redrawn lines would clutter a
-/// log.
+/// Creates a progress bar, which appears on a terminal only, because redrawn lines are noise in a log.
 fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -203,19 +203,19 @@ fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left(left));
     let bar = ProgressBar::new(runs).with_style(style);
-    // Shows the bar at once, with the clock running during the first run.
+    // The bar is shown immediately, and is redrawn periodically even during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar
 }
 
-/// Returns a function that writes the estimated time left.
+/// Returns a function that writes the estimated time that remains.
 fn time_left(left: &Arc<Mutex<TimeLeft>>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone + use<> {
     let left = Arc::clone(left);
     move |state, out| {
         let seconds =
             left.lock().unwrap_or_else(PoisonError::into_inner).seconds(state.elapsed().as_secs_f64());
         let left = std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9));
-        // A write error only affects the progress bar, so it is ignored.
+        // A write error affects only the progress bar, so it is ignored.
         let _ = write!(out, "{:#}", HumanDuration(left));
     }
 }

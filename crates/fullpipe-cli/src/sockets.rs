@@ -18,11 +18,11 @@ use crate::output;
 use crate::tui::{self, Screen};
 use fullpipe::host::{LOCAL, memory_left, settings};
 
-/// Default sampling time before a diagnosis.
+/// Default sampling duration before the diagnosis.
 const LENGTH: Duration = Duration::from_secs(10);
-/// Shortest interval of `--watch`: each interval needs several samples.
+/// Minimum value of `--interval` with `--watch`, because each interval needs several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of sockets in the live view.
+/// Maximum number of sockets that the live view contains.
 const MOST_SHOWN: usize = 256;
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -34,7 +34,8 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         return Err(Failure::usage("--interval is too short for several samples", "pass at least 500ms"));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
-    // Kernel settings belong to a network namespace, which may differ from this process's.
+    // The kernel settings of this host apply to the watched sockets only if both are in the same network
+    // namespace.
     let own = if watch.elsewhere() { None } else { Some(LOCAL) };
     let sysctl = args.sysctl.as_deref().or(own);
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(SocketFacts::default, socket_facts);
@@ -53,13 +54,13 @@ fn socket_facts(settings: &HostSettings) -> SocketFacts {
     SocketFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..SocketFacts::default() }
 }
 
-/// A watch, and the flag that ends it.
+/// A watch on sockets, and the flag that ends it.
 struct WatchSession {
     watch: Watch,
     until: Until,
 }
 
-/// Observer that continues until a signal or the user sets the flag.
+/// Observer that continues until the flag is set by a signal or by the user.
 struct Until(Arc<AtomicBool>);
 
 impl Observer for Until {
@@ -72,7 +73,7 @@ impl Observer for Until {
     }
 }
 
-/// Samples for the given time, then explains the fastest sender.
+/// Samples the sockets for the given time, then diagnoses the connection with the highest send rate.
 fn one_shot(
     args: &DiagnoseArgs,
     look: Look,
@@ -97,7 +98,7 @@ fn memory(args: &DiagnoseArgs) -> Memory {
     args.demand.memory.map_or_else(available, Memory::Given)
 }
 
-/// Shows the live view until a signal or the user ends it.
+/// Shows the live view of the sockets until a signal or the user ends it.
 fn show(
     args: &DiagnoseArgs,
     mut looking: WatchSession,
@@ -120,7 +121,7 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one line per interval and active socket until a signal ends the watch.
+/// Prints one line per interval for each active socket, until a signal ends the watch.
 fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
@@ -139,19 +140,19 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         }
         if rarely > 0 && !crowded {
             eprintln!(
-                "note: more connections move than are looked at each time: those that move most are, {rarely} others once a second"
+                "note: {rarely} active connections are sampled only once per second, because others are busier"
             );
         }
         crowded = rarely > 0;
         end = at + which.interval;
-        // Read for each interval, because available memory changes.
+        // The available memory is read again for each interval, because it changes.
         let memory = memory(args);
         let reports = sockets.interval(demand, memory);
         if reports.is_empty() && !quiet {
-            eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
+            eprintln!("note: {what}: {} connections, none of which transfers data", sockets.len());
         }
         quiet = reports.is_empty();
-        // Writes all lines of an interval at once, because there may be a thousand.
+        // All lines of an interval are written in one call, because there may be a thousand lines.
         if json {
             let lines = reports.iter().map(watch::line);
             return output::print(&lines.collect::<Result<String, _>>()?);

@@ -1,4 +1,4 @@
-//! Stub for systems without sock_diag: socket sampling fails.
+//! Stub for systems without sock_diag: sampling sockets returns an error.
 
 use std::process::ExitCode;
 

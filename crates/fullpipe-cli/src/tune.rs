@@ -30,7 +30,7 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
         Some(TuneAction::Show(args)) => show(args, look),
         Some(TuneAction::Guard(args)) => {
             if args.overdue {
-                // systemd runs this command, and writes its standard error to the journal.
+                // In a systemd unit, this command writes its standard error to the journal.
                 settled(&args.place)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -45,7 +45,7 @@ fn place(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(Target::new(args.root.as_deref(), args.netns.as_deref())?)
 }
 
-/// Completes the unfinished work of an earlier command, and returns the target.
+/// Completes the unfinished work of an earlier `tune` command, and returns the target.
 fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     let place = place(args)?;
     for line in tune::settle(&place)? {
@@ -54,7 +54,7 @@ fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(place)
 }
 
-/// Address of the other host, and further addresses to which its name resolves.
+/// Address of the peer, and further addresses to which its name resolves.
 #[derive(Clone, Debug)]
 struct To {
     address: IpAddr,
@@ -87,7 +87,7 @@ impl To {
         Ok(Self { address, others: addresses })
     }
 
-    /// Returns a note if the name resolves to several addresses, each of which has a separate
+    /// Returns a note if the peer's name resolves to several addresses, because each address has a separate
     /// route.
     fn note(&self) -> Option<String> {
         let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
@@ -116,7 +116,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
-    // The name is resolved in the caller's network namespace, not in the tuned one.
+    // The name is resolved in the caller's network namespace instead of the tuned one.
     let to = args.to.as_deref().map(To::find).transpose()?;
     let inputs = plan_inputs(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
@@ -158,13 +158,13 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Changes to make to this host, and what is required to make them.
+/// Changes to make to this host, and the values that are needed to apply them.
 struct ApplyContext<'a> {
     place: &'a Target,
     changes: &'a [Change],
     guard: Guard,
     args: &'a PlanArgs,
-    /// Address of the other host.
+    /// IP address of the peer.
     to: Option<IpAddr>,
 }
 
@@ -181,7 +181,7 @@ impl ApplyContext<'_> {
             port: args.port,
             rounds: args.rounds,
             time: args.time,
-            // If this host is the receiver, the other host sends.
+            // If this host is the receiver, the peer sends.
             reverse: args.role == Some(RoleName::Receiver),
             revert_after: args.revert_after.0,
         };
@@ -189,7 +189,7 @@ impl ApplyContext<'_> {
     }
 }
 
-/// Returns a guard that runs this program to revert changes.
+/// Returns a guard that runs this program in order to revert changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(

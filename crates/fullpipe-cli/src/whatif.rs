@@ -1,4 +1,4 @@
-//! `fullpipe whatif`: climbs the ladder of a path that the options describe.
+//! `fullpipe whatif`: climbs the ladder of limits of a path that the command-line options describe.
 
 use std::process::ExitCode;
 

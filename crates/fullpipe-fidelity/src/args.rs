@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! Command-line arguments of `fullpipe-fidelity`.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(crate) struct FidelityArgs {
     /// Experiment file in TOML
     pub(crate) file: PathBuf,
 
-    /// Simulate whatif's ladder for each point, and run the remedy of every rung on the kernel TCP stack
+    /// Simulate the ladder of each point, and run the remedy of every rung on the kernel TCP stack
     #[arg(long)]
     pub(crate) ladder: bool,
 
@@ -38,11 +38,11 @@ pub(crate) struct FidelityArgs {
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
 
-    /// With --situations, measure each run with fullpipe iperf3 -c against iperf3's own server
+    /// With --situations, measure each situation with fullpipe iperf3 -c against iperf3's own server
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
 
-    /// Number of seeds per point; overrides the value in FILE
+    /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 
@@ -54,7 +54,7 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 
-    /// Exit with code 5 unless every cell agrees, the ladder holds, or 95 % of the limits are right
+    /// Exit with code 5 if a cell disagrees, the ladder misses its criterion, or too many limits are wrong
     #[arg(long)]
     pub(crate) check: bool,
 }

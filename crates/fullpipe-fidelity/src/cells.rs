@@ -1,83 +1,84 @@
-//! Compares the simulator with the kernel, cell by cell.
+//! Compares results of the simulator with results of the kernel, cell by cell.
 //!
-//! A cell is a point of an experiment that both worlds, the simulator and the kernel, have run. The criterion
-//! depends on what differs between the runs of a cell:
+//! A cell is an experiment point that both the simulator and the kernel have run. The criterion depends on
+//! what differs between the runs of a cell:
 //!
 //! | cell | criterion |
 //! |---|---|
-//! | no loss | only timing differs: 5 % |
+//! | no loss | only timing differs between runs: 5 % |
 //! | loss, BBR | loss hardly affects the rate: 10 % |
-//! | loss, Reno or CUBIC | few losses determine a run: the mean lies within the kernel's range |
+//! | loss, Reno or CUBIC | few losses determine a run's result: the mean lies within the kernel's range |
 //!
-//! The criterion applies to the whole run and to its second half. RTT and retransmissions are shown without a
-//! bound.
+//! The criterion applies to the goodput of the whole run and of its second half. RTT and retransmissions are
+//! shown without a bound.
 
 use std::fmt::{self, Write};
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, Spread};
 
-/// Allowed relative deviation if only timing differs between runs.
+/// Allowed relative deviation of the simulator's mean if only timing differs between runs.
 const LOSSLESS: f64 = 0.05;
-/// Allowed relative deviation for algorithms that loss hardly affects.
+/// Allowed relative deviation of the simulator's mean with algorithms that loss hardly affects.
 const LOSSY: f64 = 0.10;
 
-/// Criterion of agreement.
+/// Criterion for the agreement between simulator and kernel in a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Criterion {
-    /// The means differ by at most this share of the kernel's mean.
+    /// The means of simulator and kernel differ by at most this share of the kernel's mean.
     Within(f64),
-    /// The simulator's mean lies between the kernel's minimum and maximum.
+    /// The simulator's mean lies between the minimum and the maximum of the kernel runs.
     InSpread,
 }
 
-/// Results of a cell in one world.
+/// Results of a cell, either in the simulator or on the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Goodput of all flows in bit/s.
+    /// Sum of the goodput of all flows, in bit/s.
     pub goodput: Spread,
-    /// Goodput of all flows over the second half of the run, in bit/s.
+    /// Sum of the goodput of all flows over the second half of the run, in bit/s.
     pub goodput_second_half: Spread,
     /// Mean RTT in milliseconds, over the flows and runs that have an RTT.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean number of segments retransmitted by all flows.
+    /// Number of segments that all flows retransmitted, as a mean over the runs.
     pub retransmits: f64,
-    /// Number of runs.
+    /// Number of runs over which the results are computed.
     pub runs: usize,
 }
 
-/// One cell in both worlds.
+/// A cell with its results in the simulator and on the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell<'e> {
-    /// Point of the experiment.
+    /// Experiment point of the cell.
     pub point: &'e Point,
-    /// Criterion of agreement.
+    /// Criterion for the agreement between simulator and kernel.
     pub criterion: Criterion,
-    /// The simulator's figures, with the kernel's loss patterns.
+    /// Results of the cell in the simulator, with the loss patterns of the kernel runs.
     pub sim: Figures,
-    /// Means of the simulated goodput over further blocks of seeds, in bit/s; `None` if runs do not vary.
+    /// Mean, minimum and maximum of the simulated goodput over further blocks of seeds, in bit/s; `None` if
+    /// runs do not vary.
     pub blocks: Option<Spread>,
-    /// The kernel's figures.
+    /// Results of the cell on the kernel.
     pub kernel: Figures,
 }
 
-/// Returns `count` blocks of seeds as long as `seeds`, disjoint from it and from each other. Neighbouring
-/// seeds can be lucky together by chance, so that the mean of one block misleads.
+/// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
+/// one block can be misleading, because all its runs may be lucky by chance.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
     (1..=count).map(shifted).collect()
 }
 
-/// Returns whether runs of `point` with different seeds differ: by random losses, copies, delays or drops of
-/// an AQM.
+/// Returns whether runs of `point` with different seeds differ because of random losses, copies, delays or
+/// AQM drops.
 pub fn varies(point: &Point) -> bool {
     let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
     path.forward.is_random(flows) || path.backward.is_random(flows)
 }
 
 impl Criterion {
-    /// Returns the criterion for `point`.
+    /// Returns the criterion of agreement for `point`.
     pub fn of(point: &Point) -> Self {
         let by_rate = point.scenario.flows.iter().all(|flow| flow.cc.is_rate_based());
         match (varies(point), by_rate) {
@@ -105,7 +106,7 @@ impl fmt::Display for Criterion {
 }
 
 impl Figures {
-    /// Computes the figures from the runs of one cell; `None` if there are no runs.
+    /// Computes the results of one cell from its runs; returns `None` if there are no runs.
     fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Option<Self> {
         let total = |value: fn(&fullpipe::lab::results::Flow) -> u64| {
             let sums = runs.clone().map(move |run| run.flows.iter().map(value).sum::<u64>() as f64);
@@ -124,15 +125,15 @@ impl Figures {
 }
 
 impl Cell<'_> {
-    /// Returns whether the two worlds agree.
+    /// Returns whether simulator and kernel agree in this cell.
     pub fn holds(&self) -> bool {
         self.criterion.holds(self.sim.goodput, self.kernel.goodput)
             && self.criterion.holds(self.sim.goodput_second_half, self.kernel.goodput_second_half)
     }
 }
 
-/// Returns the cells of `experiment` that both worlds have run, in the order of the experiment. `blocks` holds
-/// simulated runs of further blocks of seeds.
+/// Returns the cells of `experiment` that both simulator and kernel have run, in the order of the experiment.
+/// `blocks` contains simulated runs of further blocks of seeds.
 pub fn cells<'e>(
     experiment: &'e Experiment,
     sim: &[Run],
@@ -186,9 +187,9 @@ pub fn table(cells: &[Cell<'_>]) -> String {
     text
 }
 
-/// Returns a Markdown table of published results next to those of both worlds; `None` if the experiment has
-/// no published results. It has one row for each expectation with a published result and each of its points
-/// that both worlds have run.
+/// Returns a Markdown table of published results next to those of simulator and kernel; returns `None` if the
+/// experiment has no published results. The table has one row for each point of an expectation with a
+/// published result, provided that both simulator and kernel have run the point.
 pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option<String> {
     let told: Vec<_> = experiment.expectations().iter().filter(|e| e.published.is_some()).collect();
     if told.is_empty() {
@@ -313,13 +314,14 @@ mod tests {
         assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
     }
 
-    /// No seed is used twice, or a block would repeat what another one shows.
+    /// No seed is used twice, because a block would otherwise repeat the result of another block.
     #[test]
     fn blocks_of_seeds_are_disjoint() {
         assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);
     }
 
-    /// Without loss, jitter, copies and random AQMs also need several seeds; CoDel and a queue do not.
+    /// Even without loss, points with jitter, copies or a random AQM need several seeds; points with CoDel or
+    /// a drop-tail queue do not.
     #[test]
     fn whatever_draws_at_random_varies() {
         let varies = |path: &str| {

@@ -1,8 +1,8 @@
-//! Validates the classifier with runs that were designed to have a known limit.
+//! Validates the classifier with runs that are designed to have a known limit.
 //!
 //! A kernel does not record all limits of its senders, so [`classify`] cannot be compared with the kernel
-//! itself. Instead, an experiment is designed so that each point has one limit, which the key `limit` names.
-//! A run is right if the classifier names that limit for the longest time.
+//! itself. Instead, each point of an experiment is designed to have one limit, which the key `limit` names.
+//! The classifier is right about a run if it names that limit for the longest time.
 //!
 //! ```text
 //!   point { limit = "rwnd", ... } ──► expected: rwnd ──────────────────────────┐
@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
-/// Required share of runs in which the classifier names the right limit.
+/// Required share of runs about which the classifier is right.
 pub const ASKED: f64 = 0.95;
 
 /// Limit that the classifier named for the longest time in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedLimit {
-    /// The limit.
+    /// Limit that the classifier named.
     pub limit: Limit,
-    /// Share of the run's time with this limit, 0 to 1.
+    /// Share of the run's time for which the classifier named this limit, from 0 to 1.
     pub share: f64,
 }
 
@@ -37,8 +37,9 @@ pub fn expected(point: &Point) -> Option<Limit> {
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns the limit that the classifier names for the longest time in the first flow of a run; `None` if no
-/// data was sent. The input of the classifier is the state that sockets report, and the link rate.
+/// Returns the limit that the classifier names for the longest time in the first flow of a run; returns
+/// `None` if no data was sent. The input of the classifier is the state that the sockets report, and the link
+/// rate.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
     let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
@@ -48,24 +49,24 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// A situation, and the limits named in its runs.
+/// A situation: a point with a known limit, and the limits that the classifier named in its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation<'p> {
-    /// Point of the experiment.
+    /// Experiment point that is designed to have the limit.
     pub point: &'p Point,
-    /// Limit that the classifier should name.
+    /// Limit that the classifier is expected to name.
     pub expected: Limit,
-    /// Limits that the classifier named, one per run.
+    /// Limits that the classifier named, one for each run of the point.
     pub named: Vec<NamedLimit>,
 }
 
 impl Situation<'_> {
-    /// Returns the number of runs in which the classifier named the right limit.
+    /// Returns the number of runs about which the classifier was right.
     pub fn right(&self) -> usize {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
 
-    /// Returns the wrong limits that were named, with their counts.
+    /// Returns the wrong limits that the classifier named, with the number of runs for each.
     fn wrong(&self) -> BTreeMap<Limit, usize> {
         let mut wrong = BTreeMap::new();
         for named in self.named.iter().filter(|named| named.limit != self.expected) {
@@ -74,8 +75,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Returns the mean and the minimum of the right limit's share of time, over the runs in which that limit
-    /// was named.
+    /// Returns the mean and the minimum of the right limit's share of time, over the runs about which the
+    /// classifier was right.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| named.limit == self.expected);
         let shares: Vec<f64> = right.map(|named| named.share).collect();
@@ -84,7 +85,7 @@ impl Situation<'_> {
     }
 }
 
-/// Returns whether the classifier names the right limit in at least [`ASKED`] of all runs.
+/// Returns whether the classifier is right about at least [`ASKED`] of all runs.
 pub fn holds(situations: &[Situation<'_>]) -> bool {
     let (right, runs) = sums(situations);
     runs > 0 && right as f64 >= ASKED * runs as f64
@@ -113,7 +114,8 @@ pub fn lines(situations: &[Situation<'_>]) -> String {
     text
 }
 
-/// Returns the Markdown table, followed by the share of right runs.
+/// Returns the Markdown table of situations, followed by the share of runs about which the classifier is
+/// right.
 pub fn table(situations: &[Situation<'_>]) -> String {
     let mut text = lines(situations);
     let (right, runs) = sums(situations);

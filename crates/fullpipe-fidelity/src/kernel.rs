@@ -1,9 +1,10 @@
-//! Kernel runs, which are stored because they take real time.
+//! Kernel runs of an experiment, which are stored because they take real time.
 //!
 //! Each run is stored as soon as it completes and is never repeated, so an interrupted campaign continues
-//! where it stopped. A run is identified by its scenario, including the seed, and not by its label: if a
+//! where it stopped. A run is identified by its scenario, including the seed, instead of its label. If a
 //! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
-//! load on the machine is not stored. It is repeated after all other runs, when the disturbance may be over.
+//! load on the machine is not stored. A disturbed run is repeated after all other runs, when the disturbance
+//! may be over.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -22,14 +23,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::progress::{Notes, bar};
 
-/// Maximum number of attempts for a run that other load on the machine disturbs.
+/// Maximum number of attempts for a run that is disturbed by other load on the machine.
 const ATTEMPTS: usize = 5;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
 
-/// Request for one run.
+/// Request for one kernel run.
 pub(crate) struct RunRequest {
-    /// Point of the run; its scenario contains the seed.
+    /// Point to run; its scenario contains the seed.
     point: Point,
 }
 
@@ -47,8 +48,8 @@ impl RunRequest {
         &self.point.scenario
     }
 
-    /// Returns the datapath of the run. By default it sends packet by packet, as the simulator does. Loss of
-    /// super-packets requires a kernel that sends super-packets.
+    /// Returns the datapath of the run. By default the emulator transfers single packets, as the simulator
+    /// does. Loss of whole super-packets requires a datapath with super-packets.
     fn datapath(&self) -> Datapath {
         let path = &self.scenario().path;
         let whole =
@@ -60,31 +61,32 @@ impl RunRequest {
         self.point.scenario.seed
     }
 
-    /// Returns the report entry for the outcome of this run.
+    /// Returns the report entry for the result of this run.
     pub(crate) fn run(&self, timed: &TimedOutcome) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
 }
 
-/// One line of the file of kernel runs.
+/// One line of the file that stores the kernel runs.
 #[derive(Clone, Serialize, Deserialize)]
 struct RunRecord {
-    /// [`Scenario::identity`]; absent from old lines, which are identified by point and seed.
+    /// Identity of the run ([`Scenario::identity`]); absent from old lines, which are identified by point and
+    /// seed.
     #[serde(default)]
     scenario: Option<String>,
-    /// Limit that the classifier named, if a classification was requested.
+    /// Limit that the classifier named for the run, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<NamedLimit>,
     #[serde(flatten)]
     run: Run,
 }
 
-/// Results that are requested for a run.
+/// Which results of a run are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunDetail {
-    /// The figures of the run.
+    /// Only the metrics of the run are requested.
     Figures,
-    /// The figures, and the limit that the classifier names.
+    /// The metrics of the run, and the limit that the classifier names, are requested.
     Limit,
 }
 
@@ -101,15 +103,15 @@ impl RunRecord {
     }
 }
 
-/// The requested runs, as far as they succeeded.
+/// The requested kernel runs, as far as they succeeded.
 pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
-    /// One entry per request; `None` if every attempt was disturbed.
+    /// Stored run for each request; `None` if every attempt was disturbed.
     made: Vec<Option<RunRecord>>,
 }
 
 impl Runs<'_> {
-    /// Returns the valid runs, in the order of the requests.
+    /// Returns the valid kernel runs, in the order of the requests.
     pub(crate) fn valid(&self) -> Vec<Run> {
         let made = self.wanted.iter().zip(&self.made);
         let called = made.filter_map(|(wanted, made)| {
@@ -124,7 +126,7 @@ impl Runs<'_> {
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
 
-    /// Returns the heading of a table: the kernel, the number of valid runs and the command.
+    /// Returns the heading of a result table: the kernel, the number of valid runs, and the command.
     pub(crate) fn heading(&self, command: &str) -> String {
         let valid = self.made.iter().flatten().count();
         format!(
@@ -134,7 +136,7 @@ impl Runs<'_> {
         )
     }
 
-    /// Returns one line for each missing run.
+    /// Returns one line of text for each run that is missing.
     pub(crate) fn missing(&self) -> String {
         let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());
         missing.fold(String::new(), |mut text, (wanted, _)| {
@@ -149,7 +151,8 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the runs of `wanted`. Runs stored in `dir` are reused; the others are run now and stored there.
+/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are made
+/// now and stored there.
 pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<RunRecord> = kept(&file)?;
@@ -193,7 +196,7 @@ fn is_valid(run: &Run) -> bool {
     run.validity.as_ref().is_some_and(|validity| validity.valid)
 }
 
-/// Appends `run` to the file as one line. If the disk has no space for the whole line, appends nothing.
+/// Appends `run` to the file as one line. If the disk has no space for the whole line, nothing is appended.
 pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
     let line = json::line(run)?;
     let add = || -> io::Result<()> {
@@ -207,8 +210,8 @@ pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
     add().map_err(|e| cannot_write(file, &e))
 }
 
-/// Reads the runs stored in a file. A truncated last line belongs to an unfinished run and is removed, so
-/// that the next run starts on its own line. The file is truncated instead of rewritten, because an
+/// Reads the runs that are stored in a file. A truncated last line belongs to an unfinished run and is
+/// removed, so that the next run starts on a new line. The file is truncated instead of rewritten, because an
 /// interrupted rewrite would lose all runs.
 pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };

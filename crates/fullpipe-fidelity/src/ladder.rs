@@ -1,4 +1,4 @@
-//! Compares the ladder of each point with kernel runs of its rungs.
+//! Compares the ladder of each experiment point with kernel runs of its rungs.
 
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::Run;
@@ -17,8 +17,8 @@ use fullpipe::Error;
 /// measurements with probability (n - 1) / (n + 1), whatever the distribution: 80 % for n = 9.
 const MEASUREMENTS: u64 = 9;
 
-/// Returns the table of rungs with the kernel's results, and whether all rungs were run and enough of them
-/// meet their criterion.
+/// Returns the table of rungs with the kernel's results. Also returns whether all rungs were run and enough
+/// of them meet their criterion.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let climbed: Vec<PointLadder<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
@@ -33,17 +33,17 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((kernel.heading(&command) + &ladder_validation::table(&held) + &kernel.missing(), holds))
 }
 
-/// A point, its ladder, and the runs of its rungs.
+/// An experiment point, its ladder, and the scenarios of its rungs.
 struct PointLadder<'e> {
     cell: &'e Point,
-    /// Simulated rungs; the last rung, the link, has no run.
+    /// Simulated rungs of the ladder; the last rung, the link, has no run.
     rungs: Vec<Rung>,
-    /// One point for each rung.
+    /// Kernel runs that correspond to the rungs, one point for each rung.
     steps: Vec<Point>,
 }
 
-/// Computes the ladder of one point. Its seeds follow those of the kernel runs: with the same seeds, the
-/// ladder would see the losses that it must predict.
+/// Computes the ladder of one point. The seeds of the ladder follow those of the kernel runs. With the same
+/// seeds, the ladder would see the losses that it must predict.
 fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
@@ -66,7 +66,7 @@ fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>
 }
 
 impl PointLadder<'_> {
-    /// Returns the comparisons of the rungs that the kernel has run.
+    /// Returns a comparison for each rung that the kernel has run.
     fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
         let held = self.rungs.iter().zip(&self.steps).map(|(rung, step)| {
             let of_step =

@@ -6,41 +6,41 @@
 //!                                  └── steady-state rate [low, high] ► RungComparison ◄┘
 //! ```
 //!
-//! The criterion depends on the limit that the rung predicts:
+//! The criterion for a rung depends on the limit that the ladder predicts for it:
 //!
 //! | limit | criterion for the mean of the kernel's runs |
 //! |---|---|
 //! | a window, a buffer, the link | within 15 % of the steady-state rate: no randomness is involved |
-//! | loss, pacing, a cap on a flow | within the rung's range, whose high end is at most twice its low end |
+//! | loss, pacing, a rate cap on a flow | within the predicted range, which spans at most a factor of two |
 //!
-//! A range is never narrower than the simulator's own bound for cells without loss.
+//! The predicted range is never narrower than the tolerance that the simulator has for cells without loss.
 
 use std::fmt::{self, Write};
 
 use fullpipe::classify::Limit;
 use fullpipe::ladder::Rung;
 
-/// Allowed relative deviation if a window or the link is the limit.
+/// Allowed relative deviation of the kernel's mean if a window or the link is the limit.
 const WITHIN: f64 = 0.15;
-/// Maximum ratio between the ends of a range; a wider range predicts too little.
+/// Maximum ratio between the ends of a predicted range; a wider range predicts too little.
 const WIDEST: f64 = 2.0;
-/// Minimum distance between the ends of a range and the steady-state rate, as a share of that rate: the bound
-/// of `fullpipe-fidelity` for cells without loss.
+/// Minimum distance between the ends of a predicted range and the steady-state rate, as a share of that rate:
+/// the tolerance of `fullpipe-fidelity` for cells without loss.
 const NARROWEST: f64 = 0.05;
-/// Required share of the rungs with a range that meet their criterion.
+/// Required share of the rungs with a range criterion that meet it.
 const MOST: f64 = 0.8;
 
-/// Criterion for a rung.
+/// Criterion by which a rung is compared with the kernel's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Criterion {
-    /// The kernel's mean deviates by at most 15 %.
+    /// The kernel's mean deviates from the prediction by at most 15 %.
     Near,
-    /// The kernel's mean lies within the range.
+    /// The kernel's mean lies within the predicted range.
     InRange,
 }
 
 impl Criterion {
-    /// Returns the criterion for a rung with this limit.
+    /// Returns the criterion for a rung with the limit `limit`.
     pub const fn of(limit: Limit) -> Self {
         match limit {
             Limit::Rwnd | Limit::Sndbuf | Limit::Link => Self::Near,
@@ -58,32 +58,34 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// A rung and the kernel's results for its scenario.
+/// A rung of the ladder, and the kernel's results for the scenario of that rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungComparison<'l> {
-    /// Label of the run at the start of the ladder.
+    /// Label of the point at the start of the ladder.
     pub cell: &'l str,
-    /// The rung with its prediction.
+    /// Rung of the ladder, with its prediction.
     pub rung: &'l Rung,
-    /// Goodput of all flows over the second half of each of the kernel's runs, in bit/s; at least one.
+    /// Goodput of all flows over the second half of each kernel run of the rung, in bit/s; contains at least
+    /// one run.
     pub kernel: Vec<f64>,
-    /// The simulator's goodput for the same runs, with an identical loss pattern. No bound applies to it. If
-    /// a rung misses its criterion, it distinguishes an unusual loss pattern from a fault of the simulator.
+    /// The simulator's goodput for the same runs with an identical loss pattern. No bound applies to this
+    /// goodput. If a rung misses its criterion, the goodput shows whether the reason is an unusual loss
+    /// pattern or a fault of the simulator.
     pub paired: Vec<f64>,
 }
 
 impl RungComparison<'_> {
-    /// Returns the criterion for the rung.
+    /// Returns the criterion for this rung.
     pub const fn asked(&self) -> Criterion {
         Criterion::of(self.rung.limit)
     }
 
-    /// Returns the mean of the kernel's runs, in bit/s.
+    /// Returns the mean goodput of the kernel runs, in bit/s.
     pub fn mean(&self) -> f64 {
         mean(&self.kernel)
     }
 
-    /// Returns the minimum and maximum that the rung predicts, in bit/s.
+    /// Returns the minimum and maximum goodput that the rung predicts, in bit/s.
     pub fn range(&self) -> (f64, f64) {
         let bps = |rate: fullpipe::units::Rate| rate.as_bps() as f64;
         let lasting = self.rung.lasting();
@@ -92,7 +94,7 @@ impl RungComparison<'_> {
         (bps(low).min(at_least(1.0 - NARROWEST)), bps(high).max(at_least(1.0 + NARROWEST)))
     }
 
-    /// Returns the ratio between the ends of the range.
+    /// Returns the ratio between the ends of the predicted range.
     pub fn width(&self) -> f64 {
         let (low, high) = self.range();
         high / low
@@ -103,7 +105,7 @@ impl RungComparison<'_> {
         self.mean() / self.rung.lasting().as_bps() as f64 - 1.0
     }
 
-    /// Returns whether the kernel's result meets the criterion.
+    /// Returns whether the kernel's result meets the criterion of the rung.
     pub fn holds(&self) -> bool {
         let (low, high) = self.range();
         match self.asked() {
@@ -117,23 +119,23 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Counts of the rungs with one criterion.
+/// Numbers of rungs that are compared by one criterion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// All rungs with the criterion.
+    /// Number of all rungs with the criterion.
     pub all: usize,
-    /// Rungs that meet the criterion.
+    /// Number of rungs that meet the criterion.
     pub holding: usize,
 }
 
 impl Tally {
-    /// Counts the rungs with the criterion `asked`.
+    /// Counts the rungs that are compared by the criterion `asked`.
     pub fn of(held: &[RungComparison<'_>], asked: Criterion) -> Self {
         let kind = || held.iter().filter(|held| held.asked() == asked);
         Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
     }
 
-    /// Returns the share of rungs that meet the criterion; 1 if there are no rungs.
+    /// Returns the share of rungs that meet the criterion; returns 1 if there are no rungs.
     pub fn share(self) -> f64 {
         if self.all == 0 { 1.0 } else { self.holding as f64 / self.all as f64 }
     }
@@ -182,8 +184,8 @@ fn summary(held: &[RungComparison<'_>]) -> String {
     )
 }
 
-/// Returns whether the kernel confirms the ladder: every rung limited by a window or the link, and most of
-/// the others.
+/// Returns whether the kernel runs confirm the ladder: every rung limited by a window or the link must meet
+/// its criterion, and most of the other rungs.
 pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
     let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
     near.holding == near.all && ranged.share() >= MOST
@@ -206,7 +208,8 @@ fn measured(held: &RungComparison<'_>) -> String {
     if each.len() > 1 { format!("{mean}: {}", each.join(", ")) } else { mean }
 }
 
-/// Without loss there is one run, and the prediction is the paired simulation.
+/// Returns the paired simulation as text. Without loss, the paired simulation is omitted, because the
+/// prediction for the only run is already that simulation.
 fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
 }
@@ -246,8 +249,8 @@ mod tests {
         RungComparison { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
     }
 
-    /// The limit determines the criterion: a window limit must be within 15 % even if its range is wider, and
-    /// a loss limit need not be.
+    /// The limit determines the criterion. A rung limited by a window must be within 15 %, even if its range
+    /// is wider; a rung limited by loss need not be.
     #[test]
     fn each_kind_of_limit_has_its_own_bound() {
         for limit in [Limit::Rwnd, Limit::Sndbuf, Limit::Link] {
@@ -302,7 +305,7 @@ mod tests {
         assert!(text.contains("the widest range has 1.67. Asked and met: **no**."), "{text}");
     }
 
-    /// Every rung limited by a window must hold; one in five of the other rungs may miss.
+    /// Every rung limited by a window must meet its criterion; one in five of the other rungs may miss it.
     #[test]
     fn all_windows_and_most_of_the_rest() {
         let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));

@@ -2,9 +2,9 @@
 //!
 //! | module | comparison |
 //! |---|---|
-//! | [`cells`] | the simulator's runs with the kernel's, cell by cell |
+//! | [`cells`] | runs of the simulator with runs of the kernel, cell by cell |
 //! | [`ladder_validation`] | the prediction of each rung with a kernel run of the same scenario |
-//! | [`classifier_validation`] | the limit that the classifier names with the one that the run was designed to have |
+//! | [`classifier_validation`] | the limit that the classifier names with the designed limit of the run |
 #![forbid(unsafe_code)]
 
 pub mod cells;

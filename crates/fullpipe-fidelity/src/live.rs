@@ -1,5 +1,5 @@
-//! Measures situations live: `fullpipe iperf3 -c` against iperf3's own server, across the path of each
-//! situation.
+//! Classifies live measurements: runs `fullpipe iperf3 -c` against iperf3's own server, across the path of
+//! each situation.
 //!
 //! ```text
 //!   sender's namespace                       path of the point            receiver's namespace
@@ -7,9 +7,9 @@
 //!        └─► limit_seconds ─► the limit of most time ─► right or wrong
 //! ```
 //!
-//! The receiver is not sampled. A window that is small because of its buffer and a window that is small
-//! because of a slow application can be distinguished only by their development over time. Runs in which one
-//! is mistaken for the other are counted separately.
+//! The receiver is not sampled. At the sender, a window that is small because of the receive buffer differs
+//! from a window that is small because of a slow application only in its development over time. Runs in which
+//! one of the two is mistaken for the other are counted separately.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,22 +30,22 @@ use crate::kernel::{keep, kept};
 use crate::situations::expected;
 use fullpipe::Error;
 
-/// Required share of runs in which the right limit is named.
+/// Required share of runs in which `fullpipe iperf3` names the right limit.
 const ASKED: f64 = 0.9;
-/// Name of the file that stores the live runs.
+/// Name of the file that stores the live measurements.
 const KEPT: &str = "live.jsonl";
 
-/// A stored live run.
+/// A live measurement as stored in the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct LiveRecord {
     point: String,
     seed: u64,
     named: Option<NamedLimit>,
-    /// Whether the machine was too busy to keep the timing of the path.
+    /// Whether the machine was too busy to keep the timing of the emulated path.
     disturbed: bool,
 }
 
-/// Returns the table of situations, and whether the right limit is named often enough.
+/// Returns the table of situations, and whether `fullpipe iperf3` names the right limit often enough.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
@@ -106,7 +106,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((text, holds))
 }
 
-/// Returns the limit that cannot be distinguished from `limit` at the sending end.
+/// Returns the limit that cannot be distinguished from `limit` by sampling the sender only.
 fn other_of_one_end(limit: Limit) -> Option<Limit> {
     match limit {
         Limit::Rwnd => Some(Limit::ReceiverApp),
@@ -125,7 +125,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let fifo = dir.join("slow-reader");
     let behind = Behind { path: &scenario.path, seed, datapath: Datapath::Plain };
     let own = std::env::current_exe().map_err(|error| cannot("find", Path::new("this program"), &error))?;
-    // The command `fullpipe` is in the same folder.
+    // The `fullpipe` command is in the same folder as this program.
     let own = own.with_file_name("fullpipe");
     if !own.exists() {
         let message = format!("{} does not exist", own.display());
@@ -141,7 +141,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Error::new(format!("the client's document is not JSON: {error}"), ""))?;
-    // The files are no longer needed; a missing file is not an error.
+    // The files are no longer needed. It is not an error if one of the files does not exist.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
     }
@@ -149,7 +149,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     Ok(LiveRecord { point: point.label.clone(), seed, named: named(&document), disturbed })
 }
 
-/// Returns the limit that lasted longest according to the client's JSON document.
+/// Returns the limit that lasted longest, according to the client's JSON document.
 fn named(document: &Value) -> Option<NamedLimit> {
     let seconds = document.pointer("/end/fullpipe/limit_seconds")?.as_object()?;
     let all: f64 = seconds.values().filter_map(Value::as_f64).sum();
@@ -161,7 +161,7 @@ fn named(document: &Value) -> Option<NamedLimit> {
     Some(NamedLimit { limit, share: most / all })
 }
 
-/// Returns the shell command for the sender's host: its settings and the client.
+/// Returns the shell command for the sending host, which applies the host's settings and runs the client.
 fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Error> {
     let [flow] = &scenario.flows[..] else {
         return Err(Error::new("a situation must have one flow", "remove count"));
@@ -189,8 +189,8 @@ fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Er
     ))
 }
 
-/// Returns the shell command for the receiver's host: its settings and the server. A slow application is
-/// modelled by a pipe into which iperf3 writes and which is read slowly.
+/// Returns the shell command for the receiving host, which applies the host's settings and runs the server. A
+/// slow application is modelled by a pipe into which iperf3 writes and which is read slowly.
 fn server(scenario: &Scenario, fifo: &Path) -> String {
     let memory = scenario.host.rcvbuf.limit().get();
     let set = format!("echo '4096 {} {memory}' > /proc/sys/net/ipv4/tcp_rmem", memory.min(131_072));
@@ -198,7 +198,7 @@ fn server(scenario: &Scenario, fifo: &Path) -> String {
     let Some(Reading::Paced { rate, .. }) = reading else {
         return format!("{set}; exec iperf3 -s > /dev/null");
     };
-    /// Number of reads per second from the pipe.
+    /// Number of reads per second from the pipe of the slow application.
     const READS: u64 = 20;
     let fifo = fifo.display();
     format!(

@@ -11,7 +11,8 @@
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (docs/LIVE.md)
 //! ```
 //!
-//! Kernel runs are ordered by seed, then by cell, so that a page made from half of the runs has all cells.
+//! Kernel runs are ordered by seed, then by cell, so that a page already contains all cells when half of the
+//! runs are done.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -40,16 +41,16 @@ use fullpipe_fidelity::cells::{self, Cell};
 use crate::args::FidelityArgs;
 use crate::kernel::{RunDetail, RunRequest};
 
-/// Number of blocks of seeds that are simulated beside the kernel's.
+/// Number of blocks of seeds that are simulated in addition to the seeds of the kernel runs.
 const FURTHER_BLOCKS: u64 = 4;
 
-/// Exit code with `--check` if the table does not meet the requirements.
+/// Exit code of `--check` if the result does not meet the requirements.
 const EXPECTATION: u8 = 5;
 
 fn main() -> ExitCode {
     let args = match FidelityArgs::try_parse() {
         Ok(args) => args,
-        // Help and version are output, not errors.
+        // Help and version are printed as output instead of errors.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
             let text = error.render().to_string();
@@ -103,7 +104,7 @@ fn command(mode: &str, args: &FidelityArgs) -> String {
     format!("fullpipe-fidelity {mode}{}{repeat}", args.file.display())
 }
 
-/// Returns the table of cells, and whether simulator and kernel agree in all cells.
+/// Returns the table of cells, and whether simulator and kernel agree in every cell.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
@@ -118,13 +119,13 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
     let table = kernel.heading(&command) + &cells::table(&cells);
-    // A cell without a valid run does not count as agreement.
+    // A cell without a valid run does not count as an agreement between simulator and kernel.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
     Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
 }
 
-/// Returns the runs to make for `points`, ordered by seed. Points without random loss are run with the first
-/// seed only, because only timing differs between their runs.
+/// Returns the requests for the runs of `points`, ordered by seed. Points without random loss are run with
+/// the first seed only, because only timing differs between their runs.
 fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
         let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));
@@ -133,7 +134,7 @@ fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     seeds.iter().enumerate().flat_map(of_seed).collect()
 }
 
-/// Runs the simulator on all cores.
+/// Runs the requested runs in the simulator, on all cores.
 fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
     let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();

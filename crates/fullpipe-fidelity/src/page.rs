@@ -1,4 +1,4 @@
-//! Markdown pages with a generated table in otherwise handwritten text.
+//! Markdown pages in which one table is generated, and the rest is written by hand.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use fullpipe::Error;
 use fullpipe::files::write_atomically;
 
-/// Markers around the table; the rest of the page is left unchanged.
+/// Markers before and after the generated table; the rest of the page is left unchanged.
 const MARKS: [&str; 2] = ["<!-- begin of the table -->\n", "<!-- end of the table -->\n"];
 
-/// Writes `table` between the markers of `page`, or creates the page.
+/// Writes `table` between the markers of the file `page`, or creates the file.
 pub(crate) fn write(page: &Path, title: &str, table: &str) -> Result<(), Error> {
     let [begin, end] = MARKS;
     let old = fs::read_to_string(page).unwrap_or_else(|_| format!("# {title}\n\n{begin}{end}"));

@@ -1,4 +1,5 @@
-//! Progress of a campaign, shown on a terminal only: in a log, redrawn lines are noise.
+//! Progress of a campaign. The progress bar is shown only on a terminal, because redrawn lines are noise in a
+//! log.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +7,7 @@ use fullpipe::Observer;
 use fullpipe::lab::campaign::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns a progress bar for `runs` runs.
+/// Returns a progress bar for a campaign of `runs` runs.
 pub(crate) fn bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -15,7 +16,7 @@ pub(crate) fn bar(runs: usize) -> ProgressBar {
     ProgressBar::new(runs as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Calls `work` with a progress bar for its simulated runs.
+/// Calls `work`, and shows the progress of its simulated runs.
 pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
     let bar = bar(0);
     let done = work(&|progress| {

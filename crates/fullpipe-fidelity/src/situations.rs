@@ -1,4 +1,4 @@
-//! Compares the classifier with kernel runs whose limit is known.
+//! Compares the limits that the classifier names with kernel runs whose limit is known.
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
@@ -8,8 +8,8 @@ use crate::args::FidelityArgs;
 use crate::kernel::{self, RunDetail, RunRequest};
 use fullpipe::Error;
 
-/// Returns the table of situations, and whether the right limit is named often enough. Every seed is run,
-/// even without randomness on the path, because the kernel's timing varies.
+/// Returns the table of situations, and whether the classifier is right often enough. Every seed is run, even
+/// if nothing on the path is random, because the kernel's timing varies.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
@@ -19,7 +19,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);
-    // A missing run does not count as agreement.
+    // A missing run counts as a failure of the comparison.
     let holds = classifier_validation::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &classifier_validation::table(&situations) + &kernel.missing(), holds))
 }

@@ -1,30 +1,30 @@
-//! Loss, reordering and jitter, computed from the headers of received datagrams.
+//! Loss, reordering and jitter of a UDP stream, computed from the headers of received datagrams.
 //!
 //! A gap in the sequence numbers counts as loss. A datagram that arrives late fills a gap and counts as out
-//! of order. A duplicate cannot be distinguished from a late datagram, so duplicates hide losses, as in
+//! of order. A duplicate datagram cannot be distinguished from a late one, so duplicates hide losses, as in
 //! iperf3.
 
 use fullpipe_units::{Duration, Instant};
 
 use crate::datagram::Header;
 
-/// Weight of a new difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
+/// Weight of a new transit-time difference in the jitter estimate: 1/16 (RFC 1889 section 6.3.1).
 const GAIN: f64 = 1.0 / 16.0;
 
-/// Datagram counts of a receiver.
+/// Numbers of datagrams that a receiver has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Highest sequence number received, which is the number of datagrams known to have been sent.
     pub packets: u64,
-    /// Sequence numbers that have not arrived.
+    /// Number of sequence numbers that have not arrived.
     pub lost: u64,
-    /// Datagrams that arrived after a datagram with a higher sequence number.
+    /// Number of datagrams that arrived after a datagram with a higher sequence number.
     pub out_of_order: u64,
 }
 
 impl Counts {
-    /// Returns the counts since `earlier`. If late datagrams fill earlier gaps, the number of lost datagrams
-    /// is zero, not negative.
+    /// Returns the counts since the earlier counts `earlier`. If late datagrams have filled gaps from before,
+    /// the number of lost datagrams is zero instead of negative.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(earlier.packets),
@@ -39,19 +39,19 @@ impl Counts {
     }
 }
 
-/// Receive statistics of one stream.
+/// Receive statistics of one UDP stream.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     counts: Counts,
-    /// Jitter in nanoseconds. It is a float, because a sixteenth of a microsecond matters.
+    /// Jitter in nanoseconds, as a floating-point number, because a sixteenth of a microsecond matters.
     jitter: f64,
-    /// Arrival time minus send time of the previous datagram. The clocks of the two hosts are not
-    /// synchronised, so only differences between transit times are meaningful.
+    /// Transit time of the previous datagram: arrival time minus send time. The clocks of the two hosts are
+    /// not synchronised, so only differences between transit times are meaningful.
     transit: Option<i128>,
 }
 
 impl Arrivals {
-    /// Records the arrival of a datagram with this header at `now`, on the receiver's clock.
+    /// Records that a datagram with this header arrived at `now`, on the receiver's clock.
     pub fn arrived(&mut self, now: Instant, header: Header) {
         let counts = &mut self.counts;
         if header.number > counts.packets {
@@ -67,7 +67,7 @@ impl Arrivals {
         }
     }
 
-    /// Returns the counts since the first datagram.
+    /// Returns the datagram counts since the first datagram.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -77,8 +77,8 @@ impl Arrivals {
         Duration::from_nanos(self.jitter.round() as u64)
     }
 
-    /// Resets the jitter at the end of the omitted period. The counts are not reset; subtract their current
-    /// values with [`Counts::since`].
+    /// Resets the jitter at the end of the omitted period. The counts are not reset; the caller subtracts
+    /// their present values with [`Counts::since`].
     pub fn omitted(&mut self) {
         self.jitter = 0.0;
     }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(after(&[1, 4, 5]), counts(5, 2, 0));
         assert_eq!(after(&[1, 3, 2, 4]), counts(4, 0, 1));
         assert_eq!(after(&[3]), counts(3, 2, 0));
-        // A duplicate counts as late, although it fills no gap.
+        // A duplicate counts as a late datagram, although it fills no gap.
         assert_eq!(after(&[1, 1, 1]), counts(1, 0, 2));
     }
 
@@ -119,12 +119,14 @@ mod tests {
         assert!(arrivals.jitter() > Duration::ZERO);
     }
 
-    /// RFC 1889 section 6.3.1: J += (|D| - J) / 16, starting at zero with the second datagram.
+    /// The jitter filter is that of RFC 1889 section 6.3.1: J += (|D| - J) / 16, starting at zero with the
+    /// second datagram.
     #[test]
     fn jitter_is_the_filter_of_rfc_1889() {
         let mut arrivals = Arrivals::default();
         let micros = |micros: u64| Instant::from_nanos(micros * 1_000);
-        // The sender's clock is far ahead of the receiver's; the transit time changes by 160 us, then by 0.
+        // The sender's clock is far ahead of the receiver's; the transit time changes by 160 us, and then by
+        // 0 us.
         for (number, sent, now) in [(1, 9_000_000, 100), (2, 9_001_000, 1_260), (3, 9_002_000, 2_260)] {
             arrivals.arrived(micros(now), Header { sent: micros(sent), number });
         }

@@ -1,16 +1,16 @@
-//! The cookie of a test, which identifies its connections.
+//! The cookie of an iperf3 test, which identifies the connections of the test.
 
 use std::fmt;
 
 use crate::WireError;
 
-/// Length of a cookie on the wire in bytes: 36 letters and a terminating zero.
+/// Length of a cookie on the wire, in bytes: 36 letters and a terminating zero.
 pub const LENGTH: usize = 37;
 
-/// Alphabet of iperf3 cookies.
+/// The 32 letters that an iperf3 cookie may contain.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Identifier of a test. The client chooses it and sends it first on every TCP connection.
+/// Cookie of an iperf3 test. The client chooses it and sends it first on every TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie([u8; LENGTH - 1]);
 
@@ -20,18 +20,19 @@ impl Cookie {
         Self(random.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()]))
     }
 
-    /// Returns the cookie as sent on the wire.
+    /// Returns the cookie in the form in which it is sent.
     pub fn to_wire(self) -> [u8; LENGTH] {
         let mut wire = [0; LENGTH];
         wire[..LENGTH - 1].copy_from_slice(&self.0);
         wire
     }
 
-    /// Reads the cookie from `wire`. Other implementations may use other letters, so any printable characters
-    /// are accepted.
+    /// Parses a cookie. Other implementations may use other letters, so any printable characters are
+    /// accepted.
     ///
     /// # Errors
-    /// Returns an error if `wire` is not 36 printable characters and a zero: the peer does not speak iperf3.
+    /// Returns an error unless `wire` consists of 36 printable characters and a zero: the peer does not speak
+    /// iperf3.
     pub fn from_wire(wire: &[u8; LENGTH]) -> Result<Self, WireError> {
         let mut letters = [0; LENGTH - 1];
         letters.copy_from_slice(&wire[..LENGTH - 1]);

@@ -4,26 +4,26 @@
 //!   seconds u32 | microseconds u32 | number u32, or u64 with 64-bit counters | the rest of the block
 //! ```
 //!
-//! All fields are big-endian. The time is taken from the sender's clock, so the one-way delay is not
-//! observable. Sequence numbers start at 1. Before the first datagram, the client sends a hello on each of
-//! its sockets and waits for the answer.
+//! All fields of the header are big-endian. The send time is taken from the sender's clock, so the one-way
+//! delay is not observable. Sequence numbers start at 1. Before the first datagram, the client sends a hello
+//! on each of its sockets and waits for the answer.
 
 use fullpipe_units::Instant;
 
-/// Hello that a client sends on a new UDP socket. iperf3 sends an integer in the machine's byte order, which
-/// is little-endian on nearly all machines.
+/// Hello that a client sends on each new UDP socket. iperf3 sends an integer in the machine's byte order,
+/// which is little-endian on nearly all machines.
 pub const HELLO: [u8; 4] = *b"9876";
-/// The server's answer to [`HELLO`].
+/// Answer of the server to [`HELLO`].
 pub const ANSWER: [u8; 4] = *b"6789";
-/// Hello of iperf3 versions before 3.11.
+/// Hello of a client with an iperf3 version before 3.11.
 pub const OLD_HELLO: [u8; 4] = 123_456_789_u32.to_le_bytes();
-/// The server's answer in iperf3 versions before 3.11.
+/// Answer of the server in iperf3 versions before 3.11.
 pub const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
-/// Length of the longest header in bytes.
+/// Length in bytes of the longest datagram header.
 pub const LONGEST: usize = 16;
 
-/// Returns the server's answer to `hello`; `None` if `hello` is not a known hello.
+/// Returns the server's answer to `hello`; returns `None` if `hello` is not a known hello.
 pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     match hello {
         _ if hello == HELLO => Some(ANSWER),
@@ -32,12 +32,12 @@ pub fn answer(hello: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
-/// Returns whether `bytes` is a server's answer to a hello.
+/// Returns whether `bytes` is the answer of a server to a hello.
 pub fn is_answer(bytes: &[u8]) -> bool {
     bytes == ANSWER || bytes == OLD_ANSWER
 }
 
-/// Header of a UDP datagram.
+/// Header of a UDP datagram of an iperf3 test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Send time of the datagram on the sender's clock, in whole microseconds.
@@ -50,13 +50,13 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MICRO: u64 = 1_000;
 
 impl Header {
-    /// Writes the header to the start of a datagram.
+    /// Writes the header to the first bytes of a datagram.
     ///
     /// # Panics
-    /// Panics if the datagram is shorter than the header.
+    /// The function panics if the datagram is shorter than the header.
     pub fn write(self, wide: bool, datagram: &mut [u8]) {
         let nanos = self.sent.as_nanos();
-        // Both fields have 32 bits; larger values are truncated, as in iperf3.
+        // Seconds and microseconds have 32 bits each; larger values are truncated, as in iperf3.
         let seconds = (nanos / NANOS_PER_SECOND) as u32;
         let micros = (nanos % NANOS_PER_SECOND / NANOS_PER_MICRO) as u32;
         datagram[..4].copy_from_slice(&seconds.to_be_bytes());
@@ -68,7 +68,7 @@ impl Header {
         }
     }
 
-    /// Reads the header of `datagram`; `None` if it is too short.
+    /// Parses the header of `datagram`; returns `None` if the datagram is too short.
     pub fn read(wide: bool, datagram: &[u8]) -> Option<Self> {
         let word = |from: usize| {
             let bytes = datagram.get(from..)?.first_chunk::<4>()?;
@@ -78,7 +78,7 @@ impl Header {
             false => word(8)?,
             true => word(8)? << 32 | word(12)?,
         };
-        // A microseconds field above 999 999 is not rejected; it only yields a later time.
+        // A value above 999 999 in the microseconds field is not rejected; it only yields a later time.
         let sent = Instant::from_nanos(word(0)? * NANOS_PER_SECOND + word(4)? * NANOS_PER_MICRO);
         Some(Self { sent, number })
     }

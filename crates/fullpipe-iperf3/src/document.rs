@@ -1,13 +1,14 @@
-//! The report of a test in the structure of iperf3's `-J`: the common model of JSON, events and text.
+//! The report of a test in the structure of iperf3's `-J` output, from which JSON, events and text are
+//! written.
 //!
 //! ```text
 //!   Start ──► Interval, Interval, ... ──► End          one Document (-J), or one event each (--json-stream)
 //!               streams, sums                          text: the same values as lines (text.rs)
 //! ```
 //!
-//! Keys, their order and their units are those of iperf3. Fullpipe's additions are under the key `fullpipe`.
-//! Known quirks of iperf3 are kept: `sum_received.sender` repeats the value of `sum_sent`, and over UDP,
-//! `end.sum` contains the sender's bytes.
+//! The keys, their order and their units are those of iperf3. Fullpipe's additional values are under the key
+//! `fullpipe`. Known quirks of iperf3 are kept: `sum_received.sender` repeats the value of `sum_sent`, and
+//! over UDP, `end.sum` contains the sender's bytes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::{Serialize, Serializer};
@@ -15,66 +16,67 @@ use serde_json::Value;
 
 use crate::params::{Mode, Params, Protocol};
 
-/// The complete document of a test (`-J`).
+/// The complete JSON document of a test (`-J`).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
-    /// Title of the test (`-T`).
+    /// Title of the test, which the user sets with `-T`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Extra data (`--extra-data`).
+    /// Extra data, which the user sets with `--extra-data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_data: Option<String>,
-    /// Values known before the data transfer starts.
+    /// Description of the test, which is known before the data transfer starts.
     pub start: Start,
-    /// Reports in chronological order.
+    /// Interval reports in chronological order.
     pub intervals: Vec<Interval>,
-    /// Totals of the test.
+    /// Totals over the whole test.
     pub end: End,
-    /// Text output of the server (`--get-server-output`).
+    /// Output of the server as text (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_text: Option<String>,
-    /// JSON output of the server (`--get-server-output`).
+    /// Output of the server as a JSON document (`--get-server-output`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_json: Option<Value>,
-    /// Error that ended the test.
+    /// Error message, if an error ended the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// One line of `--json-stream`.
+/// One line of the `--json-stream` output.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Event<'a, T> {
-    /// Name of the event: `start`, `interval`, `end`, `error`, `server_output_text` or `server_output_json`.
+    /// Name of the event that the line reports: `start`, `interval`, `end`, `error`, `server_output_text` or
+    /// `server_output_json`.
     pub event: &'a str,
-    /// The part of the document with that name.
+    /// The part of the JSON document that has the name of the event.
     pub data: &'a T,
 }
 
-/// Values known before the data transfer starts.
+/// Description of a test, which is known before the data transfer starts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Start {
-    /// Data connections, in the order of the streams.
+    /// Data connections of the test, in the order of its streams.
     pub connected: Vec<DataConnection>,
-    /// Name and version of the program.
+    /// Name and version of the program that wrote the document.
     pub version: String,
     /// Operating system of this host, as `uname -a` prints it.
     pub system_info: String,
     /// Start time of the test; omitted if the client did not reach a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
-    /// Address of the server; only in a client's document.
+    /// Address of the server; present only in a client's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connecting_to: Option<Endpoint>,
-    /// Address of the client; only in a server's document.
+    /// Address of the client; present only in a server's document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_connection: Option<Endpoint>,
     /// Cookie of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// Requested maximum segment size (`-M`).
+    /// Maximum segment size that the user requested (`-M`).
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss: Option<Bytes>,
-    /// Maximum segment size of the control connection, if none was requested.
+    /// Maximum segment size of the control connection, if the client requested none.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "bytes_if")]
     pub tcp_mss_default: Option<Bytes>,
     /// Settings of the test; omitted if the client did not reach a server.
@@ -85,53 +87,53 @@ pub struct Start {
 /// Requested settings of a test, and the actual socket buffer sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestSettings {
-    /// Target bitrate of each stream (`-b`); 0 means no limit.
+    /// Requested rate of each stream (`-b`); 0 means no limit.
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
-    /// Pacing rate (`--fq-rate`); 0 means no limit.
+    /// Requested pacing rate (`--fq-rate`); 0 means no limit.
     #[serde(serialize_with = "bps")]
     pub fq_rate: Rate,
     /// Requested socket buffer size (`-w`); 0 leaves the size to the kernel.
     #[serde(serialize_with = "bytes")]
     pub sock_bufsize: Bytes,
-    /// `SO_SNDBUF` as the kernel reports it; with autotuning, its initial value.
+    /// Value of `SO_SNDBUF` that the kernel reports; with autotuning, the initial size.
     #[serde(serialize_with = "bytes")]
     pub sndbuf_actual: Bytes,
-    /// `SO_RCVBUF` as the kernel reports it; with autotuning, its initial value.
+    /// Value of `SO_RCVBUF` that the kernel reports; with autotuning, the initial size.
     #[serde(serialize_with = "bytes")]
     pub rcvbuf_actual: Bytes,
-    /// Parameters of the test.
+    /// Parameters that the client requested for the test.
     pub test_start: TestStart,
 }
 
-/// A data connection.
+/// A data connection between client and server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DataConnection {
-    /// Number of the connection in this document.
+    /// Number that identifies the data connection in this document.
     pub socket: i32,
-    /// Address of this end.
+    /// IP address of this host.
     pub local_host: String,
-    /// Port of this end.
+    /// Port on this host.
     pub local_port: u16,
-    /// Address of the other end.
+    /// IP address of the peer.
     pub remote_host: String,
-    /// Port of the other end.
+    /// Port on the peer.
     pub remote_port: u16,
 }
 
-/// Start time of a test.
+/// Start time of a test, in three forms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timestamp {
-    /// Time in the format of HTTP headers: `Sun, 22 Nov 2026 04:55:00 GMT`.
+    /// Start time in the format of HTTP headers: `Sun, 22 Nov 2026 04:55:00 GMT`.
     pub time: String,
-    /// Seconds since 1970.
+    /// Start time in seconds since 1970.
     pub timesecs: u64,
-    /// Milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub timemillisecs: u64,
 }
 
 impl Timestamp {
-    /// Creates a timestamp from the time since 1970-01-01.
+    /// Creates a timestamp from the time that has passed since 1970-01-01.
     pub fn new(since_1970: Duration) -> Self {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since_1970.as_nanos());
         let millis = since_1970.as_millis();
@@ -139,55 +141,55 @@ impl Timestamp {
     }
 }
 
-/// The other end of a control connection.
+/// Address and port of the peer of a control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
-    /// Host name as given by the user, or address.
+    /// Host name as the user entered it, or IP address.
     pub host: String,
-    /// Port number.
+    /// TCP port of the peer.
     pub port: u16,
 }
 
-/// Parameters of a test.
+/// Parameters that the client requested for a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TestStart {
-    /// Protocol: `TCP` or `UDP`.
+    /// Transport protocol: `TCP` or `UDP`.
     pub protocol: &'static str,
     /// Number of parallel streams per direction (`-P`).
     pub num_streams: u32,
-    /// Block size (`-l`).
+    /// Block size in bytes (`-l`).
     #[serde(serialize_with = "bytes")]
     pub blksize: Bytes,
-    /// Omitted period at the start of the test (`-O`).
+    /// Length of the omitted period at the start of the test (`-O`).
     #[serde(serialize_with = "whole_seconds")]
     pub omit: Duration,
-    /// Duration (`-t`); 0 if the test ends after an amount of data.
+    /// Duration of the test (`-t`); 0 if the test ends after an amount of data.
     #[serde(serialize_with = "whole_seconds")]
     pub duration: Duration,
-    /// Number of bytes to transfer (`-n`).
+    /// Number of bytes to transfer (`-n`); 0 for no limit.
     #[serde(serialize_with = "bytes")]
     pub bytes: Bytes,
-    /// Number of blocks to transfer (`-k`).
+    /// Number of blocks to transfer (`-k`); 0 for no limit.
     pub blocks: u64,
     /// 1 if the server sends (`-R`), otherwise 0.
     pub reverse: u8,
-    /// Type of service (`-S`).
+    /// Type-of-service byte (`-S`).
     pub tos: u8,
-    /// Target bitrate of each stream (`-b`).
+    /// Requested rate of each stream (`-b`).
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
     /// 1 if both sides send (`--bidir`), otherwise 0.
     pub bidir: u8,
-    /// Pacing rate (`--fq-rate`).
+    /// Requested pacing rate (`--fq-rate`).
     #[serde(serialize_with = "bps")]
     pub fqrate: Rate,
-    /// Interval between reports (`-i`).
+    /// Interval between two reports (`-i`).
     #[serde(serialize_with = "seconds_of")]
     pub interval: Duration,
 }
 
 impl TestStart {
-    /// Returns the parameters of a test with `params` and with reports every `interval`.
+    /// Creates the description of a test with `params` and with reports every `interval`.
     pub fn of(params: &Params, interval: Duration) -> Self {
         let amount = !params.num.is_zero() || params.blocks > 0;
         Self {
@@ -211,14 +213,14 @@ impl TestStart {
     }
 }
 
-/// An amount of data over a period of time.
+/// Amount of data that was transferred in a period of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Start of the period, counted from the start of the test.
     pub start: Instant,
-    /// End of the period.
+    /// End of the period, counted from the start of the test.
     pub end: Instant,
-    /// Payload transferred in the period.
+    /// Number of payload bytes transferred in the period.
     pub bytes: Bytes,
 }
 
@@ -228,7 +230,7 @@ impl Amount {
         self.end.saturating_since(self.start)
     }
 
-    /// Returns the mean rate over the period; zero if no time has passed.
+    /// Returns the mean rate over the period; returns zero if the period is empty.
     pub fn rate(&self) -> Rate {
         let length = self.length();
         Rate::mean(self.bytes, length)
@@ -253,38 +255,38 @@ impl Serialize for Amount {
     }
 }
 
-/// One periodic report.
+/// One interval report of a test.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Interval {
-    /// Report of each stream.
+    /// Interval report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum over all streams; with `--bidir`, over the streams on which this end sends.
+    /// Sum over all streams; with `--bidir`, only over the streams on which this host sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
-    /// Sum over the streams of the opposite direction (`--bidir`).
+    /// Sum over the streams on which this host receives (`--bidir` only).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<SumInterval>,
 }
 
-/// Report of one stream.
+/// Interval report of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInterval {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Data written or read.
+    /// Amount of data that the stream has written or read in the interval.
     #[serde(flatten)]
     pub amount: Amount,
-    /// State of the sending socket, over TCP.
+    /// State of the sending TCP socket.
     #[serde(flatten)]
     pub tcp: Option<TcpInterval>,
-    /// Datagram counts, over UDP.
+    /// Datagram counts of a UDP stream.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// Whether the interval is omitted (`-O`).
+    /// Whether the interval belongs to the omitted period (`-O`).
     pub omitted: bool,
-    /// Whether this end sends on the stream.
+    /// Whether this host sends on the stream.
     pub sender: bool,
-    /// Fullpipe's additions.
+    /// Values that fullpipe adds to iperf3's report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<SocketReading>,
 }
@@ -292,72 +294,72 @@ pub struct StreamInterval {
 /// Values that the kernel reports for a sending TCP socket at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpInterval {
-    /// Segments retransmitted in the interval.
+    /// Number of segments retransmitted in the interval.
     pub retransmits: u64,
-    /// Congestion window.
+    /// Congestion window of the socket, in bytes.
     #[serde(serialize_with = "bytes")]
     pub snd_cwnd: Bytes,
-    /// The receiver's advertised window.
+    /// Window that the receiver advertises, in bytes.
     #[serde(serialize_with = "bytes")]
     pub snd_wnd: Bytes,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the socket.
     #[serde(serialize_with = "micros")]
     pub rtt: Duration,
-    /// RTT variation.
+    /// RTT variation of the socket.
     #[serde(serialize_with = "micros")]
     pub rttvar: Duration,
-    /// Path MTU.
+    /// Path MTU of the socket.
     #[serde(serialize_with = "bytes")]
     pub pmtu: Bytes,
-    /// Reordering distance of the path in segments.
+    /// Reordering distance of the path, in segments.
     pub reorder: u32,
 }
 
 /// Datagram counts of a UDP stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Datagrams {
-    /// Values that only the receiving end knows; omitted in the sender's intervals.
+    /// Values that only the receiver knows; omitted in the sender's intervals.
     #[serde(flatten)]
     pub heard: Option<Heard>,
     /// Number of datagrams sent; at the receiver, the highest sequence number received.
     pub packets: u64,
-    /// Lost datagrams as a percentage, computed from the other values.
+    /// Lost datagrams as a percentage, computed from the other counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost_percent: Option<f64>,
-    /// Datagrams that arrived out of order.
+    /// Number of datagrams that arrived out of order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_order: Option<u64>,
 }
 
-/// Measurements of the receiving end of a UDP stream.
+/// Losses and jitter that the receiver of a UDP stream has measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Heard {
     /// Jitter: variation of the transit time (RFC 1889).
     #[serde(rename = "jitter_ms", serialize_with = "millis")]
     pub jitter: Duration,
-    /// Datagrams lost.
+    /// Number of lost datagrams.
     #[serde(rename = "lost_packets")]
     pub lost: u64,
 }
 
 impl Datagrams {
-    /// Creates the counts of the sending end.
+    /// Creates the datagram counts of a sender.
     pub fn sent(packets: u64) -> Self {
         Self { packets, ..Self::default() }
     }
 
-    /// Creates the counts of the receiving end.
+    /// Creates the datagram counts of a receiver.
     pub fn received(packets: u64, heard: Heard) -> Self {
         let percent = if packets > 0 { 100.0 * heard.lost as f64 / packets as f64 } else { 0.0 };
         Self { heard: Some(heard), packets, lost_percent: Some(percent), out_of_order: None }
     }
 
-    /// Adds the number of datagrams that arrived out of order.
+    /// Sets the number of datagrams that arrived out of order.
     pub fn of_which_late(self, out_of_order: u64) -> Self {
         Self { out_of_order: Some(out_of_order), ..self }
     }
 
-    /// Returns the sum over several streams; the jitter is the mean over the streams.
+    /// Returns the sum over several streams; the jitter of the sum is the mean over the streams.
     pub fn summed<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let packets = all.clone().map(|one| one.packets).sum();
         let heard: Vec<Heard> = all.filter_map(|one| one.heard).collect();
@@ -374,26 +376,27 @@ impl Datagrams {
     }
 }
 
-/// Report of all streams in one direction.
+/// Interval report for all streams in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct SumInterval {
-    /// Data written or read.
+    /// Amount of data that all streams have written or read in the interval.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments retransmitted, for a TCP sender.
+    /// Number of segments that a TCP sender has retransmitted in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Datagram counts, over UDP.
+    /// Datagram counts over all UDP streams.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// Whether the interval is omitted (`-O`).
+    /// Whether the interval belongs to the omitted period (`-O`).
     pub omitted: bool,
-    /// Whether this end sends in this direction.
+    /// Whether this host sends in this direction.
     pub sender: bool,
 }
 
 impl Interval {
-    /// Creates a report of `streams` with their sums; the period of a sum is that of its first stream.
+    /// Creates the interval report of `streams` with its sums; the period of a sum is that of its first
+    /// stream.
     pub fn of(streams: Vec<StreamInterval>) -> Self {
         let both = streams.iter().any(|s| s.sender) && streams.iter().any(|s| !s.sender);
         let sum = |sender: bool| {
@@ -417,205 +420,207 @@ impl Interval {
     }
 }
 
-/// Fullpipe's additions to an interval of a sending TCP stream.
+/// Values that fullpipe adds to the interval report of a sending TCP stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SocketReading {
-    /// Smallest RTT so far.
+    /// Smallest RTT measured so far.
     #[serde(rename = "min_rtt_us", serialize_with = "micros_if")]
     pub min_rtt: Option<Duration>,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the socket.
     #[serde(rename = "srtt_us", serialize_with = "micros_if")]
     pub srtt: Option<Duration>,
-    /// The receiver's advertised window.
+    /// Window that the receiver advertises, in bytes.
     #[serde(rename = "rwnd_bytes", serialize_with = "bytes")]
     pub rwnd: Bytes,
-    /// Bytes in flight.
+    /// Bytes in flight, as estimated by the sender.
     #[serde(rename = "inflight_bytes", serialize_with = "bytes")]
     pub inflight: Bytes,
-    /// Most recent delivery-rate sample of the kernel.
+    /// Most recent delivery-rate sample that the kernel reports.
     #[serde(rename = "delivery_bps", serialize_with = "bps_if")]
     pub delivery_rate: Option<Rate>,
-    /// Bytes written and not yet sent.
+    /// Bytes that the application has written but TCP has not sent yet.
     #[serde(rename = "notsent_bytes", serialize_with = "bytes")]
     pub notsent: Bytes,
-    /// Memory that the send buffer may use.
+    /// Memory that the send buffer may use, in bytes.
     #[serde(rename = "sndbuf_bytes", serialize_with = "bytes")]
     pub sndbuf: Bytes,
-    /// Memory that the send buffer uses.
+    /// Memory that the send buffer currently uses, in bytes.
     #[serde(rename = "sndbuf_used_bytes", serialize_with = "bytes")]
     pub sndbuf_used: Bytes,
-    /// Main limit of the sender in the interval.
+    /// Limit that stopped the sender for the longest time in the interval.
     pub limit: Option<String>,
-    /// Confidence in the main limit.
+    /// Confidence of the diagnosis in this main limit.
     pub confidence: Option<String>,
 }
 
-/// Totals of a test.
+/// Totals over the whole test.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct End {
     /// Totals of each stream, in the order of [`Start::connected`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<EndStream>,
-    /// Sum over the client's sending direction, over UDP.
+    /// Sum over the client's sending direction, for UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
-    /// Sum of the data sent.
+    /// Sum over the streams, as counted by the senders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_sent: Option<Sum>,
-    /// Sum of the data received.
+    /// Sum over the streams, as counted by the receivers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received: Option<Sum>,
-    /// Sum over the opposite direction, over UDP (`--bidir`).
+    /// Sum over the opposite direction, for UDP (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_bidir_reverse: Option<Sum>,
-    /// Sum of the data that the server sent (`--bidir`).
+    /// Sum over the streams on which the server sends, as counted by the server (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_sent_bidir_reverse: Option<Sum>,
-    /// Sum of the data received from the server (`--bidir`).
+    /// Sum over the streams on which the server sends, as counted by the client (`--bidir`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum_received_bidir_reverse: Option<Sum>,
-    /// CPU utilisation of both ends.
+    /// CPU utilisation of both hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_utilization_percent: Option<CpuUtilization>,
-    /// Congestion control of the sending end.
+    /// Congestion control of the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_tcp_congestion: Option<String>,
-    /// Congestion control of the receiving end, which hardly affects the test.
+    /// Congestion control of the receiver, which hardly affects the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_tcp_congestion: Option<String>,
-    /// Additions of fullpipe: latency, limits, diagnosis.
+    /// Values that fullpipe adds to iperf3's document: latency, limits and diagnosis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<Value>,
 }
 
 impl End {
-    /// Returns the receive rate in the main direction, or the send rate if the receive rate is unknown.
+    /// Returns the receive rate in the main direction; if it is unknown, returns the send rate.
     pub fn arrived(&self) -> Rate {
         let sum = self.sum_received.as_ref().or(self.sum_sent.as_ref());
         sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
     }
 }
 
-/// Totals of one stream.
+/// Totals of one stream over the whole test.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum EndStream {
-    /// TCP stream.
+    /// Totals of a TCP stream.
     Tcp {
-        /// Totals of the sending end; omitted, like `receiver`, if the test ended before that end reported.
+        /// Totals of the sender. The totals of a side are omitted if the test ended before that side reported
+        /// its results.
         #[serde(skip_serializing_if = "Option::is_none")]
         sender: Option<EndSender>,
-        /// Totals of the receiving end.
+        /// Totals of the receiver.
         #[serde(skip_serializing_if = "Option::is_none")]
         receiver: Option<EndReceiver>,
     },
-    /// UDP stream.
+    /// Totals of a UDP stream.
     Udp {
-        /// Totals of both ends.
+        /// Totals of sender and receiver.
         udp: EndUdp,
     },
 }
 
-/// Totals of the sending end of a TCP stream.
+/// Totals of the sender of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndSender {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Data written.
+    /// Amount of data that the sender has written.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments retransmitted; omitted if this end cannot report them.
+    /// Number of segments retransmitted; omitted if the sender cannot report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Extreme values of this end's socket at the ends of intervals.
+    /// Minimum and maximum of socket values at the ends of intervals, if this host sends.
     #[serde(flatten)]
     pub extremes: Option<Extremes>,
-    /// Whether this end sends on the stream.
+    /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Extreme values of a socket at the ends of intervals.
+/// Minimum and maximum of the values of a socket, sampled at the ends of intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Extremes {
-    /// Largest congestion window.
+    /// Largest congestion window, in bytes.
     #[serde(rename = "max_snd_cwnd", serialize_with = "bytes")]
     pub cwnd: Bytes,
-    /// Largest advertised window of the receiver.
+    /// Largest window that the receiver advertised, in bytes.
     #[serde(rename = "max_snd_wnd", serialize_with = "bytes")]
     pub wnd: Bytes,
-    /// Largest smoothed RTT.
+    /// Largest smoothed RTT at the end of an interval.
     #[serde(serialize_with = "micros")]
     pub max_rtt: Duration,
-    /// Smallest smoothed RTT.
+    /// Smallest smoothed RTT at the end of an interval.
     #[serde(serialize_with = "micros")]
     pub min_rtt: Duration,
-    /// Mean of the smoothed RTTs.
+    /// Mean of the sampled smoothed RTTs.
     #[serde(serialize_with = "micros")]
     pub mean_rtt: Duration,
-    /// Reordering distance of the path in segments.
+    /// Reordering distance of the path, in segments.
     pub reorder: u32,
 }
 
-/// Totals of the receiving end of a TCP stream.
+/// Totals of the receiver of a TCP stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndReceiver {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Data read.
+    /// Amount of data that the receiver has read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Whether this end sends on the stream.
+    /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Totals of both ends of a UDP stream: the sender's bytes and the receiver's losses.
+/// Totals of a UDP stream: the sender's bytes and the receiver's losses.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndUdp {
-    /// Number of the connection in [`DataConnection`].
+    /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Data sent.
+    /// Amount of data that the sender has sent.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Datagrams sent, with the receiver's losses and jitter if known.
+    /// Number of datagrams sent, with the receiver's losses and jitter if they are known.
     #[serde(flatten)]
     pub datagrams: Datagrams,
-    /// Data received; printed in the text report, absent from the JSON.
+    /// Amount of data that arrived at the receiver; printed in the text report, absent from the JSON
+    /// document.
     #[serde(skip)]
     pub received: Option<Amount>,
-    /// Whether this end sends on the stream.
+    /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// A sum over the streams of one direction.
+/// Sum over the streams of one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sum {
-    /// Payload transferred.
+    /// Amount of data that the streams have transferred.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments retransmitted; only for the sending end over TCP.
+    /// Number of segments retransmitted; only for TCP senders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
-    /// Datagram counts, over UDP.
+    /// Datagram counts over all UDP streams.
     #[serde(flatten)]
     pub udp: Option<Datagrams>,
-    /// Whether this end sends in this direction.
+    /// Whether this host sends in this direction.
     pub sender: bool,
 }
 
-/// CPU utilisation in percent of the test's duration.
+/// CPU utilisation of both hosts, in percent of the duration of the test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuUtilization {
-    /// User and system time of this end.
+    /// User and system CPU time of this host.
     pub host_total: f64,
-    /// User time of this end.
+    /// User CPU time of this host.
     pub host_user: f64,
-    /// System time of this end.
+    /// System CPU time of this host.
     pub host_system: f64,
-    /// User and system time of the other end.
+    /// User and system CPU time of the peer.
     pub remote_total: f64,
-    /// User time of the other end.
+    /// User CPU time of the peer.
     pub remote_user: f64,
-    /// System time of the other end.
+    /// System CPU time of the peer.
     pub remote_system: f64,
 }
 

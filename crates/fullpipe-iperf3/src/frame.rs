@@ -1,34 +1,35 @@
 //! JSON frames with a four-byte length prefix.
 //!
-//! A [`Reader`] stores only bytes that have arrived: a peer that announces a large frame and sends nothing
-//! uses no memory.
+//! A [`Reader`] stores only bytes that have arrived. A peer that announces a large frame and sends nothing
+//! therefore uses no memory.
 
 use serde_json::Value;
 
 use crate::WireError;
 
-/// Maximum length of the parameters in bytes, equal to the limit of iperf3's server.
+/// Maximum length in bytes of the JSON text with the test parameters, equal to the limit of iperf3's server.
 pub const PARAMS_MOST: usize = 8 << 10;
-/// Maximum length in bytes of results without server output: three times 256 streams of 300 bytes.
+/// Maximum length in bytes of the JSON text with results but without server output: three times 256 streams
+/// of 300 bytes.
 pub const RESULTS_MOST: usize = 256 << 10;
-/// Maximum length in bytes of results with trace rows of the server's sockets
+/// Maximum length in bytes of the JSON text with results and trace rows of the server's sockets
 /// ([`Results::trace`](crate::Results)).
 pub const TRACE_MOST: usize = 2 << 20;
-/// Maximum length in bytes of results with server output (`--get-server-output`), which grows with the test's
-/// duration.
+/// Maximum length in bytes of the JSON text with results and server output (`--get-server-output`), which
+/// grows with the duration of the test.
 pub const OUTPUT_MOST: usize = 64 << 20;
 
 const LENGTH: usize = 4;
 
-/// Returns `value`, encoded as a frame.
+/// Encodes `value` as a frame: a length prefix and the JSON text.
 pub fn encode(value: &Value) -> Vec<u8> {
     let text = value.to_string();
-    // No JSON document of fullpipe approaches 4 GiB.
+    // No JSON document that fullpipe writes is longer than 4 GiB.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-/// Reader of one frame.
+/// Reader that assembles one frame from received bytes.
 #[derive(Debug)]
 pub struct Reader {
     most: usize,
@@ -36,16 +37,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader for a frame with at most `most` bytes of JSON.
+    /// Creates a reader for a frame whose JSON text has at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, bytes: Vec::new() }
     }
 
     /// Returns the number of bytes that are still missing: first those of the length prefix, then those of
-    /// the JSON text. It is zero when the frame is complete.
+    /// the JSON text. The number is zero when the frame is complete.
     ///
     /// # Errors
-    /// Returns an error if the announced length exceeds the limit.
+    /// Returns an error if the announced length exceeds the limit of the reader.
     pub fn missing(&self) -> Result<usize, WireError> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(LENGTH - self.bytes.len()) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -58,15 +59,15 @@ impl Reader {
         Ok((LENGTH + length).saturating_sub(self.bytes.len()))
     }
 
-    /// Adds received bytes, at most as many as [`missing`](Self::missing) returned.
+    /// Adds received bytes to the frame, at most as many as [`missing`](Self::missing) returned.
     pub fn push(&mut self, arrived: &[u8]) {
         self.bytes.extend_from_slice(arrived);
     }
 
-    /// Returns the value of a complete frame.
+    /// Returns the JSON value of a complete frame.
     ///
     /// # Errors
-    /// Returns an error if the content is not JSON.
+    /// Returns an error if the content of the frame is not JSON.
     pub fn value(&self) -> Result<Value, WireError> {
         let text = self.bytes.get(LENGTH..).unwrap_or_default();
         serde_json::from_slice(text).map_err(|error| WireError::new(format!("not JSON: {error}")))
@@ -83,7 +84,7 @@ mod tests {
         let mut reader = Reader::new(most);
         let mut rest = bytes;
         while let missing @ 1.. = reader.missing()? {
-            // Feed the reader in small pieces, as a network does.
+            // The reader receives the frame in small pieces, as from a network.
             let (piece, after) = rest.split_at(missing.min(3).min(rest.len()));
             assert!(!piece.is_empty(), "cut off");
             reader.push(piece);

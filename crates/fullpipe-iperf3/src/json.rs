@@ -1,9 +1,9 @@
-//! Typed access to JSON values; a value of the wrong type counts as absent, as in iperf3 since 3.18.
+//! Typed access to JSON values. A value of the wrong type counts as absent, as in iperf3 since 3.18.
 
 use fullpipe_units::Duration;
 use serde_json::Value;
 
-/// 2^63, the first value above the range of `i64`.
+/// 2^63, the smallest integer above the range of `i64`.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
 /// Returns the integer under `key`. Values above 2^63 - 1 become -1, because iperf3 3.12 prints -1 as
@@ -17,12 +17,12 @@ pub(crate) fn integer(of: &Value, key: &str) -> Option<i64> {
     Some(if value >= BEYOND { -1 } else { value as i64 })
 }
 
-/// Returns the count under `key`; `None` if it is negative.
+/// Returns the count under `key`; returns `None` if the number is negative.
 pub(crate) fn count(of: &Value, key: &str) -> Option<u64> {
     integer(of, key).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Returns the time under `key`, given in seconds and fractions of a second.
+/// Returns the duration under `key`, which is given in seconds and fractions of a second.
 pub(crate) fn seconds(of: &Value, key: &str) -> Option<Duration> {
     real(of, key).map(Duration::from_secs_f64)
 }
@@ -31,13 +31,13 @@ pub(crate) fn real(of: &Value, key: &str) -> Option<f64> {
     of.get(key)?.as_f64().filter(|value| value.is_finite())
 }
 
-/// Returns whether `key` is present and true.
+/// Returns whether the value under `key` is present and true.
 pub(crate) fn flag(of: &Value, key: &str) -> bool {
     of.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns whether `key` is present and neither false nor zero: some iperf3 versions send options as
-/// booleans, others as numbers.
+/// Returns whether the value under `key` is present and neither false nor zero. Some iperf3 versions send
+/// options as booleans, others as numbers.
 pub(crate) fn switch(of: &Value, key: &str) -> bool {
     flag(of, key) || integer(of, key).is_some_and(|value| value != 0)
 }

@@ -1,4 +1,4 @@
-//! The iperf3 protocol without I/O: the messages between client and server, as values and bytes.
+//! The iperf3 protocol without I/O: the messages between client and server, as Rust values and as bytes.
 //!
 //! ```text
 //!   client                        server
@@ -18,20 +18,20 @@
 //! ```
 //!
 //! The caller transfers the bytes and supplies the time. All input from a peer is untrusted: lengths are
-//! limited before anything is stored, the type and range of each value are checked, and no input causes a
+//! limited before anything is stored, the type and the range of each value are checked, and no input causes a
 //! panic.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`state`] | the byte that signals the state of a test |
 //! | [`cookie`] | the cookie of a test, which identifies its connections |
-//! | [`frame`] | JSON with a length prefix |
-//! | [`params`] | parameters that the client requests |
-//! | [`results`] | counters of each side |
-//! | [`streams`] | the numbers of streams, and their directions |
+//! | [`frame`] | JSON messages with a length prefix |
+//! | [`params`] | test parameters that the client requests |
+//! | [`results`] | counters that client and server exchange after a test |
+//! | [`streams`] | the numbers and the directions of streams |
 //! | [`refusal`] | the errors that a server reports |
 //! | [`datagram`] | the header of each UDP datagram, and the hello that precedes the datagrams |
-//! | [`arrivals`] | loss, reordering and jitter from these headers |
+//! | [`arrivals`] | loss, reordering and jitter, computed from the datagram headers |
 //! | [`document`] | the report of a test: the structure of `-J` and `--json-stream` |
 //! | [`text`] | the report of a test as lines for people, in iperf3's columns |
 //! | [`mod@unit`] | amounts and rates in iperf3's notation |
@@ -60,10 +60,10 @@ pub use state::State;
 
 use std::fmt;
 
-/// Default port of a server.
+/// Default TCP and UDP port of an iperf3 server.
 pub const PORT: u16 = 5201;
 
-/// Error for an invalid message from a peer; one line without a final period.
+/// Error for an invalid message from a peer; the text is one line without a final period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireError(pub(crate) String);
 

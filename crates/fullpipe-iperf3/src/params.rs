@@ -1,4 +1,4 @@
-//! The parameters that the client requests.
+//! The test parameters that a client requests.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::{Map, Value};
@@ -6,117 +6,118 @@ use serde_json::{Map, Value};
 use crate::json;
 use crate::refusal::Refusal;
 
-/// Transport protocol of the data.
+/// Transport protocol of the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// TCP.
+    /// Data is sent over TCP.
     #[default]
     Tcp,
-    /// UDP.
+    /// Data is sent over UDP.
     Udp,
 }
 
-/// Direction of the data.
+/// Direction in which data is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The client sends.
+    /// The client sends, and the server receives.
     #[default]
     Forward,
-    /// The server sends (`-R`).
+    /// The server sends, and the client receives (`-R`).
     Reverse,
-    /// Both sides send (`--bidir`).
+    /// Client and server send at the same time (`--bidir`).
     Bidirectional,
 }
 
-/// Maximum number of streams per direction.
+/// Maximum number of streams in each direction.
 pub const STREAMS_MOST: u32 = 128;
-/// Maximum duration of a test: one day.
+/// Maximum duration of a test, which is one day.
 pub const TIME_MOST: Duration = Duration::from_secs(86_400);
 /// Maximum length of the omitted period at the start of a test.
 pub const OMIT_MOST: Duration = Duration::from_secs(600);
-/// Default block size over TCP.
+/// Default block size of a TCP test.
 pub const TCP_BLOCK: Bytes = Bytes::from_kib(128);
-/// Maximum block size over TCP.
+/// Maximum block size of a TCP test.
 pub const TCP_BLOCK_MOST: Bytes = Bytes::from_mib(1);
-/// Minimum datagram size: a header without 64-bit counters, and four bytes of payload.
+/// Minimum datagram size: a header without 64-bit sequence numbers, and four bytes of payload.
 pub const UDP_BLOCK_LEAST: Bytes = Bytes::new(16);
-/// Maximum datagram size, limited by the length of an IPv4 packet.
+/// Maximum datagram size, which follows from the maximum length of an IPv4 packet.
 pub const UDP_BLOCK_MOST: Bytes = Bytes::new(65_507);
-/// Default datagram size, which fits into an Ethernet frame with room for tunnel headers.
+/// Default datagram size. A datagram of this size fits into an Ethernet frame with room for tunnel headers.
 pub const UDP_BLOCK: Bytes = Bytes::new(1460);
-/// Maximum `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
+/// Maximum size of `SO_SNDBUF` and `SO_RCVBUF` that a client may request.
 pub const WINDOW_MOST: Bytes = Bytes::from_mib(512);
-/// Maximum segment size that a client may request: a jumbo frame.
+/// Maximum segment size that a client may request, which is that of a jumbo frame.
 pub const MSS_MOST: Bytes = Bytes::from_kib(9);
-/// Maximum number of blocks in a burst (`burst`).
+/// Maximum number of blocks that may be sent in a burst (`burst`).
 pub const BURST_MOST: u32 = 1_000;
-/// Default rate over UDP.
+/// Default rate of a UDP test.
 pub const UDP_RATE: Rate = Rate::from_bps(1 << 20);
 
-/// The parameters of a test.
+/// The parameters of an iperf3 test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// Transport protocol of the data.
+    /// Transport protocol of the data connections.
     pub protocol: Protocol,
-    /// Direction of the data.
+    /// Direction in which data is sent.
     pub mode: Mode,
-    /// Duration in whole seconds (`-t`); zero if the test has no time limit or ends after an amount of data.
+    /// Duration of the test in whole seconds (`-t`); zero if the test has no time limit or ends after an
+    /// amount of data.
     pub time: Duration,
-    /// Period at the start that is omitted from the results (`-O`).
+    /// Period at the start of the test that is omitted from the results (`-O`).
     pub omit: Duration,
-    /// Number of bytes to transfer; zero for no limit (`-n`).
+    /// Number of bytes after which the test ends; zero for no limit (`-n`).
     pub num: Bytes,
-    /// Number of blocks to transfer; zero for no limit (`-k`).
+    /// Number of blocks after which the test ends; zero for no limit (`-k`).
     pub blocks: u64,
-    /// Number of streams per direction, 1 to 128 (`-P`).
+    /// Number of streams in each direction, from 1 to 128 (`-P`).
     pub parallel: u32,
-    /// Size of a write or a datagram (`-l`).
+    /// Number of bytes in a write or a datagram (`-l`); `None` for the default.
     pub len: Option<Bytes>,
-    /// Maximum segment size (`-M`).
+    /// Maximum segment size of the data connections (`-M`); `None` for the kernel's choice.
     pub mss: Option<Bytes>,
     /// Whether Nagle's algorithm is disabled (`-N`).
     pub nodelay: bool,
-    /// `SO_SNDBUF` and `SO_RCVBUF` (`-w`).
+    /// Size of `SO_SNDBUF` and `SO_RCVBUF` (`-w`); `None` for autotuning.
     pub window: Option<Bytes>,
     /// Rate limit of each stream (`-b`), enforced by pauses of the sending application; `None` for no limit.
     pub rate: Option<Rate>,
-    /// `SO_MAX_PACING_RATE` of each stream (`--fq-rate`).
+    /// Value of `SO_MAX_PACING_RATE` for each stream (`--fq-rate`).
     pub fq_rate: Option<Rate>,
     /// Interval at which the sender checks its rate (`--pacing-timer`).
     pub pacing_timer: Option<Duration>,
-    /// Number of blocks written in a burst under a rate limit.
+    /// Number of blocks that the sender writes in a burst if the rate is limited.
     pub burst: Option<u32>,
     /// Type-of-service byte of the IP header (`-S`).
     pub tos: Option<u8>,
-    /// IPv6 flow label (`-L`).
+    /// IPv6 flow label of the data connections (`-L`).
     pub flow_label: Option<u32>,
-    /// Prefix of each line of text (`-T`).
+    /// Title, which precedes each line of text output (`-T`).
     pub title: Option<String>,
-    /// Extra data for the documents of both sides (`--extra-data`).
+    /// Extra data that both sides copy into their JSON documents (`--extra-data`).
     pub extra_data: Option<String>,
-    /// Congestion control (`-C`).
+    /// Congestion control of the data connections (`-C`).
     pub congestion: Option<String>,
-    /// Whether the client requests the server's output with the results.
+    /// Whether the client requests the server's output together with the results.
     pub get_server_output: bool,
-    /// Whether sequence numbers of datagrams have 64 bits.
+    /// Whether the sequence numbers of datagrams have 64 bits.
     pub udp_counters_64bit: bool,
     /// Whether the payload is a repeating pattern instead of random bytes.
     pub repeating_payload: bool,
-    /// Whether data is sent with `sendfile` (`-Z`).
+    /// Whether the sender uses `sendfile` (`-Z`).
     pub zerocopy: bool,
-    /// Whether fragmentation of datagrams is forbidden.
+    /// Whether the IP packets of datagrams must not be fragmented.
     pub dont_fragment: bool,
     /// Whether the client sent an `authtoken`; the token itself is not stored.
     pub authenticates: bool,
-    /// Whether the client requests trace rows of the server's sending sockets with the results (key
+    /// Whether the client requests trace rows of the server's sending sockets together with the results (key
     /// `fullpipe_trace`, which iperf3's server ignores).
     pub wants_trace: bool,
-    /// Version of the client.
+    /// iperf3 version of the client.
     pub client_version: Option<String>,
 }
 
 impl Default for Params {
-    /// Returns iperf3's defaults: 10 seconds of TCP on one stream.
+    /// Returns iperf3's default parameters: 10 seconds of TCP on one stream.
     fn default() -> Self {
         Self {
             protocol: Protocol::Tcp,
@@ -152,7 +153,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Returns the block size: the size of a write or a datagram.
+    /// Returns the block size, which is the number of bytes in a write or a datagram.
     pub fn block(&self) -> Bytes {
         self.len.unwrap_or(match self.protocol {
             Protocol::Tcp => TCP_BLOCK,
@@ -160,13 +161,13 @@ impl Params {
         })
     }
 
-    /// Returns the total number of streams over all directions.
+    /// Returns the total number of streams in all directions.
     pub fn streams(&self) -> u32 {
         if self.mode == Mode::Bidirectional { 2 * self.parallel } else { self.parallel }
     }
 
-    /// Returns the parameters as JSON, as sent on the wire. Parameters that were not requested are omitted,
-    /// as in iperf3.
+    /// Returns the parameters as JSON, in the form in which they are sent. Parameters that were not requested
+    /// are omitted, as in iperf3.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -192,7 +193,7 @@ impl Params {
         for (key, _) in flags.into_iter().filter(|&(_, set)| set) {
             key.into_iter().for_each(|key| put(key, true.into()));
         }
-        // iperf3 sends these options as numbers.
+        // iperf3 sends the following options as numbers.
         let switches = [
             ("get_server_output", self.get_server_output),
             ("udp_counters_64bit", self.udp_counters_64bit),
@@ -229,15 +230,16 @@ impl Params {
         Value::Object(of)
     }
 
-    /// Reads the parameters of a client. A value of the wrong type counts as absent, and unknown keys are
-    /// ignored.
+    /// Parses the parameters that a client requests. A value of the wrong type counts as absent, and unknown
+    /// keys are ignored.
     ///
-    /// Returns the refusal to send to the client if a value is out of range or the protocol is not supported.
+    /// Returns the refusal that the server sends to the client if a value is out of range or the protocol is
+    /// not supported.
     pub fn from_json(of: &Value) -> Result<Self, Refusal> {
         let count = |key| json::count(of, key).filter(|&count| count > 0);
         let bytes = |key| count(key).map(Bytes::new);
         let rate = |key| count(key).map(Rate::from_bps);
-        // The default protocol is TCP, as in iperf3.
+        // If the client requests no protocol, the test uses TCP, as in iperf3.
         let protocol = match (json::flag(of, "udp"), json::flag(of, "sctp")) {
             (true, _) => Protocol::Udp,
             (false, true) => return Err(Refusal::PROTOCOL),
@@ -311,13 +313,13 @@ fn whole_seconds(span: Duration) -> u64 {
     span.as_millis() / 1_000
 }
 
-/// Reads whole seconds from zero to `most`; an absent value is zero.
+/// Parses a number of whole seconds from zero to `most`; an absent value counts as zero.
 fn span(of: &Value, key: &str, most: Duration) -> Option<Duration> {
     let seconds = within(json::integer(of, key), 0, whole_seconds(most) as i64)?.unwrap_or(0);
     Some(Duration::from_secs(seconds.unsigned_abs()))
 }
 
-/// Checks the range of an optional value; returns `None` if the value is out of range.
+/// Checks whether an optional value is within a range; returns `None` if it is not.
 fn within(value: Option<i64>, least: i64, most: i64) -> Option<Option<i64>> {
     match value {
         Some(value) if !(least..=most).contains(&value) => None,
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
     }
 
-    /// Parameters that iperf3 3.12 sends for `-c HOST -P 2 -R -t 1`.
+    /// The parameters that iperf3 3.12 sends for `-c HOST -P 2 -R -t 1` are accepted.
     #[test]
     fn the_parameters_of_iperf3_are_understood() {
         let sent = json!({"tcp": true, "omit": 0, "time": 1, "num": 0, "blockcount": 0, "parallel": 2, "reverse": true,

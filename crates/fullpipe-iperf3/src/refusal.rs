@@ -1,17 +1,17 @@
-//! The errors that a server reports to a client (`SERVER_ERROR`), with iperf3's error codes.
+//! The errors that a server reports to a client (state `SERVER_ERROR`), with iperf3's error codes.
 
 use std::fmt;
 
-/// The reason why a server does not run a test.
+/// The reason why a server refuses to run a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Error code of iperf3 (`i_errno`).
+    /// Error code of iperf3 (`i_errno`) for the reason.
     pub code: i32,
-    /// `errno` of the server's operating system, or zero.
+    /// Value of `errno` on the server, or zero.
     pub errno: i32,
 }
 
-/// Length of a refusal in bytes, excluding the state byte.
+/// Length in bytes of a refusal, excluding the state byte.
 pub const LENGTH: usize = 8;
 
 macro_rules! codes {
@@ -20,7 +20,7 @@ macro_rules! codes {
             $(#[doc = concat!("`", stringify!($code), "`: ", $words, ".")]
             pub const $name: Self = Self { code: $code, errno: 0 };)*
 
-            /// Returns the meaning of the code; `None` if it is unknown.
+            /// Returns the meaning of the error code; returns `None` if the code is unknown.
             pub fn words(self) -> Option<&'static str> {
                 match self.code {
                     $($code => Some($words),)*
@@ -69,7 +69,7 @@ codes! {
 }
 
 impl Refusal {
-    /// Returns the bytes that follow the state byte.
+    /// Returns the bytes of the refusal, which follow the state byte.
     pub fn to_wire(self) -> [u8; LENGTH] {
         let mut wire = [0; LENGTH];
         wire[..4].copy_from_slice(&self.code.to_be_bytes());
@@ -77,7 +77,7 @@ impl Refusal {
         wire
     }
 
-    /// Reads a refusal from `wire`; every value is valid.
+    /// Parses a refusal. Every value of the bytes is valid.
     pub fn from_wire(wire: [u8; LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h] = wire;
         Self { code: i32::from_be_bytes([a, b, c, d]), errno: i32::from_be_bytes([e, f, g, h]) }

@@ -1,4 +1,4 @@
-//! The results that client and server exchange.
+//! The results that client and server exchange after a test.
 
 use fullpipe_units::{Bytes, Duration};
 use serde_json::{Map, Value, json};
@@ -7,16 +7,16 @@ use crate::json;
 use crate::params::STREAMS_MOST;
 use crate::{Refusal, WireError};
 
-/// Results of one side.
+/// Results of one side (client or server) of a test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// CPU utilisation of this side during the test.
+    /// CPU utilisation of this side (client or server) during the test.
     pub cpu: Cpu,
-    /// Whether this side's senders report retransmissions; `None` if this side does not send.
+    /// Whether this side reports the retransmissions of its senders; `None` if this side does not send.
     pub sender_has_retransmits: Option<bool>,
-    /// Congestion control of this side's sockets.
+    /// Congestion control that the sockets of this side use.
     pub congestion_used: Option<String>,
-    /// Results of each stream.
+    /// Results of each stream, as counted by this side.
     pub streams: Vec<StreamResult>,
     /// Output of the server, if the client requested it.
     pub server_output: Option<ServerOutput>,
@@ -24,63 +24,65 @@ pub struct Results {
     pub trace: Option<String>,
 }
 
-/// CPU utilisation in percent of one core.
+/// CPU utilisation in percent of one CPU core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
-    /// User and system time.
+    /// CPU time in user mode and in kernel mode.
     pub total: f64,
-    /// User time.
+    /// CPU time in user mode.
     pub user: f64,
-    /// System time.
+    /// CPU time in kernel mode.
     pub system: f64,
 }
 
-/// Output of the server.
+/// Output that the server has printed about a test.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerOutput {
-    /// Text output.
+    /// Server output as text.
     Text(String),
-    /// JSON output (`-J`).
+    /// Server output as a JSON document (`-J`).
     Json(Value),
 }
 
-/// Results of one side for one stream.
+/// Results of one stream, as counted by one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamResult {
-    /// Number of the stream.
+    /// Number that identifies the stream in a test.
     pub id: u32,
-    /// Bytes sent or received, excluding the omitted period.
+    /// Number of bytes sent or received, excluding the omitted period.
     pub bytes: Bytes,
-    /// Segments retransmitted; `None` for a receiver, or if the system does not report them.
+    /// Number of segments retransmitted; `None` for a receiver, or if the operating system does not report
+    /// it.
     pub retransmits: Option<u64>,
-    /// Jitter of datagrams (RFC 1889).
+    /// Jitter of the received datagrams (RFC 1889).
     pub jitter: Duration,
-    /// Datagrams lost, including those in the omitted period.
+    /// Number of lost datagrams, including those in the omitted period.
     pub errors: u64,
-    /// Datagrams sent, or the highest sequence number received, including the omitted period.
+    /// Number of datagrams sent, or the highest sequence number received, including the omitted period.
     pub packets: u64,
-    /// Datagram counts of the omitted period; iperf3 versions before 3.14 do not report them.
+    /// Datagram counts of the omitted period; `None` for iperf3 versions before 3.14, which do not report
+    /// them.
     pub omitted: Option<OmittedCounts>,
-    /// Start time of the stream, relative to the start of the test.
+    /// Start time of the stream's data transfer, relative to the start of the test.
     pub start: Duration,
-    /// End time of the stream, relative to the start of the test.
+    /// End time of the stream's data transfer, relative to the start of the test.
     pub end: Duration,
 }
 
-/// Datagram counts of the omitted period.
+/// Datagram counts of the omitted period of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmittedCounts {
-    /// Datagrams lost.
+    /// Number of datagrams lost in the omitted period.
     pub errors: u64,
-    /// Datagrams sent, or the highest sequence number received.
+    /// Number of datagrams sent in the omitted period, or the highest sequence number received in it.
     pub packets: u64,
 }
 
-/// Largest count written to JSON: readers interpret larger values as -1.
+/// Largest count that is written to JSON. iperf3 would read larger values as -1.
 const COUNT_MOST: u64 = i64::MAX as u64;
 
 impl Results {
-    /// Returns the results as JSON, as sent on the wire.
+    /// Returns the results as JSON, in the form in which they are sent.
     pub fn to_json(&self) -> Value {
         let mut of = Map::new();
         of.insert("cpu_util_total".into(), self.cpu.total.into());
@@ -103,11 +105,11 @@ impl Results {
         Value::Object(of)
     }
 
-    /// Reads the results of the other side.
+    /// Parses the results of the other side.
     ///
     /// # Errors
-    /// Returns an error if a value that every version sends is missing, or if there are more streams than a
-    /// test can have.
+    /// Returns an error if a value that every iperf3 version sends is missing, or if there are more streams
+    /// than a test can have.
     pub fn from_json(of: &Value) -> Result<Self, WireError> {
         let missing = |key: &str| WireError::new(format!("the results have no valid '{key}'"));
         let cpu = |key| json::real(of, key).ok_or_else(|| missing(key));
@@ -140,10 +142,10 @@ impl Results {
         })
     }
 
-    /// Returns the results of the streams `ids`, in that order.
+    /// Returns the results of the streams `ids`, in the order of `ids`.
     ///
     /// # Errors
-    /// Returns an error if a stream has no result.
+    /// Returns an error if the results of one of these streams are missing.
     pub fn of_streams(&self, ids: impl IntoIterator<Item = u32>) -> Result<Vec<&StreamResult>, Refusal> {
         let of = |id| self.streams.iter().find(|stream| stream.id == id).ok_or(Refusal::STREAM_ID);
         ids.into_iter().map(of).collect()
@@ -171,7 +173,7 @@ impl StreamResult {
     }
 
     fn from_json(of: &Value) -> Option<Self> {
-        // Duplicates can make the reported loss negative; a negative loss counts as zero.
+        // Duplicate datagrams can make the reported loss negative; a negative loss counts as zero.
         let errors = |key| json::integer(of, key).map(|errors| errors.max(0).unsigned_abs());
         let omitted = (errors("omitted_errors"), json::count(of, "omitted_packets"));
         Some(Self {
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(Results::from_json(&json.to_json()), Ok(json));
     }
 
-    /// Results as Debian's iperf3 3.12 sends them from a receiver.
+    /// The results that a receiver with Debian's iperf3 3.12 sends are accepted.
     #[test]
     fn the_minus_one_of_iperf3_is_no_count() {
         let sent = r#"{"cpu_util_total":0.7,"cpu_util_user":0.1,"cpu_util_system":0.6,

@@ -1,34 +1,34 @@
-//! The byte that signals the state of a test.
+//! The states of a test, each signalled by one byte.
 
 use crate::WireError;
 
-/// A test state, signalled by one byte on the control connection. No version uses the values between these;
-/// 15 is internal to a server.
+/// A state of a test, signalled by one byte on the control connection. No iperf3 version uses the values
+/// between those listed here; 15 is internal to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Server: requests preparation of the test.
+    /// The server asks the client to prepare the test.
     TestStart,
-    /// Server: requests the start of the data transfer.
+    /// The server asks the client to start the data transfer.
     TestRunning,
-    /// Client: the duration or the amount of data has been reached.
+    /// The client reports that the duration or the amount of data has been reached.
     TestEnd,
-    /// Server: requests the parameters.
+    /// The server asks the client for the parameters of the test.
     ParamExchange,
-    /// Server: requests the data connections.
+    /// The server asks the client to open the data connections.
     CreateStreams,
-    /// The server was terminated.
+    /// The server reports that it was terminated.
     ServerTerminate,
-    /// The client was terminated.
+    /// The client reports that it was terminated.
     ClientTerminate,
-    /// Server: requests the client's results, then sends its own.
+    /// The server asks the client for its results, and then sends its own.
     ExchangeResults,
-    /// Server: requests output of the results.
+    /// The server asks the client to print the results.
     DisplayResults,
-    /// Client: the test is finished.
+    /// The client reports that the test is finished.
     Done,
-    /// Server, as its first message: the server is busy.
+    /// The server reports, in its first message, that it is busy.
     AccessDenied,
-    /// Server: a [`Refusal`](crate::Refusal) follows.
+    /// The server reports an error; a [`Refusal`](crate::Refusal) follows.
     ServerError,
 }
 
@@ -48,16 +48,16 @@ impl State {
         (Self::ServerError, -2),
     ];
 
-    /// Returns the byte that signals this state on the wire.
+    /// Returns the byte that signals this state.
     pub fn byte(self) -> u8 {
-        // A test checks that every state is in the table.
+        // A unit test checks that the table contains every state.
         Self::VALUES.iter().find(|(state, _)| *state == self).map_or(0, |&(_, value)| value.cast_unsigned())
     }
 
-    /// Returns the state that `byte` signals.
+    /// Returns the test state that `byte` signals.
     ///
     /// # Errors
-    /// Returns an error for a byte that no version sends: the peer does not speak iperf3.
+    /// Returns an error for a byte that no iperf3 version sends: the peer does not speak iperf3.
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte.cast_signed();
         let known = Self::VALUES.iter().find(|&&(_, known)| known == value);

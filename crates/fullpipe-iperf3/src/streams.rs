@@ -1,20 +1,21 @@
-//! Stream numbers and directions.
+//! Numbers and directions of the streams of a test.
 
 use crate::params::{Mode, Params};
 
-/// Direction of a stream.
+/// Direction in which data is sent on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The client sends.
+    /// The client sends, and the server receives.
     Upload,
-    /// The server sends.
+    /// The server sends, and the client receives.
     Download,
 }
 
-/// Returns the number of the stream at `position` in the order of opening, counted from 0: 1, 3, 4, 5, ...
+/// Returns the number of the stream that is opened at position `position`, counted from 0. The numbers are 1,
+/// 3, 4, 5, ...
 ///
-/// The gap is a bug in the first iperf3 version. All later versions keep it, because results are matched by
-/// these numbers.
+/// The gap after 1 is a bug in the first iperf3 version. All later versions keep it, because results are
+/// matched by these numbers.
 pub fn id(position: usize) -> u32 {
     let position = u32::try_from(position).unwrap_or(u32::MAX - 2);
     if position == 0 { 1 } else { position + 2 }

@@ -1,4 +1,4 @@
-//! The report of a test as lines in iperf3's columns.
+//! The report of a test as text lines in iperf3's columns.
 //!
 //! ```text
 //! [ ID] Interval           Transfer     Bitrate         Retr  Cwnd        |      RTT  ...
@@ -7,7 +7,7 @@
 //! [  5]   0.00-10.00  sec   120 MBytes   101 Mbits/sec    0             sender
 //! ```
 //!
-//! Fullpipe's additions follow a vertical bar, so that parsers of iperf3's columns still work.
+//! Fullpipe's additional values follow a vertical bar, so that parsers of iperf3's columns still work.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -20,16 +20,16 @@ use crate::unit::{self, RateFormat};
 
 const SEPARATOR: &str = "- - - - - - - - - - - - - - - - - - - - - - - - -\n";
 
-/// Side of a test that prints the lines.
+/// The side of a test that prints the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client.
+    /// The lines are printed by the client.
     Client,
-    /// The server.
+    /// The lines are printed by the server.
     Server,
 }
 
-/// Formatter for the lines of a test.
+/// Formatter for the text output of a test.
 #[derive(Clone, Debug)]
 pub struct Text {
     side: Side,
@@ -37,26 +37,26 @@ pub struct Text {
     mode: Mode,
     rates: RateFormat,
     verbose: bool,
-    /// Prefix of each line: the title (`-T`), or a tag that identifies the test in a server's output.
+    /// Prefix of each line: the title (`-T`), or a tag that identifies the test in the output of a server.
     tag: String,
-    /// Whether the header has been printed.
+    /// Whether the header with the column names has been printed.
     headed: bool,
 }
 
 impl Text {
-    /// Creates a formatter for the lines that `side` prints for a test with `params`.
+    /// Creates a formatter for the lines that `side` prints about a test with `params`.
     pub fn new(side: Side, params: &Params, rates: RateFormat, verbose: bool) -> Self {
         let tag = params.title.as_ref().map_or_else(String::new, |title| format!("{title}:  "));
         Self { side, protocol: params.protocol, mode: params.mode, rates, verbose, tag, headed: false }
     }
 
-    /// Sets `tag` as the prefix of each line.
+    /// Sets `tag` as the prefix of each printed line.
     #[must_use]
     pub fn tagged(self, tag: impl Into<String>) -> Self {
         Self { tag: tag.into(), ..self }
     }
 
-    /// Returns the lines printed before the data transfer starts.
+    /// Returns the lines that are printed before the data transfer starts.
     pub fn start(&self, start: &Start) -> String {
         let mut lines = String::new();
         if self.verbose {
@@ -104,7 +104,7 @@ impl Text {
         self.with_tag(&lines)
     }
 
-    /// Returns the lines of a report, preceded by the header if it is the first report.
+    /// Returns the lines of an interval report. The header with the column names precedes the first report.
     pub fn interval(&mut self, interval: &Interval) -> String {
         let mut lines = String::new();
         if !self.headed {
@@ -130,7 +130,7 @@ impl Text {
         self.with_tag(&lines)
     }
 
-    /// Returns the lines of the totals.
+    /// Returns the lines of the totals at the end of a test.
     pub fn end(&self, end: &End, several_reports: bool) -> String {
         let mut lines = String::new();
         if several_reports && !self.ends_separated(end) {
@@ -199,7 +199,8 @@ impl Text {
         lines.split_inclusive('\n').flat_map(|line| [self.tag.as_str(), line]).collect()
     }
 
-    /// Returns whether the last report ended with a separator, as every report of several streams does.
+    /// Returns whether the last interval report ended with a separator, as the report of several streams
+    /// does.
     fn ends_separated(&self, end: &End) -> bool {
         end.streams.len() > if self.mode == Mode::Bidirectional { 2 } else { 1 }
     }
@@ -208,7 +209,7 @@ impl Text {
         if self.mode == Mode::Bidirectional { "[ ID][Role]" } else { "[ ID]" }
     }
 
-    /// Returns the role column of a bidirectional test.
+    /// Returns the column with the role of this host in a bidirectional test.
     fn role(&self, sender: bool) -> &'static str {
         match (self.mode, sender, self.side) {
             (Mode::Forward | Mode::Reverse, ..) => "",
@@ -257,7 +258,7 @@ impl Text {
             (None, None) => format!("                  {omitted}"),
         };
         match &stream.fullpipe {
-            // The bar replaces the spaces that iperf3 prints at the end of its lines.
+            // The vertical bar replaces the spaces that iperf3 prints at the end of its lines.
             Some(of) if told => {
                 let line = front + &tail;
                 let width = self.id_column().len() + WIDTH;
@@ -287,7 +288,7 @@ impl Text {
                 udp.packets,
                 unit::percent(udp.lost_percent().unwrap_or(0.0))
             ),
-            // In a bidirectional test, the count is aligned with the receiver's count.
+            // In a bidirectional test, the sender's datagram count is aligned with the receiver's count.
             None if self.mode == Mode::Bidirectional => format!("            {}", udp.packets),
             None => format!("  {}", udp.packets),
         }
@@ -308,7 +309,7 @@ impl Text {
                 sent.unwrap_or_default() + &received.unwrap_or_default()
             }
             EndStream::Udp { udp } => {
-                // A sender cannot observe losses.
+                // A sender cannot observe losses, so its line shows no loss and no jitter.
                 let unheard = Datagrams::received(udp.datagrams.packets, Default::default());
                 let sent = line(udp.socket, &udp.amount, self.datagrams(&unheard) + "  sender");
                 let received = udp.received.as_ref();
@@ -320,7 +321,7 @@ impl Text {
     }
 
     fn end_sum(&self, sum: &Sum, whose: &str) -> String {
-        // Over UDP the flag identifies the sum, not this end.
+        // Over UDP the flag identifies the sum instead of this host.
         let sender = match self.protocol {
             Protocol::Tcp => sum.sender,
             Protocol::Udp => self.mode != Mode::Reverse,
@@ -367,7 +368,7 @@ fn retransmits(count: Option<u64>, whose: &str) -> String {
     }
 }
 
-/// Width of iperf3's columns after the first, up to the bar.
+/// Width of iperf3's columns after the first one, up to the vertical bar.
 const WIDTH: usize = 70;
 
 const TOLD_HEADER: &str = "|       RTT          Rwnd      Delivered         Unsent  Limit";
@@ -408,7 +409,7 @@ mod tests {
         Text { headed: true, ..Text::new(Side::Client, params, RateFormat::Adaptive, false) }
     }
 
-    /// Lines as iperf3 3.12 printed them, including trailing spaces.
+    /// Formatted lines are identical to those of iperf3 3.12, including trailing spaces.
     #[test]
     fn lines_are_those_of_iperf3() {
         let both = Params { mode: Mode::Bidirectional, ..Params::default() };
@@ -479,7 +480,7 @@ mod tests {
         assert!(lines.contains(sent), "{lines}");
     }
 
-    /// Fullpipe's additions never appear among iperf3's columns.
+    /// The values that fullpipe adds never appear among iperf3's columns.
     #[test]
     fn what_is_told_stands_behind_a_bar() {
         let told = SocketReading {

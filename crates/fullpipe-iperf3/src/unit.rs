@@ -1,21 +1,22 @@
-//! Amounts and rates in iperf3's notation.
+//! Parsing and formatting of amounts and rates in iperf3's notation.
 //!
 //! Rates use powers of 1000 and amounts use powers of 1024, although the letters are the same: `-b 10M` is 10
-//! 000 000 bit/s, and `-n 10M` is 10 485 760 bytes. "MBytes" are MiB.
+//! 000 000 bit/s, and `-n 10M` is 10 485 760 bytes. In iperf3's output, "MBytes" are MiB.
 
 use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Rate};
 
-/// Unit in which rates are printed (`-f`). Amounts are always printed in a unit chosen by their size.
+/// Unit in which rates are printed (`-f`). Amounts of data are always printed in a unit that depends on their
+/// size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateFormat {
-    /// Bits per second, in a unit chosen by the size of the rate.
+    /// Bits per second, in a unit that depends on the size of the rate.
     #[default]
     Adaptive,
-    /// Bits per second in this power of 1000: `k`, `m`, `g`, `t`.
+    /// Bits per second, in units of this power of 1000: `k`, `m`, `g`, `t`.
     Bits(u32),
-    /// Bytes per second in this power of 1024: `K`, `M`, `G`, `T`.
+    /// Bytes per second, in units of this power of 1024: `K`, `M`, `G`, `T`.
     Bytes(u32),
 }
 
@@ -43,12 +44,12 @@ impl FromStr for RateFormat {
 const BITS: [&str; 5] = ["bits", "Kbits", "Mbits", "Gbits", "Tbits"];
 const BYTES: [&str; 5] = ["Bytes", "KBytes", "MBytes", "GBytes", "TBytes"];
 
-/// Formats an amount: `1.22 MBytes`.
+/// Formats an amount of data, such as `1.22 MBytes`.
 pub fn amount(bytes: Bytes) -> String {
     adaptive(bytes.get() as f64, 1024.0, &BYTES)
 }
 
-/// Formats a rate: `10.2 Mbits/sec`.
+/// Formats a rate, such as `10.2 Mbits/sec`.
 pub fn rate(rate: Rate, format: RateFormat) -> String {
     let bits = rate.as_bps() as f64;
     let fixed = |value: f64, base: f64, power: u32, units: &[&str]| {
@@ -71,7 +72,7 @@ fn adaptive(mut value: f64, base: f64, units: &[&str; 5]) -> String {
     format!("{} {}", number(value), units[unit])
 }
 
-/// Formats three significant digits, four characters wide.
+/// Formats a number with three significant digits, four characters wide.
 fn number(value: f64) -> String {
     match value {
         v if v < 9.995 => format!("{v:4.2}"),
@@ -90,20 +91,20 @@ pub fn percent(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// Parses an amount in the notation of `-n`, `-l` and `-w`: `128K` is 131 072 bytes.
+/// Parses an amount of data in the notation of `-n`, `-l` and `-w`: `128K` is 131 072 bytes.
 ///
 /// # Errors
-/// Returns an error if `text` is not in this notation.
+/// Returns an error if `text` is not an amount in this notation.
 pub fn parse_amount(text: &str) -> Result<Bytes, String> {
     parse(text, 1024.0)
         .map(Bytes::new)
         .ok_or_else(|| format!("'{text}' is not an amount: write 1000000, 128K or 1.5G"))
 }
 
-/// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000.
+/// Parses a rate in the notation of `-b` and `--fq-rate`, in bits per second: `10M` is 10 000 000 bit/s.
 ///
 /// # Errors
-/// Returns an error if `text` is not in this notation.
+/// Returns an error if `text` is not a rate in this notation.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     parse(text, 1000.0)
         .map(Rate::from_bps)
@@ -122,7 +123,7 @@ fn parse(text: &str, base: f64) -> Option<u64> {
         return None;
     }
     let value = number.parse::<f64>().ok()? * base.powi(power);
-    // Above this value, an `f64` cannot represent every integer; no network is that fast.
+    // Above this value, an `f64` cannot represent every integer. No network is that fast.
     (value < 9e15).then_some(value.round() as u64)
 }
 
@@ -130,7 +131,7 @@ fn parse(text: &str, base: f64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Output of iperf3 3.12 for these values.
+    /// Formatted amounts and rates are identical to those of iperf3 3.12.
     #[test]
     fn amounts_and_rates_have_three_digits() {
         let amounts = [

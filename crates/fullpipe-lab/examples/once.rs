@@ -1,5 +1,6 @@
 //! Runs each point of an experiment once, on one thread and without reading a clock, and prints the number of
-//! data segments delivered. The program is small, for counting instructions and for timing it from outside.
+//! data segments delivered. The program is kept small so that its instructions can be counted and its run
+//! time can be measured from outside.
 //!
 //! ```text
 //!   cargo build --release -p fullpipe-lab --example once

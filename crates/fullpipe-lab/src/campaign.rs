@@ -10,34 +10,34 @@ use std::thread;
 use crate::experiment::Point;
 use crate::scenario::Scenario;
 
-/// Result of one run.
+/// Result of one run of an experiment point with one seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunResult<T> {
-    /// Index of the run's point.
+    /// Index of the experiment point that was run.
     pub point: usize,
-    /// Seed of the run.
+    /// Random seed with which the point was run.
     pub seed: u64,
-    /// Value that the runner returned.
+    /// Value that the caller's run function returned.
     pub value: T,
 }
 
-/// Progress of a campaign.
+/// Progress of a campaign: the number of finished runs and the total number of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Runs finished.
+    /// Number of runs that have finished.
     pub done: usize,
-    /// Total number of runs.
+    /// Total number of runs in the campaign.
     pub total: usize,
 }
 
-/// Error for a run that panicked, which is a bug in fullpipe and not in the experiment.
+/// Error for a run that panicked, which is a bug in fullpipe rather than in the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
-    /// Label of the run's point.
+    /// Label of the experiment point whose run panicked.
     pub point: String,
-    /// Seed of the run.
+    /// Random seed of the run that panicked.
     pub seed: u64,
-    /// Panic message.
+    /// Message of the panic.
     pub message: String,
 }
 
@@ -50,26 +50,27 @@ impl fmt::Display for RunPanicked {
 
 impl std::error::Error for RunPanicked {}
 
-/// Observer of a campaign, which may also end the campaign early.
+/// Observer of a campaign that is called before and after each run and can end the campaign early.
 ///
-/// The worker threads call both methods.
+/// The worker threads call both methods of the observer.
 pub trait Watch<T>: Sync {
-    /// Called before each run. If it returns `false`, no further run starts; runs in progress finish.
+    /// Called before each run. If the observer returns `false`, no further run starts, and runs in progress
+    /// finish.
     fn goes_on(&self) -> bool {
         true
     }
 
-    /// Called after each run that did not panic. If it returns `true`, the run was cut short: its result is
-    /// discarded, and no further run starts.
+    /// Called after each run that has finished without a panic. If it returns `true`, the run was cut short:
+    /// its result is discarded, and no further run starts.
     fn abandons(&self) -> bool {
         false
     }
 
-    /// Called after each run that did not panic and is kept.
+    /// Called after each run that has finished without a panic and is kept.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
-/// A closure observes the progress and never ends the campaign early.
+/// A closure that receives the progress serves as an observer that never ends the campaign early.
 impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
     fn finished(&self, progress: Progress, _: &RunResult<T>) {
         self(progress);
@@ -79,12 +80,12 @@ impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
 /// Runs all `points` with all `seeds`, on one thread per core.
 ///
 /// The results are ordered by point, then by seed, regardless of the order in which the threads finish. If
-/// `watch` ends the campaign early, some runs are missing. The runner may return more than the outcome: a
-/// caller with access to a clock can time each run.
+/// `watch` ends the campaign early, some runs are missing. The caller's run function may return more than the
+/// outcome; for example, a caller with access to a clock can time each run.
 ///
 /// # Errors
-/// Returns an error for the first run, in the order of the results, that panicked; all other runs still
-/// complete.
+/// Returns an error if a run panicked; all other runs still complete. If several runs panicked, the error is
+/// for the first one in the order of the results.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
@@ -95,7 +96,7 @@ pub fn run<T: Send>(
     run_on(threads, points, seeds, runner, watch)
 }
 
-/// Like [`run`], on the given number of threads.
+/// Runs all `points` with all `seeds`, like [`run`], but on the given number of threads.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -106,7 +107,7 @@ pub fn run_on<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
-    // Each scenario is built when its run starts: a sweep may have a hundred thousand points.
+    // A scenario is built only when its run starts, because a sweep may have a hundred thousand points.
     let place = |index: usize| (index / seeds.len(), seeds[index % seeds.len()]);
     let run = |index: usize| {
         let (point, seed) = place(index);
@@ -122,16 +123,16 @@ pub fn run_on<T: Send>(
     make(threads, total, name, run, ends, |progress, run| watch.finished(progress, run))
 }
 
-/// A run to execute.
+/// A run that a campaign executes: its label and its scenario.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Label of the run in error messages.
+    /// Label of the run, for error messages.
     pub label: String,
-    /// Scenario of the run, including its seed.
+    /// Scenario of the run, with the random seed.
     pub scenario: Scenario,
 }
 
-/// Executes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
+/// Executes all `jobs` on the given number of threads and returns the results in the order of the jobs.
 ///
 /// # Errors
 /// Returns the same errors as [`run`].
@@ -145,16 +146,17 @@ pub fn run_jobs<T: Send>(
     make(threads, jobs.len(), name, |index| runner(&jobs[index].scenario), NEVER, |at, _| progress(at))
 }
 
-/// Conditions that end a campaign early.
+/// Conditions that end a campaign early or abandon a run.
 struct Ends<G, A> {
     goes_on: G,
     abandons: A,
 }
 
-/// A campaign that makes all of its runs.
+/// Conditions of a campaign that completes all of its runs.
 const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
 
-/// Executes the runs `0..total`. `name` returns the label and the seed of a run, for its error message.
+/// Executes the runs with the numbers `0..total`. `name` returns the label and the seed of a run, for error
+/// messages.
 fn make<T: Send>(
     threads: NonZeroUsize,
     total: usize,
@@ -164,7 +166,8 @@ fn make<T: Send>(
     finished: impl Fn(Progress, &T) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Run times differ by a factor of 100, so each thread takes the next run as soon as it is free.
+    // The durations of runs differ by a factor of 100, so each thread takes the next run as soon as it is
+    // free.
     let work = || {
         let mut made = Vec::new();
         while (ends.goes_on)() {
@@ -192,7 +195,7 @@ fn make<T: Send>(
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| match worker.join() {
             Ok(made) => made,
-            // Only the observer can have panicked here; its panic is passed on to the caller.
+            // Only the observer can have panicked here, so its panic is passed on to the caller.
             Err(panic) => std::panic::resume_unwind(panic),
         });
         results.collect::<Vec<_>>()
@@ -228,7 +231,7 @@ mod tests {
         let seeds = [7, 8, 9];
         let run = |n| {
             let runner = |scenario: &Scenario| {
-                // The first points take longest, so they finish last if the threads race.
+                // The first points take longest, so with several threads they finish last.
                 let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
                 (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
                 (scenario.path.forward.rate, scenario.flows[0].cc, scenario.seed)
@@ -266,7 +269,8 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// The scenarios of runs that have not started take no memory: of these hundred million runs, two are made.
+    /// The scenarios of runs that have not started take no memory: of a hundred million runs, this test makes
+    /// two.
     #[test]
     fn a_run_is_built_when_it_starts() {
         struct Two(AtomicUsize);
@@ -284,7 +288,7 @@ mod tests {
         assert_eq!(made.iter().map(|run| (run.point, run.seed)).collect::<Vec<_>>(), [(0, 0), (0, 1)]);
     }
 
-    /// Runs in progress are finished and kept; no further run starts.
+    /// When a campaign is ended early, the runs in progress finish and are kept, and no further run starts.
     #[test]
     fn a_campaign_that_is_ended_early_keeps_what_is_finished() {
         struct Two(AtomicUsize);

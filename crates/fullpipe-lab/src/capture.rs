@@ -1,4 +1,5 @@
-//! Packet captures at the sending host: the headers of every packet that the host sends or receives.
+//! Packet captures at the sending host, which contain the headers of all packets that the host sends or
+//! receives.
 //!
 //! ```text
 //!   sender's TCP ──►──┬──► path ──► receiver
@@ -6,10 +7,11 @@
 //!   sender's TCP ◄──┴──◄── path ◄──
 //! ```
 //!
-//! The payload of simulated packets consists of zeros and is not kept. Timestamps are those of the trace.
+//! The payload of simulated packets consists of zeros and is not kept. The packets have the same clock as the
+//! trace rows.
 //!
-//! A capture contains only the packets at the sending host. If it contained those of both hosts, an analyser
-//! would mistake the second copy of each packet for a retransmission.
+//! A capture contains only the packets at the sending host. If a capture also contained the packets at the
+//! receiving host, an analyser would mistake the second copy of each packet for a retransmission.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -18,44 +20,46 @@ use fullpipe_units::Instant;
 
 pub use fullpipe_path::Verdict;
 
-/// Address of the sender in every world, from the range reserved for benchmarking (RFC 2544), which no
-/// network uses.
+/// IPv4 address of the sending host in simulated and emulated runs, from the range reserved for benchmarking
+/// (RFC 2544), which no network uses.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Address of the receiver in every world.
+/// IPv4 address of the receiving host in simulated and emulated runs.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Port of the first flow's sender; flow `n` sends from `FIRST_PORT + n`.
+/// TCP source port of flow 0; flow `n` sends from port `FIRST_PORT + n`.
 pub const FIRST_PORT: u16 = 40_000;
-/// Destination port of all flows: the iperf3 port, so that every tool recognises the traffic.
+/// TCP destination port of all flows: the iperf3 port 5201, so that every tool recognises the traffic.
 pub const LISTEN_PORT: u16 = 5_201;
 
-/// Maximum number of bytes captured per packet: more than IP and TCP headers with all options.
+/// Maximum number of bytes captured per packet, large enough for IP and TCP headers with all options.
 pub const SNAPLEN: usize = 96;
 
 /// A packet that crossed the network interface of the sending host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedPacket<'a> {
-    /// Time on the clock of the trace.
+    /// Time at which the packet crossed the interface, on the clock of the trace.
     pub at: Instant,
-    /// Whether the sending host sent the packet; otherwise it received the packet.
+    /// Whether the sending host sent the packet (`true`) or received it (`false`).
     pub outbound: bool,
-    /// First bytes of the packet from the IP header on, at most [`SNAPLEN`].
+    /// First bytes of the packet, at most [`SNAPLEN`], starting with the IP header.
     pub headers: &'a [u8],
-    /// Length in bytes, from the IP header on.
+    /// Length of the packet in bytes, including the IP header.
     pub len: u32,
-    /// The path's verdict when the packet entered it; a queue behind a shaper may still drop the packet.
+    /// Verdict of the path when the packet entered it; a queue behind a shaper may still drop the packet
+    /// later.
     pub verdict: Verdict,
 }
 
-/// Destination of captured packets.
+/// Consumer of captured packets, such as a writer of capture files.
 pub trait Capture {
-    /// Takes the next packet.
+    /// Consumes the next captured packet.
     fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
-/// Observer of the segments that the hosts send and receive. It is a type parameter of the event loop, so
-/// that an unused tap costs nothing.
+/// Observer of the segments that the hosts send and receive. The observer is a type parameter of the event
+/// loop, so that a run without an observer has no additional cost.
 pub trait Tap {
-    /// Called when a wire segment of `flow` has entered the path, or was dropped at its entry.
+    /// Called when the sending host has sent a wire segment of `flow`, including segments that the path
+    /// dropped on entry.
     fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, verdict: Verdict);
 
     /// Called when a segment of `flow` has arrived at the sending host.
@@ -64,7 +68,7 @@ pub trait Tap {
     /// Called when a segment of `flow` has arrived at the receiving host.
     fn reaches(&mut self, _at: Instant, _flow: u32, _segment: &Segment) {}
 
-    /// Called when the receiving host has sent a segment of `flow`; `_verdict` tells whether the path dropped
+    /// Called when the receiving host has sent a segment of `flow`; `_verdict` says whether the path dropped
     /// the segment.
     fn answers(&mut self, _at: Instant, _flow: u32, _segment: &Segment, _verdict: Verdict) {}
 }
@@ -81,10 +85,11 @@ impl Tap for NoTap {
     fn arrives(&mut self, _: Instant, _: u32, _: &Segment) {}
 }
 
-/// A tap that converts segments into the packets that would appear on the wire.
+/// A tap that converts segments into the packets that would appear on a real network, and passes them to a
+/// capture.
 #[derive(Debug)]
 pub struct Wire<'a, C: Capture>(
-    /// Destination of the packets.
+    /// Consumer of the converted packets.
     pub &'a mut C,
 );
 

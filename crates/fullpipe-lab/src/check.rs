@@ -1,4 +1,4 @@
-//! Compares the runs of an experiment with its expectations.
+//! Compares the results of an experiment with its expectations.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,24 @@ use crate::experiment::{Expectation, Experiment};
 use crate::metric::RunFigures;
 use crate::outcome::Outcome;
 
-/// Result of comparing an expectation with one of its points.
+/// Result of comparing an expectation with the runs of one experiment point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict<'e> {
-    /// The expectation.
+    /// Expectation that was compared.
     pub expectation: &'e Expectation,
-    /// Index of the point.
+    /// Index of the experiment point that was compared.
     pub point: usize,
-    /// Aggregated value of the metric; `None` if any run has no value.
+    /// Value of the metric, aggregated over the runs of the point; `None` if the metric has no value for a
+    /// run.
     pub value: Option<f64>,
-    /// Whether the value is within the bounds.
+    /// Whether the aggregated value is within the bounds of the expectation.
     pub pass: bool,
 }
 
-/// Compares every expectation of `experiment` with each of its points. `runs` contains outcomes, each with
-/// the index of its point.
+/// Compares every expectation of `experiment` with the points to which it applies. `runs` contains outcomes,
+/// each with the index of its point.
 ///
-/// A point without any run in `runs` gets no verdict.
+/// A point that has no run in `runs` is not compared.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
     let mut by_point: BTreeMap<usize, Vec<RunFigures>> = BTreeMap::new();
     for (point, outcome) in runs {
@@ -99,7 +100,7 @@ mod tests {
         let expected = [
             ("goodput_bps", 40e6),
             ("goodput_second_half_bps", 80e6),
-            // 1448 of 1500 bytes are payload.
+            // With an MTU of 1500, 1448 bytes of each packet are payload.
             ("utilisation", 40.0 / (150.0 * 1448.0 / 1500.0)),
             ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
             ("retransmits", 40.0),
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(one, [(0, Some(90e6), false)]);
         let most = judge("metric = 'goodput_bps'\nover = 'max'\nmax = '115mbit'");
         assert_eq!(most, [(0, Some(110e6), true), (1, Some(120e6), false)]);
-        // A missing value fails any bound.
+        // If a run has no value for the metric, the expectation is not met.
         let none = judge("metric = 'rtt_mean_ms'\nmax = '1s'");
         assert_eq!(none, [(0, None, false), (1, None, false)]);
     }

@@ -1,8 +1,9 @@
 //! Expected work of the simulator for a run, computed before the run starts.
 //!
-//! The simulator's time is proportional to the packets that cross the path. Their number follows from the
-//! limits of the scenario that are known in advance: the rates on the path, the applications, the buffers,
-//! and random loss. It is an estimate: the run itself finds out which limit holds when.
+//! The simulator's run time is proportional to the number of packets that cross the path. This number follows
+//! from the limits of the scenario that are known in advance: the rates on the path, the applications, the
+//! buffers, and random loss. It is only an estimate, because the limit at each time is known only after the
+//! run.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::sendable;
@@ -12,20 +13,20 @@ use fullpipe_units::{Duration, Rate};
 use crate::scenario::{FlowSpec, LimiterSpec, Scenario};
 use crate::workload::{Reading, Writing};
 
-/// Cost of a trace row that is only hashed, in data packets. Measured with rows every 10 us.
+/// Cost of a trace row that is only hashed, in data packets; measured with a row every 10 us.
 const ROW: f64 = 1.5;
-/// Cost of a trace row that is also kept as text, in data packets.
+/// Cost of a trace row that is also stored as text, in data packets.
 const KEPT_ROW: f64 = 25.0;
 /// Cost of the handshake, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
 
-/// Expected work of one run, in data packets that cross the path; each stands for its delivery, its ACK and
-/// the timers of both ends.
+/// Expected work of one run, as a number of data packets that cross the path. A data packet stands for its
+/// delivery, its ACK and the timers of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RunCost(f64);
 
 impl RunCost {
-    /// Estimates the cost of `scenario`; `traced` states whether its trace rows are kept as text.
+    /// Estimates the cost of `scenario`; `traced` says whether the trace rows are stored as text.
     pub fn of(scenario: &Scenario, traced: bool) -> Self {
         let mtu = scenario.path.mtu.max(1) as f64;
         let bytes: f64 = scenario.flows.iter().map(|flow| transferred(scenario, flow)).sum();
@@ -37,7 +38,7 @@ impl RunCost {
         Self(bytes.min(most) / mtu + flows * (FLOW + rows * row))
     }
 
-    /// Returns the cost in data packets.
+    /// Returns the cost of the run in data packets.
     pub const fn packets(self) -> f64 {
         self.0
     }
@@ -47,7 +48,7 @@ fn bytes_in(rate: Rate, time: Duration) -> f64 {
     rate.as_bps() as f64 / 8.0 * time.as_secs_f64()
 }
 
-/// Returns `rate`, limited by the policer and the shaper if their scope is `scope`.
+/// Returns `rate`, limited by those policers and shapers that have the scope `scope`.
 fn limited(rate: Rate, scenario: &Scenario, scope: Scope) -> Rate {
     let forward = &scenario.path.forward;
     let of_scope = |limiter: &&LimiterSpec| limiter.scope == scope;
@@ -55,7 +56,7 @@ fn limited(rate: Rate, scenario: &Scenario, scope: Scope) -> Rate {
     limiters.map(|limiter| limiter.rate).fold(rate, Rate::min)
 }
 
-/// Returns the bytes that `flow` sends if no other flow shares the path.
+/// Returns the number of bytes that `flow` would send if no other flow shared the path.
 fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     let mut rate = limited(scenario.path.forward.rate, scenario, Scope::PerFlow);
     rate = flow.max_pacing_rate.map_or(rate, |most| rate.min(most));
@@ -77,7 +78,7 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     bytes = bytes.min(window.get() as f64 * round_trips);
     let loss = scenario.path.forward.loss.as_f64();
     if loss > 0.0 && !flow.cc.is_rate_based() {
-        // Before the first loss, slow start reaches any rate.
+        // Before its first loss, a flow in slow start can reach any rate.
         let segments = mean_window(flow.cc, loss, scenario.path.rtt()) * round_trips + 1.0 / loss;
         bytes = bytes.min(segments * mtu);
     }
@@ -85,8 +86,8 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
 }
 
 /// Returns the mean congestion window in segments at the loss probability `loss`: the square-root law of Reno
-/// (Mathis et al., 1997), and for CUBIC, whichever is larger, the response function of RFC 9438 section 5.1.
-/// BIC's is close to CUBIC's.
+/// (Mathis et al., 1997). For CUBIC, the response function of RFC 9438 section 5.1 is used if it is larger.
+/// BIC's window is close to CUBIC's.
 fn mean_window(cc: Algorithm, loss: f64, rtt: Duration) -> f64 {
     let reno = 1.22 / loss.sqrt();
     match cc {
@@ -104,8 +105,8 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::sim;
 
-    /// The estimate is within a factor of two of the packets that the run sends, for each limit that it
-    /// knows.
+    /// For each limit that the estimate covers, it is within a factor of two of the packets that the run
+    /// sends.
     #[test]
     fn the_estimate_is_near_the_packets_of_the_run() {
         for (path, host, flow) in [
@@ -135,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Rows cost more if they are kept, and a day of them outweighs the packets of a slow link.
+    /// Trace rows cost more if they are stored, and the rows of a day outweigh the packets of a slow link.
     #[test]
     fn rows_count() {
         let text = "name = 'x'\nduration = '1000s'\n[path]\nrate = '100kbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'\n\

@@ -1,4 +1,4 @@
-//! The history of a running flow, in every world, and the outcome computed from it.
+//! The history of a running flow and the outcome computed from it, for simulated, emulated and live runs.
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::cc::Algorithm;
@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
 use crate::trace::Row;
 
-/// State of a flow over time, one entry per trace row.
+/// Recorded states of a flow, one for each trace row.
 #[derive(Clone, Debug)]
 pub struct History {
     starts_at: Instant,
@@ -15,31 +15,31 @@ pub struct History {
     moments: Vec<Moment>,
 }
 
-/// State of a flow at one time.
+/// State of a flow at one sampling time.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Time of the sample.
+    /// Time at which the state was sampled.
     pub at: Instant,
-    /// Payload that the receiving application has read so far.
+    /// Payload in bytes that the receiving application has read so far.
     pub read: Bytes,
-    /// Payload that has crossed the path so far, including duplicates where the world can count them.
+    /// Payload in bytes that has crossed the path so far, including duplicates if they can be counted.
     pub arrived: Bytes,
-    /// Time for which each limit has stopped the sender so far; zero if the sender does not report it.
+    /// Total time for which each limit has stopped the sender so far; zero if the sender does not report it.
     pub limit_times: [Duration; SendLimit::ALL.len()],
 }
 
-/// Final state of a flow, which no trace row contains.
+/// State of a flow at its end, which no trace row contains.
 #[derive(Clone, Copy, Debug)]
 pub struct FinalState {
-    /// Congestion control.
+    /// Congestion control of the flow.
     pub cc: Algorithm,
-    /// State at the end of the flow's lifetime.
+    /// State at the time when the flow completed or the run ended.
     pub last: Moment,
-    /// Time at which a flow of limited size completed.
+    /// Time at which a flow of limited size completed; `None` if it did not complete.
     pub finished: Option<Instant>,
-    /// Segments retransmitted.
+    /// Number of segments that the sender retransmitted.
     pub retransmits: u64,
-    /// Round-trip times of the flow.
+    /// Round-trip times of the flow; `None` if no data was acknowledged.
     pub rtt: Option<RttOutcome>,
 }
 
@@ -68,7 +68,7 @@ impl History {
         Self { starts_at, max_cwnd: Bytes::ZERO, moments: vec![first] }
     }
 
-    /// Adds the next state and congestion window of a flow that has not ended.
+    /// Adds the state and the congestion window of a flow that is still running.
     pub fn remember(&mut self, cwnd: Bytes, moment: Moment) {
         self.max_cwnd = self.max_cwnd.max(cwnd);
         if moment.at > self.starts_at {
@@ -76,7 +76,7 @@ impl History {
         }
     }
 
-    /// Returns the outcome of the flow.
+    /// Computes the outcome of the flow from its history and its final state.
     pub fn outcome(&self, ended: FinalState) -> FlowOutcome {
         let FinalState { cc, last, finished, retransmits, rtt } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
@@ -104,7 +104,7 @@ impl History {
         }
     }
 
-    /// Returns the state at `at`, interpolated linearly between the neighbouring rows.
+    /// Returns the state at time `at`, interpolated linearly between the neighbouring trace rows.
     fn at(&self, at: Instant, last: Moment) -> Moment {
         let after = self.moments.partition_point(|moment| moment.at <= at);
         let before = self.moments[after - 1];
@@ -131,7 +131,8 @@ impl History {
         }
     }
 
-    /// Returns the mean arrival rate between two states, and the peak rate over one whole sampling period.
+    /// Returns the mean arrival rate between two states, and the highest rate over any sampling period
+    /// between them.
     fn wire_since(&self, since: &Moment, last: &Moment) -> WireOutcome {
         let rate = |from: &Moment, to: &Moment| match to.at.saturating_since(from.at) {
             span if span.is_zero() => Rate::ZERO,

@@ -1,11 +1,12 @@
-//! Settings, devices and route of a host as plain values, and the changes that can be made to them.
+//! TCP-related settings, devices and route of a host as plain values, and the changes that fullpipe can make
+//! to them.
 //!
 //! ```text
 //!   fullpipe-linux reads a host ─► HostDescription ─► fullpipe-analysis plans ─► [Change] ─► fullpipe-linux applies
 //! ```
 //!
-//! Reading or changing a host requires a kernel; planning does not. Both sides use these types, so nothing is
-//! converted between them.
+//! Reading or changing a host requires a running kernel; planning a change does not. Both planning and
+//! changing a host use the types of this module, so no values have to be converted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,23 +15,23 @@ use fullpipe_units::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The TCP-related state of one host. Values that the host does not report are empty.
+/// The TCP-related state of one host. A field is empty if the host does not report its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDescription {
-    /// Kernel settings: the key with dots, the value on one line.
+    /// Kernel settings (sysctls): dotted key and one-line value.
     pub settings: BTreeMap<String, String>,
-    /// Total memory (`MemTotal`).
+    /// Total memory of the host (`MemTotal`).
     pub memory: Option<Bytes>,
-    /// Congestion controls built as modules, loaded or not.
+    /// Congestion controls that are available as kernel modules, loaded or not.
     pub loadable: Vec<String>,
-    /// Network devices that have a queueing discipline.
+    /// Network devices of the host that have a queueing discipline.
     pub devices: Vec<Device>,
-    /// Route to the peer, if a peer was given.
+    /// Route from the host to the peer; `None` if no peer was given.
     pub route: Option<Route>,
 }
 
 impl HostDescription {
-    /// Creates a description that consists of settings only. A key may contain slashes, as in
+    /// Creates a host description that contains only kernel settings. A key may contain slashes, as in
     /// `net/ipv4/tcp_rmem`, and a value may contain any white space.
     pub fn new(settings: impl IntoIterator<Item = (String, String)>) -> Self {
         let one_line = |value: String| value.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -40,56 +41,57 @@ impl HostDescription {
     }
 }
 
-/// A network device.
+/// A network device of a host, and its queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Device {
-    /// Name of the device.
+    /// Name of the network device, such as `eth0`.
     pub name: String,
-    /// Kinds of root queueing disciplines, each listed once and joined by `+` if the hardware queues differ.
+    /// Root queueing discipline of the device, such as `fq`. If the hardware queues have different
+    /// disciplines, each one is listed once, joined by `+`.
     pub qdisc: String,
 }
 
-/// The route that packets to a peer take.
+/// Route from the host to the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Route {
-    /// Address of the peer.
+    /// Address of the peer to which the route leads.
     pub destination: IpAddr,
-    /// Whether the route is for this peer only; otherwise it is for a network that contains the peer.
+    /// Whether the route is for the peer only (`true`) or for a network that contains the peer (`false`).
     pub exact: bool,
-    /// Gateway, device and metrics of a route to this peer only, without congestion control and initial
-    /// window, as `ip route` prints them: `via 192.0.2.1 dev eth0`.
+    /// Gateway, device and metrics for a host route to the peer, without congestion control and initial
+    /// window, in the format of `ip route`: `via 192.0.2.1 dev eth0`.
     pub way: String,
     /// Next hops of a multipath route, which `ip route` prints last: `nexthop via 192.0.2.1 dev eth0 weight 1
     /// ...`. Empty for a route with a single next hop.
     pub hops: String,
-    /// The complete current route, as `ip route` prints it.
+    /// The complete route as it is now, in the format of `ip route`.
     pub present: String,
-    /// The output device.
+    /// Network device through which the route leads.
     pub device: String,
-    /// Congestion control that the route sets, if any.
+    /// Congestion control that the route sets; `None` if the route sets none.
     pub congctl: Option<String>,
-    /// Initial window in segments that the route sets, if any.
+    /// Initial congestion window in segments that the route sets; `None` if the route sets none.
     pub initcwnd: Option<u32>,
 }
 
-/// A change to a host.
+/// A change that fullpipe can make to the TCP settings or routes of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Set a kernel setting below `/proc/sys`.
+    /// Set a kernel setting (sysctl) below `/proc/sys`.
     Setting {
-        /// Key of the setting, with dots.
+        /// Dotted key of the kernel setting.
         key: String,
-        /// New value of the setting.
+        /// New value of the kernel setting.
         value: String,
     },
-    /// Set metrics of the route to one peer. A metric that is `None` is left unchanged.
+    /// Set metrics of the route to one peer. A metric that is `None` remains unchanged.
     Route {
-        /// Address of the peer.
+        /// Address of the peer to which the route leads.
         destination: IpAddr,
-        /// Congestion control of new connections.
+        /// Congestion control for new connections over the route.
         congctl: Option<String>,
-        /// Initial window of new connections in segments.
+        /// Initial congestion window in segments for new connections over the route.
         initcwnd: Option<u32>,
     },
 }

@@ -9,20 +9,21 @@
 //! | module | concept |
 //! |---|---|
 //! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
-//! | [`scenario`] | one run with every value resolved |
+//! | [`scenario`] | the specification of one run, with every value resolved |
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
-//! | [`campaign`] | every point with every seed, in parallel; each run stays on one thread |
-//! | [`cost`] | the expected work of a run, before it starts |
+//! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
+//! | [`cost`] | the expected work of a run, computed before the run starts |
 //! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
-//! | [`trace`], [`history`], [`outcome`] | a run over time, and its totals |
-//! | [`host`] | settings, devices and route of a host, and changes to them, as plain values |
-//! | [`capture`] | the packets of a run as a capture at the sending host shows them |
+//! | [`trace`], [`history`], [`outcome`] | the states of a run over time, and its totals |
+//! | [`host`] | TCP settings, devices and route of a host, and changes to them, as plain values |
+//! | [`capture`] | the packets of a run, as a capture at the sending host would contain them |
 //! | [`validity`] | whether a run in real time can be trusted |
 //! | [`metric`] | figures of a run, under the names that experiment files use |
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
 //!
-//! This crate connects the engines: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`.
-//! It does no I/O and reads no clock; an outcome is a function of its scenario.
+//! This crate connects the TCP engine to the path simulator: segments of `fullpipe-tcp` become packets on a
+//! path of `fullpipe-path`. The crate does no I/O and reads no clock. The outcome of a simulated run is a
+//! function of its scenario.
 #![forbid(unsafe_code)]
 
 pub mod campaign;

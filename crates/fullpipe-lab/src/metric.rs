@@ -1,8 +1,8 @@
-//! Metrics of a run, for which an experiment may set expectations.
+//! Metrics of a run, which an experiment can compare with expected bounds.
 //!
-//! A run of several flows is measured as one transfer. Goodput and retransmits are sums over the flows. RTT
-//! and the shares of `send_limit` are means over the flows; `rtt_p95_ms` and the peak and burst on the wire
-//! are the maximum.
+//! If a run has several flows, its metrics treat them as one transfer. Goodput and retransmits are sums over
+//! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms` and the peak and
+//! burst on the wire are maxima over the flows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,33 +13,33 @@ use fullpipe_units::{Duration, Rate};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
 
-/// Input of the metrics: figures of one run, from its [`Outcome`] or from a stored document.
+/// Input of the metrics: values of one run, from its [`Outcome`] or from a stored result document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFigures {
-    /// Figures per flow, in the order of the scenario.
+    /// Values of each flow, in the order of the scenario.
     pub flows: Vec<FlowFigures>,
-    /// Packet counts of the data direction.
+    /// Packet counts of the data direction of the path.
     pub path: PathOutcome,
 }
 
-/// Figures of one flow, with the same meaning as in [`FlowOutcome`].
+/// Values of one flow, with the same meaning as in [`FlowOutcome`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowFigures {
-    /// Goodput over the flow's lifetime.
+    /// Goodput of the flow over its lifetime.
     pub goodput: Rate,
-    /// Goodput over the second half of the lifetime.
+    /// Goodput of the flow over the second half of its lifetime.
     pub goodput_second_half: Rate,
-    /// Segments retransmitted.
+    /// Number of segments that the flow retransmitted.
     pub retransmits: u64,
     /// Mean RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_mean_ms: Option<f64>,
     /// 95th percentile of the RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_p95_ms: Option<f64>,
-    /// Share of the flow's lifetime for which each limit stopped the sender, 0 to 1.
+    /// Share of the flow's lifetime during which each limit stopped the sender, from 0 to 1.
     pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
-    /// Arrival rate over the flow's lifetime.
+    /// Arrival rate of payload over the flow's lifetime.
     pub wire: WireOutcome,
-    /// Arrival rate over the second half of the lifetime.
+    /// Arrival rate of payload over the second half of the flow's lifetime.
     pub wire_second_half: WireOutcome,
 }
 
@@ -70,63 +70,65 @@ impl FlowFigures {
     }
 }
 
-/// Header bytes of a data packet: IPv4 20, TCP 20, timestamps 12.
+/// Header bytes of a TCP data packet: IPv4 20, TCP 20, timestamp option 12.
 const HEADERS: u64 = 52;
 
-/// A figure of one run.
+/// A metric of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Payload divided by the flow's lifetime, in bit/s.
+    /// Goodput: payload divided by the flow's lifetime, in bit/s.
     Goodput,
-    /// Goodput over the second half of the lifetime, in bit/s.
+    /// Goodput over the second half of the flow's lifetime, in bit/s.
     GoodputSecondHalf,
-    /// Goodput divided by the payload capacity of the forward rate: rate x (mtu - 52) / mtu.
+    /// Utilisation: goodput divided by the payload capacity of the forward link, which is rate x (mtu - 52) /
+    /// mtu.
     Utilisation,
-    /// Utilisation over the second half of the lifetime.
+    /// Utilisation over the second half of the flow's lifetime.
     UtilisationSecondHalf,
     /// Number of segments retransmitted.
     Retransmits,
-    /// Retransmitted segments divided by all data segments sent.
+    /// Number of retransmitted segments divided by the number of all data segments sent.
     RetransmitShare,
-    /// Mean RTT in milliseconds.
+    /// Mean RTT, in milliseconds.
     RttMean,
-    /// 95th percentile of the RTT in milliseconds.
+    /// 95th percentile of the RTT, in milliseconds.
     RttP95,
-    /// Packets dropped because the queue was full.
+    /// Number of packets that were dropped because the queue was full.
     QueueDrops,
-    /// Packets lost at random.
+    /// Number of packets lost at random.
     RandomDrops,
-    /// Packets that a policer dropped.
+    /// Number of packets that a policer dropped.
     Policed,
-    /// Packets that the AQM dropped.
+    /// Number of packets that the AQM dropped.
     AqmDrops,
-    /// Packets that the AQM marked (ECN CE).
+    /// Number of packets that the AQM marked (ECN CE).
     Marked,
-    /// Copies of packets that the path made.
+    /// Number of duplicate packets that the path created.
     Duplicated,
-    /// Packets that left the path after later packets of their flow.
+    /// Number of packets that left the path after a later packet of the same flow.
     Reordered,
-    /// Pure ACKs that ACK decimation removed.
+    /// Number of pure ACKs that ACK decimation removed.
     AcksThinned,
-    /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
+    /// Peak arrival rate: the highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms
+    /// by default), in bit/s.
     WirePeak,
-    /// Highest rate of arriving payload over the second half of the lifetime, in bit/s. It excludes the
+    /// Peak arrival rate over the second half of the flow's lifetime, in bit/s. The second half excludes the
     /// initial filling of buffers.
     WirePeakSecondHalf,
-    /// Highest rate divided by the mean rate of arrivals: 1 is smooth.
+    /// Burstiness: peak arrival rate divided by mean arrival rate; 1 means smooth arrivals.
     WireBurst,
-    /// Burst over the second half of the lifetime.
+    /// Burstiness over the second half of the flow's lifetime.
     WireBurstSecondHalf,
-    /// Share of the flow's lifetime for which this limit stopped the sender, 0 to 1.
+    /// Share of the flow's lifetime during which this limit stopped the sender, from 0 to 1.
     Share(SendLimit),
 }
 
-/// Error for a text that is not a metric, a bound of a metric, or an aggregation of repeats.
+/// Error for a text that is not a valid metric, bound or aggregation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricError {
-    /// What is wrong; one line without a final period.
+    /// Error message; one line without a final period.
     pub message: String,
-    /// What to write instead; one line.
+    /// Hint for the user: what to write instead; one line.
     pub hint: String,
 }
 
@@ -144,7 +146,7 @@ impl fmt::Display for MetricError {
 
 impl std::error::Error for MetricError {}
 
-/// Unit of a metric.
+/// Unit in which a metric is expressed.
 enum Unit {
     Rate,
     Millis,
@@ -154,7 +156,7 @@ enum Unit {
 }
 
 impl Metric {
-    /// Every metric except the shares.
+    /// All metrics except the shares of time per limit.
     pub const PLAIN: [Self; 20] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
@@ -224,11 +226,11 @@ impl Metric {
         }
     }
 
-    /// Reads a bound: a plain number in the metric's own unit, or a text with a unit (`"95mbit"`, `"145ms"`,
+    /// Parses a bound: a plain number in the metric's own unit, or a text with a unit (`"95mbit"`, `"145ms"`,
     /// `"90%"`).
     ///
     /// # Errors
-    /// Returns an error if the text is neither.
+    /// Returns an error if the text is not a valid bound of this metric.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {
@@ -262,7 +264,7 @@ impl Metric {
         }
     }
 
-    /// Formats `value` for display, with rates in Mbit/s and without the unit.
+    /// Formats `value` for display, without the unit; rates are in Mbit/s.
     pub fn number(self, value: f64) -> String {
         match self.unit() {
             Unit::Rate => match value / 1e6 {
@@ -277,7 +279,7 @@ impl Metric {
         }
     }
 
-    /// Formats `value` with its unit.
+    /// Formats `value` with the unit of the metric.
     pub fn display(self, value: f64) -> String {
         let unit = match self.unit() {
             Unit::Rate => " Mbit/s",
@@ -287,8 +289,8 @@ impl Metric {
         self.number(value) + unit
     }
 
-    /// Computes this metric of one run across `path`. Returns `None` for an RTT if no data was acknowledged,
-    /// and for a burst if no data arrived.
+    /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged, and a
+    /// burst is `None` if no data arrived.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -327,7 +329,7 @@ impl Metric {
     }
 }
 
-/// Returns the mean; `None` if there are no values.
+/// Returns the mean of the values; returns `None` if there are no values.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
     (count > 0).then(|| sum / count as f64)
@@ -355,17 +357,17 @@ impl FromStr for Metric {
     }
 }
 
-/// Aggregation of a point's repeats into one value.
+/// How the values of a point's repeated runs are aggregated into one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// Mean of the repeats.
+    /// Mean of the values of all repeated runs.
     #[default]
     Mean,
-    /// Median; for an even number of repeats, the mean of the middle two.
+    /// Median of the values of all repeated runs; for an even number of runs, the mean of the middle two.
     Median,
-    /// Minimum of the repeats.
+    /// Minimum of the values of all repeated runs.
     Min,
-    /// Maximum of the repeats.
+    /// Maximum of the values of all repeated runs.
     Max,
 }
 
@@ -387,7 +389,7 @@ impl FromStr for Over {
 }
 
 impl Over {
-    /// Aggregates the values of all repeats; `None` if any run has no value.
+    /// Aggregates the values of all repeated runs; returns `None` if any run has no value.
     pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {

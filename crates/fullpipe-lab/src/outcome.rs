@@ -1,4 +1,4 @@
-//! Outcome of a run: the totals of its trace.
+//! The outcome of a run: totals over its whole duration.
 
 use std::fmt;
 
@@ -8,101 +8,104 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Outcome of one run.
+/// Outcome of one run: totals of its flows and of the path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Outcome per flow, in the order of the scenario.
+    /// Outcome of each flow, in the order of the scenario.
     pub flows: Vec<FlowOutcome>,
-    /// Packet counts of the data direction.
+    /// Packet counts of the data direction of the path.
     pub path: PathOutcome,
-    /// Work of the simulator.
+    /// Work that the simulator did for the run.
     pub work: Work,
-    /// Hash over the whole trace: identical for identical runs, on every machine and in every build.
+    /// Hash over all trace rows of the run: identical for identical runs, on every machine and in every
+    /// build.
     pub digest: u64,
 }
 
-/// Outcome of one flow.
+/// Outcome of one flow of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowOutcome {
-    /// Congestion control.
+    /// Congestion control of the flow.
     pub cc: Algorithm,
-    /// Payload that the receiving application read.
+    /// Payload that the receiving application read, in bytes.
     pub bytes: Bytes,
-    /// `bytes` divided by the flow's lifetime, from its start to its last byte or the end of the run.
+    /// Goodput: `bytes` divided by the flow's lifetime, which lasts from the flow's start to its last byte or
+    /// to the end of the run.
     pub goodput: Rate,
-    /// Goodput over the second half of that lifetime.
+    /// Goodput over the second half of the flow's lifetime.
     pub goodput_second_half: Rate,
-    /// Segments retransmitted.
+    /// Number of segments that the flow retransmitted.
     pub retransmits: u64,
-    /// RTT as measured by the sender; `None` if no data was acknowledged.
+    /// RTT as the sender measured it; `None` if no data was acknowledged.
     pub rtt: Option<RttOutcome>,
-    /// Time spent in each state of the sender.
+    /// Total time for which each limit stopped the sender.
     pub send_limit: Vec<(SendLimit, Duration)>,
-    /// Time spent in each state of the sender over the second half of the lifetime.
+    /// Time for which each limit stopped the sender, over the second half of the flow's lifetime.
     pub send_limit_second_half: Vec<(SendLimit, Duration)>,
-    /// Maximum congestion window.
+    /// Maximum congestion window of the flow.
     pub max_cwnd: Bytes,
-    /// Arrival rate at the receiving host over the flow's lifetime.
+    /// Arrival rate of payload at the receiving host over the flow's lifetime.
     pub wire: WireOutcome,
-    /// Arrival rate at the receiving host over the second half of the lifetime.
+    /// Arrival rate of payload at the receiving host over the second half of the flow's lifetime.
     pub wire_second_half: WireOutcome,
-    /// Time at which the last byte was acknowledged; `None` unless the flow has a limited size and completed.
+    /// Time at which the last byte of a flow of limited size was acknowledged; `None` if the flow did not
+    /// complete.
     pub finished: Option<Instant>,
 }
 
-/// Round-trip times of one flow.
+/// Minimum, mean and 95th percentile of the RTT of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttOutcome {
-    /// Minimum.
+    /// Minimum RTT.
     pub min: Duration,
-    /// Mean.
+    /// Mean RTT.
     pub mean: Duration,
-    /// 95th percentile.
+    /// 95th percentile of the RTT.
     pub p95: Duration,
 }
 
-/// Rate at which payload arrived, including duplicate segments.
+/// Rate at which payload arrived at the receiving host, including duplicate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireOutcome {
-    /// Highest rate over one sampling period (the interval between trace rows).
+    /// Peak arrival rate over one sampling period (the interval between trace rows).
     pub peak: Rate,
-    /// Mean rate.
+    /// Mean arrival rate.
     pub mean: Rate,
 }
 
 impl WireOutcome {
-    /// Returns peak divided by mean; `None` if nothing arrived.
+    /// Returns the peak arrival rate divided by the mean arrival rate; returns `None` if nothing arrived.
     pub fn burst(self) -> Option<f64> {
         let (peak, mean) = (self.peak.as_bps(), self.mean.as_bps());
         (mean > 0).then(|| peak as f64 / mean as f64)
     }
 }
 
-/// Packet counts of the data direction. In a document, counts from `aqm_drops` on are absent if they are
-/// zero.
+/// Packet counts of the data direction of the path. In a JSON document, `aqm_drops` and the counts after it
+/// are absent if they are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathOutcome {
-    /// Data packets delivered.
+    /// Number of data packets that the path delivered.
     pub delivered: u64,
-    /// Packets dropped because the queue was full.
+    /// Number of packets that were dropped because the queue was full.
     pub queue_drops: u64,
-    /// Packets lost at random.
+    /// Number of packets lost at random.
     pub random_drops: u64,
-    /// Packets that a policer dropped.
+    /// Number of packets that a policer dropped.
     pub policed: u64,
-    /// Packets that the AQM dropped although the queue had room.
+    /// Number of packets that the AQM dropped although the queue was not full.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub aqm_drops: u64,
-    /// Packets that the AQM marked (ECN CE) instead of dropping them.
+    /// Number of packets that the AQM marked (ECN CE) instead of dropping them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marked: u64,
-    /// Copies of packets that the path made.
+    /// Number of duplicate packets that the path created.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicated: u64,
-    /// Packets that left the path after later packets of their flow.
+    /// Number of packets that left the path after a later packet of the same flow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reordered: u64,
-    /// Pure ACKs that ACK decimation removed.
+    /// Number of pure ACKs that ACK decimation removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub acks_thinned: u64,
 }
@@ -112,7 +115,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl PathOutcome {
-    /// Creates the counts from the counters of both directions.
+    /// Creates the packet counts from the counters of both directions of the path.
     pub fn of(forward: &Counters, backward: &Counters) -> Self {
         Self {
             delivered: forward.delivered_data,
@@ -127,35 +130,35 @@ impl PathOutcome {
         }
     }
 
-    /// Returns the number of packets offered to the path, delivered or dropped.
+    /// Returns the number of packets that the sender offered to the path, whether delivered or dropped.
     pub(crate) fn sent(self) -> u64 {
         let fates = self.delivered + self.queue_drops + self.random_drops + self.policed + self.aqm_drops;
         fates.saturating_sub(self.duplicated)
     }
 }
 
-/// Work of the simulator in a run. It consists of counts instead of times and is therefore identical on every
-/// machine.
+/// Work that the simulator did for a run. The work is expressed in counts rather than times, so it is
+/// identical on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Number of event loop iterations: packets delivered, timers fired and trace rows.
+    /// Number of event-loop iterations: packets delivered, timers fired and trace rows.
     pub events: u64,
-    /// ACKs that acknowledged new data, over all flows.
+    /// Number of ACKs that acknowledged new data, over all flows.
     pub acks: u64,
-    /// Visits to records of sent segments, over all flows.
+    /// Number of visits to the senders' records of outstanding segments, over all flows.
     pub records_visited: u64,
 }
 
 pub use fullpipe_tcp::SendLimit;
 
 impl FlowOutcome {
-    /// Returns the share of the flow's lifetime for which `limit` stopped the sender, 0 to 1.
+    /// Returns the share of the flow's lifetime during which `limit` stopped the sender, from 0 to 1.
     pub fn share(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit, limit)
     }
 
-    /// Returns the share of the second half of the flow's lifetime for which `limit` stopped the sender, 0 to
-    /// 1.
+    /// Returns the share of the second half of the flow's lifetime during which `limit` stopped the sender,
+    /// from 0 to 1.
     pub fn share_second_half(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit_second_half, limit)
     }

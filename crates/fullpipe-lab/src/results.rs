@@ -1,4 +1,4 @@
-//! The output of `fullpipe run`: one document per campaign, and one line per point.
+//! The output of `fullpipe run`: one JSON document per campaign, and one summary line per point.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,24 +15,24 @@ use crate::metric::{FlowFigures, Metric, RunFigures, mean};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::validity::{LatenessQuantiles, Validity};
 
-/// Name and version of the document format.
+/// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
-/// Outcome of a run, and the real time of the run.
+/// Outcome of a run, and the wall-clock time that the run took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOutcome {
-    /// Outcome of the run.
+    /// Outcome of the timed run.
     pub outcome: Outcome,
-    /// Real time of the run in seconds.
+    /// Wall-clock time that the run took, in seconds.
     pub wall_s: f64,
-    /// Measurements of a run in real time; `None` in virtual time.
+    /// Measurements that show whether a run in real time is valid; `None` in virtual time.
     pub validity: Option<Validity>,
 }
 
-/// All results of a campaign, in base units; the keys name the units.
+/// All results of a campaign. Values are in base units, and the keys name the units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Name and version of the document format.
+    /// Name and version of the format of this JSON document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the experiment.
@@ -40,165 +40,167 @@ pub struct Report {
     /// One-line description of the experiment.
     #[serde(default)]
     pub description: String,
-    /// World of the runs: `sim` or `emu`.
+    /// Where the experiment ran: `sim` (simulator) or `emu` (emulator).
     pub world: String,
-    /// Whether the campaign was ended early, so that some runs are missing.
+    /// Whether the campaign was ended early. A campaign that was ended early lacks some runs.
     #[serde(default)]
     pub interrupted: bool,
-    /// All runs, ordered by point and seed.
+    /// Results of all runs, ordered by point and seed.
     pub runs: Vec<Run>,
-    /// One entry for each expectation and each point to which it applies.
+    /// Comparison of each expectation with each point to which it applies.
     pub expect: Vec<Expect>,
 }
 
-/// Results of one run.
+/// Results of one run of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// Label of the run's point.
+    /// Label of the experiment point.
     pub point: String,
-    /// Seed of the run.
+    /// Random seed of the run.
     pub seed: u64,
-    /// Results of its flows, in the order of the experiment.
+    /// Results of each flow of the run, in the order of the experiment.
     pub flows: Vec<Flow>,
-    /// Packet counts of the data direction.
+    /// Packet counts of the data direction of the path.
     pub path: PathOutcome,
-    /// Work of the simulator.
+    /// Work that the simulator did for the run.
     pub work: WorkCounts,
-    /// Hash over the whole trace in hexadecimal, because JSON readers that use doubles would round a number.
+    /// Hash over all trace rows of the run, as a hexadecimal string; JSON readers that use doubles would
+    /// round a number.
     pub digest: String,
-    /// Real time of the run in seconds.
+    /// Wall-clock time that the run took, in seconds.
     pub wall_s: f64,
-    /// Validity of a run in real time; absent in virtual time.
+    /// Measurements that show whether a run in real time is valid; absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<RunValidity>,
 }
 
-/// Measurements that show whether a run in real time can be trusted.
+/// Measurements of a run in real time that show whether the run is valid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunValidity {
-    /// Whether the run is valid.
+    /// Whether all measurements of the run are within their bounds.
     pub valid: bool,
-    /// Reasons why the run is invalid, in words.
+    /// Reasons why the run is invalid, as sentences; empty for a valid run.
     pub problems: Vec<String>,
-    /// Lateness of written packets in milliseconds.
+    /// How late packets were written in comparison with their due times, in milliseconds.
     pub lateness_ms: LatenessMs,
-    /// Packets dropped between the kernel and the path.
+    /// Number of packets dropped between the kernel and the emulated path.
     pub tun_drops: u64,
-    /// Segments retransmitted until everything was acknowledged, including after the end of the run.
+    /// Number of segments that the senders retransmitted until all data was acknowledged, including after the
+    /// end of the run.
     pub retransmits: Option<u64>,
-    /// Data packets that the path dropped in the same period.
+    /// Number of data packets that the path dropped until all data was acknowledged.
     pub drops: u64,
-    /// Segments that the receivers reported as duplicates.
+    /// Number of segments that the receivers reported as duplicates (D-SACK).
     #[serde(default)]
     pub duplicates: u64,
-    /// Processor time of the path divided by real time; 1 is a whole core.
+    /// CPU time of the emulated path divided by wall-clock time; 1 is a whole core.
     pub cpu: f64,
-    /// Wake-up latency of a thread of ordinary priority, in milliseconds; absent from runs stored before it
-    /// was measured.
+    /// Wake-up latency of a thread of ordinary priority, in milliseconds; absent from results stored before
+    /// fullpipe measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_ms: Option<LatenessMs>,
-    /// Time that the receiver's kernel took to answer, in milliseconds; absent from runs stored before it was
-    /// measured.
+    /// Time that the receiver's kernel took to answer a data packet, in milliseconds; absent from results
+    /// stored before fullpipe measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<LatenessMs>,
 }
 
-/// Quantiles of a latency in milliseconds.
+/// Quantiles of a latency, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatenessMs {
-    /// Median.
+    /// Median latency, in milliseconds.
     pub p50: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency, in milliseconds.
     pub p99: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency, in milliseconds.
     pub p999: f64,
-    /// Maximum.
+    /// Maximum latency, in milliseconds.
     pub max: f64,
 }
 
 /// Results of one flow of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
-    /// Congestion control.
+    /// Congestion control of the flow.
     pub cc: String,
     /// Payload that the receiving application read, in bytes.
     pub bytes: u64,
-    /// Payload divided by the flow's lifetime, in bit/s.
+    /// Goodput: payload divided by the flow's lifetime, in bit/s.
     pub goodput_bps: u64,
-    /// Goodput over the second half of the lifetime, in bit/s.
+    /// Goodput over the second half of the flow's lifetime, in bit/s.
     pub goodput_second_half_bps: u64,
-    /// Segments retransmitted.
+    /// Number of segments that the flow retransmitted.
     pub retransmits: u64,
-    /// Round-trip times; null if no data was acknowledged.
+    /// Round-trip times of the flow; null if no data was acknowledged.
     pub rtt_ms: Option<RttMs>,
-    /// Share of the flow's lifetime for which each limit stopped the sender; the shares add up to 1.
+    /// Share of the flow's lifetime during which each limit stopped the sender; the shares add up to 1.
     pub send_limit: BTreeMap<String, f64>,
-    /// Arrival rate over the flow's lifetime.
+    /// Arrival rate of payload over the flow's lifetime.
     #[serde(default)]
     pub wire: Wire,
-    /// Arrival rate over the second half of the lifetime.
+    /// Arrival rate of payload over the second half of the flow's lifetime.
     #[serde(default)]
     pub wire_second_half: Wire,
 }
 
-/// Rate at which payload arrived, including duplicate segments.
+/// Rate at which payload arrived at the receiving host, including duplicate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
-    /// The highest rate over one sampling period, in bit/s.
+    /// Peak arrival rate over one sampling period, in bit/s.
     pub peak_bps: u64,
-    /// Mean rate, in bit/s.
+    /// Mean arrival rate, in bit/s.
     pub mean_bps: u64,
 }
 
-/// Round-trip times in milliseconds.
+/// Round-trip times of a flow, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttMs {
-    /// Minimum.
+    /// Minimum RTT, in milliseconds.
     pub min: f64,
-    /// Mean.
+    /// Mean RTT, in milliseconds.
     pub mean: f64,
-    /// 95th percentile.
+    /// 95th percentile of the RTT, in milliseconds.
     pub p95: f64,
 }
 
-/// Work of the simulator in a run: counts that are identical on every machine.
+/// Work that the simulator did for a run, as counts that are identical on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkCounts {
-    /// Packets delivered, timers fired and trace rows.
+    /// Number of event-loop iterations: packets delivered, timers fired and trace rows.
     pub events: u64,
-    /// ACKs that acknowledged new data.
+    /// Number of ACKs that acknowledged new data.
     pub acks: u64,
-    /// Visits to records of sent segments.
+    /// Number of visits to the senders' records of outstanding segments.
     pub records_visited: u64,
 }
 
-/// An expectation compared with one point.
+/// Comparison of an expectation with one experiment point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expect {
-    /// Conditions of the expectation, as in the file.
+    /// Conditions that select the points of the expectation, as written in the file.
     #[serde(rename = "where")]
     pub conditions: BTreeMap<String, String>,
-    /// Label of the point with which the expectation was compared.
+    /// Label of the point that was compared with the expectation.
     pub point: String,
-    /// Name of the metric.
+    /// Name of the metric that the expectation bounds.
     pub metric: String,
     /// Aggregated value of the metric; null if any run has no value.
     pub value: Option<f64>,
-    /// Lower bound.
+    /// Lower bound of the metric; null if there is none.
     pub min: Option<f64>,
-    /// Upper bound.
+    /// Upper bound of the metric; null if there is none.
     pub max: Option<f64>,
-    /// Result of the real kernel, as in the file.
+    /// Value measured with a real kernel, as written in the file; null if there is none.
     pub kernel: Option<String>,
-    /// Published result, as in the file.
+    /// Published value, as written in the file; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// Whether the value is within the bounds.
+    /// Whether the aggregated value is within the bounds.
     pub pass: bool,
 }
 
 impl Expect {
-    /// Returns the value with its unit, for display.
+    /// Returns the aggregated value with its unit, for display.
     pub fn value_words(&self) -> String {
         let words = |value: f64| match self.metric.parse::<Metric>() {
             Ok(metric) => metric.display(value),
@@ -207,7 +209,7 @@ impl Expect {
         self.value.map_or("none".into(), words)
     }
 
-    /// Returns the allowed range, such as `0.80..1.50`, in the unit of the value.
+    /// Returns the expected range, such as `0.80..1.50`, in the unit of the value.
     pub fn bounds_words(&self) -> String {
         let number = |value: f64| match self.metric.parse::<Metric>() {
             Ok(metric) => metric.number(value),
@@ -223,8 +225,8 @@ impl Expect {
 }
 
 impl Report {
-    /// Creates the document of a campaign of `experiment` in `world`. Runs may be missing if the campaign was
-    /// ended early; a point is compared with its expectations only if it has a run for every seed.
+    /// Creates the document of a campaign of `experiment` in `world`. If the campaign was ended early, runs
+    /// may be missing. A point is compared with its expectations only if it has a run for every seed.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<TimedOutcome>]) -> Self {
         let seeds = experiment.seeds().len();
         let interrupted = runs.len() < experiment.points().len() * seeds;
@@ -253,7 +255,7 @@ impl Report {
         }
     }
 
-    /// Returns the number of expectations that are not met.
+    /// Returns the number of comparisons in which the value is outside the expected bounds.
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
     }
@@ -263,7 +265,7 @@ impl Report {
         self.failed() == 0 && self.invalid().next().is_none()
     }
 
-    /// Returns the runs in real time that are invalid.
+    /// Returns the invalid ones among the runs in real time.
     pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
         let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
         measured.filter(|(_, validity)| !validity.valid)
@@ -300,12 +302,12 @@ impl From<&Validity> for RunValidity {
 }
 
 impl Run {
-    /// Creates the report entry for `run`, a run of `experiment`.
+    /// Creates the document entry for `run`, a run of `experiment`.
     pub fn new(experiment: &Experiment, run: &RunResult<TimedOutcome>) -> Self {
         Self::of(experiment.points()[run.point].label.clone(), run.seed, &run.value)
     }
 
-    /// Creates the report entry for a run with the label `point`.
+    /// Creates the document entry for a run of the point with the label `point`.
     pub fn of(point: String, seed: u64, TimedOutcome { outcome, wall_s, validity }: &TimedOutcome) -> Self {
         Self {
             point,
@@ -352,7 +354,7 @@ impl From<WireOutcome> for Wire {
     }
 }
 
-// Metrics of a stored document equal those of the original run.
+// The metrics of a stored document equal those of the original run.
 
 impl From<&Run> for RunFigures {
     fn from(run: &Run) -> Self {
@@ -383,12 +385,14 @@ impl From<Wire> for WireOutcome {
 }
 
 /// The traces of a campaign as one CSV table: point and seed, then the columns of
-/// [`Record`](crate::trace::Record). The table is written while it is formatted, because it may be long.
+/// [`Record`](crate::trace::Record). The table is written while it is being formatted, because it may be
+/// long.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceTable<'a> {
-    /// Experiment of the campaign.
+    /// Experiment to which the traces belong.
     pub experiment: &'a Experiment,
-    /// Traces of its runs by point and seed, each from [`Csv::into_text`](crate::trace::Csv::into_text).
+    /// Traces of the runs, ordered by point and seed; each is a text from
+    /// [`Csv::into_text`](crate::trace::Csv::into_text).
     pub runs: &'a [RunResult<String>],
 }
 
@@ -406,11 +410,11 @@ impl fmt::Display for TraceTable<'_> {
     }
 }
 
-/// The results of a campaign as one CSV table: one row per flow and run, base units in the column names, and
-/// empty cells for missing values.
+/// The results of a campaign as one CSV table with one row per flow and run. Column names end in base units,
+/// and the cell of a missing value is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultTable<'a> {
-    /// Results of the campaign.
+    /// Results that the table contains.
     pub report: &'a Report,
 }
 
@@ -467,7 +471,7 @@ impl fmt::Display for ResultTable<'_> {
     }
 }
 
-/// Quotes a text as one CSV cell (RFC 4180): labels may contain any character.
+/// Quotes a text as one CSV cell (RFC 4180), because labels may contain any character.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
@@ -475,25 +479,25 @@ fn quoted(text: &str) -> String {
     text.into()
 }
 
-/// Mean, minimum and maximum of a value over the repeats of a point.
+/// Mean, minimum and maximum of a value over the repeated runs of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Mean.
+    /// Mean of the values of all repeated runs.
     pub mean: f64,
-    /// Minimum.
+    /// Minimum of the values of all repeated runs.
     pub min: f64,
-    /// Maximum.
+    /// Maximum of the values of all repeated runs.
     pub max: f64,
 }
 
 impl Spread {
-    /// Computes the spread; `None` if there are no values.
+    /// Computes mean, minimum and maximum of `values`; returns `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
     }
 
-    /// Formats a goodput in Mbit/s, with its range if there is more than one repeat: `307 (301..312)`.
+    /// Formats a goodput in Mbit/s; for more than one repeat, adds minimum and maximum: `307 (301..312)`.
     pub fn words(self, repeats: usize) -> String {
         let number = |bps| Metric::Goodput.number(bps);
         match repeats {
@@ -503,33 +507,33 @@ impl Spread {
     }
 }
 
-/// Summary of one point over its repeats.
+/// Summary of one experiment point over its repeated runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Label of the point.
+    /// Label of the experiment point.
     pub point: String,
-    /// Number of runs in the summary.
+    /// Number of runs that the summary covers.
     pub repeats: usize,
-    /// Goodput in bit/s.
+    /// Mean, minimum and maximum of the goodput, in bit/s.
     pub goodput: Option<Spread>,
-    /// Goodput over the second half of the lifetime in bit/s.
+    /// Mean, minimum and maximum of the goodput over the second half of the flow's lifetime, in bit/s.
     pub goodput_second_half: Option<Spread>,
-    /// Mean number of segments retransmitted.
+    /// Mean number of retransmitted segments.
     pub retransmits: Option<f64>,
-    /// Mean RTT in milliseconds over the runs that have an RTT.
+    /// Mean RTT in milliseconds, over the runs that have an RTT.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean share of time for which each limit stopped the sender, largest first.
+    /// Mean share of time during which each limit stopped the sender, largest share first.
     pub limits: Vec<(SendLimit, f64)>,
 }
 
 impl Summary {
-    /// Returns the limit with the largest share of time, and that share.
+    /// Returns the limit with the largest share of time, together with that share.
     pub fn main_limit(&self) -> Option<(SendLimit, f64)> {
         self.limits.first().copied()
     }
 }
 
-/// Returns one summary per point, in the order of the runs.
+/// Returns one summary per experiment point, in the order of the runs.
 pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> Vec<Summary> {
     let summary = |runs: &[RunResult<TimedOutcome>]| {
         let point = &experiment.points()[runs[0].point];
@@ -642,7 +646,7 @@ mod tests {
         assert_eq!(report.failed(), 0);
     }
 
-    /// Stored runs are compared by their metrics, so reading them back must not change any metric.
+    /// Stored runs are compared by their metrics, so reading a stored run must not change any metric.
     #[test]
     fn a_kept_run_has_the_figures_of_its_outcome() {
         for run in runs() {
@@ -652,7 +656,7 @@ mod tests {
         }
     }
 
-    /// A point with half of its repeats gets no verdict.
+    /// A point for which half of the runs are missing is not compared with its expectations.
     #[test]
     fn a_campaign_that_was_ended_early_says_so() {
         let report = Report::new(&experiment(), "sim", &runs()[..1]);
@@ -680,7 +684,7 @@ mod tests {
         assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
-    /// A run in real time that was late meets its expectations only by accident.
+    /// A run in real time that wrote packets late may meet its expectations, but only by accident.
     #[test]
     fn an_invalid_run_is_marked_and_nothing_holds() {
         use crate::validity::{LatenessQuantiles, Stalls, Validity};

@@ -1,7 +1,7 @@
 //! Complete specification of one run: the input of the simulator.
 //!
 //! An experiment file is written for people: it has defaults, multiples of the BDP and lists. A scenario is
-//! one point of the experiment, with every value resolved.
+//! one point of such an experiment, with every value resolved.
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
@@ -10,49 +10,50 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::workload::Workload;
 
-/// Complete set of inputs that determine a run.
+/// Complete set of inputs that determines a simulated run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// The path between sender and receiver.
+    /// Path between the sending host and the receiving host.
     pub path: PathSpec,
-    /// Both end hosts.
+    /// TCP settings of the sending and the receiving host.
     pub host: HostSpec,
-    /// The flows, all from sender to receiver.
+    /// Flows of the run; all of them send in the same direction.
     pub flows: Vec<FlowSpec>,
     /// Duration of the run.
     pub duration: Duration,
-    /// Seed of all randomness in the run.
+    /// Seed of all random numbers in the run.
     pub seed: u64,
     /// Interval between trace rows.
     pub sample_every: Duration,
 }
 
-/// Text forms of later-added fields at their defaults, which [`Scenario::identity`] removes.
+/// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
+/// these texts.
 const UNSET: [&str; 4] =
     [", sack: true", ", initcwnd: None", ", slow_start_after_idle: true", ", notsent_lowat: None"];
 
 impl Scenario {
-    /// Returns the scenario as text, which identifies a stored run. Fields that were added later appear only
-    /// if they are set, so that older runs keep their identity.
+    /// Returns the scenario as text, which identifies a stored run. A field that was added later appears only
+    /// if it is set, so that runs stored earlier keep their identity.
     pub fn identity(&self) -> String {
         UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
     }
 }
 
-/// The two directions of a path. They share no state.
+/// The two directions of a path, which share no state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
-    /// Direction from sender to receiver, which carries data.
+    /// Data direction: from the sending host to the receiving host.
     pub forward: DirectionSpec,
-    /// Direction from receiver to sender, which carries ACKs.
+    /// ACK direction: from the receiving host to the sending host.
     pub backward: DirectionSpec,
-    /// Maximum packet size in bytes, IP header included.
+    /// MTU of the path: maximum packet size in bytes, including the IP header.
     pub mtu: u64,
 }
 
 impl PathSpec {
-    /// Creates a path with `rate` in both directions and half of `rtt` in each; `loss` and `queue` apply to
-    /// the data direction.
+    /// Creates a path with the given rate in both directions and half of the RTT in each. Loss and queue
+    /// apply to the data direction.
     pub fn symmetric(rate: Rate, rtt: Duration, loss: Probability, queue: Bytes) -> Self {
         Self {
             forward: DirectionSpec::plain(rate, rtt / 2, loss, queue),
@@ -61,55 +62,56 @@ impl PathSpec {
         }
     }
 
-    /// Returns the two-way propagation delay.
+    /// Returns the two-way propagation delay of the path.
     pub fn rtt(&self) -> Duration {
         self.forward.delay + self.backward.delay
     }
 
-    /// Returns the bandwidth-delay product of the data direction.
+    /// Returns the bandwidth-delay product of the data direction of the path.
     pub fn bdp(&self) -> Bytes {
         self.forward.rate * self.rtt()
     }
 }
 
-/// One direction of a path.
+/// Specification of one direction of a path.
 ///
-/// Packets pass its parts in this order: loss, duplication, ACK decimation, a policer, a shaper, a hop of
-/// queue, link and delay, a detour, aggregation, jitter.
+/// Packets pass the parts of a direction in this order: loss, duplication, ACK decimation, policer, shaper,
+/// hop (queue, link and delay), detour, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
-    /// Rate of the link in IP bits; [`Rate::MAX`] for no limit. With a trace, its mean rate.
+    /// Rate of the link, counted in bits of IP packets; [`Rate::MAX`] for no limit, and the mean rate for a
+    /// link with a trace.
     pub rate: Rate,
-    /// Transmission times of a link with a variable rate.
+    /// Delivery opportunities of a link with a variable rate; `None` for a constant rate.
     pub trace: Option<Opportunities>,
-    /// Propagation delay, one way.
+    /// One-way propagation delay.
     pub delay: Duration,
-    /// Probability that a packet is lost before the queue.
+    /// Probability that a packet is lost before it reaches the queue.
     pub loss: Probability,
-    /// Pattern of the losses.
+    /// Pattern of the random losses.
     pub loss_pattern: LossPattern,
     /// Probability that a packet is duplicated.
     pub duplicate: Probability,
-    /// ACK decimation: one of this number of pure ACKs passes; 1 passes all of them.
+    /// ACK decimation factor n: of n pure ACKs, one is forwarded; 1 forwards all of them.
     pub ack_thinning: u32,
-    /// Policer, which drops packets that exceed its rate.
+    /// Policer, which drops packets that exceed its rate; `None` for no policer.
     pub policer: Option<LimiterSpec>,
-    /// Shaper, which delays packets that exceed its rate.
+    /// Shaper, which delays packets that exceed its rate; `None` for no shaper.
     pub shaper: Option<LimiterSpec>,
-    /// Capacity of the queue in bytes, excluding the packet in service.
+    /// Capacity of the queue in bytes, excluding the packet in transmission.
     pub queue: Bytes,
-    /// Queue discipline.
+    /// Queue discipline of the link's queue.
     pub discipline: Discipline,
-    /// Additional delay for a limited time.
+    /// Additional delay during a limited time, such as after a route change.
     pub detour: Option<DetourConfig>,
-    /// Aggregation of packets behind the link.
+    /// Aggregation of packets behind the link into batches.
     pub aggregation: Option<AggregatorConfig>,
-    /// Delay that varies from packet to packet.
+    /// Additional delay that varies from packet to packet.
     pub jitter: Option<JitterConfig>,
 }
 
 impl DirectionSpec {
-    /// Creates a direction with a drop-tail hop and independent loss only.
+    /// Creates a direction that consists only of independent loss and a hop with a drop-tail queue.
     pub const fn plain(rate: Rate, delay: Duration, loss: Probability, queue: Bytes) -> Self {
         Self {
             rate,
@@ -129,11 +131,12 @@ impl DirectionSpec {
         }
     }
 
-    /// Returns whether the fate or the delay of packets depends on the seed, for this number of flows.
+    /// Returns whether the fate or the delay of packets depends on the seed, if the path carries `flows`
+    /// flows.
     pub fn is_random(&self, flows: usize) -> bool {
         let managed = match self.discipline {
             Discipline::Red(_) | Discipline::Pie(_) => true,
-            // The seed decides which flows share a queue.
+            // In FQ-CoDel, the seed decides which flows share a queue.
             Discipline::FqCodel(_) => flows > 1,
             Discipline::DropTail | Discipline::Step(_) | Discipline::Codel(_) => false,
         };
@@ -141,63 +144,64 @@ impl DirectionSpec {
     }
 }
 
-/// Pattern of losses at a given rate.
+/// Pattern of the random losses at a given loss rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossPattern {
-    /// Independent loss of each packet.
+    /// Each packet is lost independently.
     Independent,
-    /// Bursts of this mean length in packets (Gilbert-Elliott).
+    /// Losses occur in bursts with this mean length in packets (Gilbert-Elliott model).
     Bursts(f64),
-    /// Loss of whole super-packets, before segmentation at the sending host.
+    /// Whole super-packets are lost, before the sending host segments them.
     SuperPackets,
 }
 
-/// A policer or a shaper.
+/// Parameters of a policer or shaper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimiterSpec {
-    /// Rate in IP bits.
+    /// Rate of the limiter, counted in bits of IP packets.
     pub rate: Rate,
-    /// Number of bytes that may pass at once (burst size of the token bucket).
+    /// Burst size of the token bucket: the number of bytes that may pass at once.
     pub burst: Bytes,
     /// Capacity of the shaper's queue in bytes; a policer does not queue.
     pub queue: Bytes,
-    /// Whether the limit applies to each flow or to all flows together.
+    /// Whether the limiter applies to each flow separately or to all flows together.
     pub scope: Scope,
 }
 
-/// The end hosts: all settings that limit a transfer.
+/// TCP settings of both end hosts, including all settings that limit a transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
-    /// Kernel release whose behaviour is modelled.
+    /// Linux release whose TCP behaviour is modelled.
     pub kernel: KernelVersion,
-    /// Rule that converts receive-buffer memory into window.
+    /// Rule by which the receiver converts receive-buffer memory into an advertised window.
     pub window_rule: WindowRule,
-    /// Send buffer of the sender.
+    /// Send buffer of the sending socket.
     pub sndbuf: Buffer,
-    /// Receive buffer of the receiver.
+    /// Receive buffer of the receiving socket.
     pub rcvbuf: Buffer,
-    /// Upper bound of the advertised window, independent of the buffer (`TCP_WINDOW_CLAMP`).
+    /// Upper bound of the advertised window, independent of the buffer size (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// Whether the sending host paces every flow (the `fq` queueing discipline); BBR always paces.
+    /// Whether the sending host paces every flow with the `fq` queueing discipline; BBR flows are always
+    /// paced.
     pub fair_queue: bool,
-    /// GRO interval: packets of a flow that arrive within this time of the first one are delivered as one
+    /// GRO interval: packets of a flow that arrive within this time after the first one are delivered as one
     /// segment.
     pub rx_merge: Duration,
-    /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept it.
+    /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept a request.
     pub ecn: bool,
-    /// Whether both ends use SACK (`net.ipv4.tcp_sack`).
+    /// Whether both hosts use SACK (`net.ipv4.tcp_sack`).
     pub sack: bool,
-    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); `None` for the kernel
-    /// default of ten segments.
+    /// Initial congestion window in segments, set on the route (`ip route ... initcwnd`); `None` for the
+    /// kernel default of ten segments.
     pub initcwnd: Option<u32>,
-    /// Whether an idle period shrinks the senders' windows (`net.ipv4.tcp_slow_start_after_idle`).
+    /// Whether an idle period reduces the sender's congestion window (`net.ipv4.tcp_slow_start_after_idle`).
     pub slow_start_after_idle: bool,
-    /// Amount of unsent data above which a sender's socket is not writable (`net.ipv4.tcp_notsent_lowat`).
+    /// Amount of unsent data above which a sending socket is not writable (`net.ipv4.tcp_notsent_lowat`).
     pub notsent_lowat: Option<Bytes>,
 }
 
 impl HostSpec {
-    /// Creates hosts with these buffers and default settings otherwise.
+    /// Creates hosts with the given buffers; all other settings have their defaults.
     pub const fn plain(
         kernel: KernelVersion,
         window_rule: WindowRule,
@@ -221,22 +225,22 @@ impl HostSpec {
     }
 }
 
-/// Specification of one flow.
+/// Specification of one flow of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
-    /// Congestion control.
+    /// Congestion control of the flow.
     pub cc: Algorithm,
-    /// Slow-start variant; `None` for the default of the congestion control.
+    /// Slow-start variant of the flow; `None` for the default of the congestion control.
     pub slow_start: Option<SlowStart>,
-    /// Time at which the flow connects.
+    /// Time at which the flow opens its connection.
     pub start: Duration,
-    /// Bytes to send; `None` to send until the run ends.
+    /// Number of bytes to send; `None` to send until the run ends.
     pub bytes: Option<Bytes>,
     /// Upper bound of the socket's pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// Behaviour of the applications at both ends.
+    /// Behaviour of the applications at both ends of the flow.
     pub workload: Workload,
-    /// TCP implementation at both ends; `None` for the default of the world.
+    /// TCP implementation at both ends of the flow; `None` for the default of the simulator or emulator.
     pub stack: Option<Stack>,
 }
 
@@ -258,20 +262,20 @@ impl FlowSpec {
 /// TCP implementation at both ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// Fullpipe's TCP sends. In the simulator it also receives; in the emulator the kernel TCP stack
-    /// receives.
+    /// Fullpipe's TCP sends. In the simulator, fullpipe's TCP also receives; in the emulator, the kernel TCP
+    /// stack receives.
     Fullpipe,
-    /// The kernel TCP stack at both ends.
+    /// The kernel TCP stack is used at both ends.
     Kernel,
-    /// The kernel TCP stack sends and fullpipe's TCP receives.
+    /// The kernel TCP stack sends, and fullpipe's TCP receives.
     KernelToFullpipe,
 }
 
 impl Stack {
-    /// Hint that lists all names.
+    /// Hint that lists the names of all stacks.
     pub const KNOWN: &'static str = "known: fullpipe, kernel, kernel-to-fullpipe";
 
-    /// Returns the name of this stack in an experiment.
+    /// Returns the name of this stack as used in an experiment file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fullpipe => "fullpipe",
@@ -285,8 +289,8 @@ impl Stack {
 mod tests {
     use crate::experiment::Experiment;
 
-    /// A stored run keeps its identity when a field is added; a run that sets the new field has another
-    /// identity.
+    /// Adding a field to the scenario does not change the identity of a stored run. A run that sets the new
+    /// field has another identity.
     #[test]
     fn a_field_that_came_later_is_named_where_it_is_set() {
         let identity = |host: &str| {

@@ -1,35 +1,36 @@
-//! Checks whether a run in real time can be trusted.
+//! Checks whether the results of a run in real time can be trusted.
 //!
-//! An emulated path is only as accurate as the machine's timers, and it must be the only place where packets
-//! are lost. Every run measures three quantities and applies the same bounds to them. Lateness is the time at
-//! which a packet was written minus the time at which it was due.
+//! An emulated path is only as accurate as the machine's timers, and packets may be lost nowhere else. In
+//! every run, fullpipe measures three quantities and compares them with the same bounds. The lateness of a
+//! packet is the time at which the packet was written minus the time at which it was due.
 //!
-//! | quantity | valid when |
+//! | quantity | valid if |
 //! |---|---|
 //! | 99th percentile of lateness | at most 1 ms or 1 % of the RTT, whichever is larger |
 //! | packets dropped at a device, outside the path | none |
 //! | retransmitted segments minus data packets dropped on the path | within 5 segments or 3 %, plus segments that arrived twice |
 //!
-//! The maximum lateness is reported but has no bound: one pause of the machine in a minute says little. The
-//! stalls of the hosts ([`Stalls`]) have no bound either. A receiver has other reasons to answer late: a
-//! closed window, a slow application, or SACKs that it coalesces. Its answer times therefore do not show
-//! which answers a busy machine delayed.
+//! The maximum lateness is reported, but it has no bound, because a single pause of the machine within a
+//! minute says little. The stalls of the hosts ([`Stalls`]) have no bound either. A receiver can answer late
+//! for other reasons: a closed window, a slow application, or SACKs that it coalesces. The answer times of a
+//! receiver therefore do not show which answers were delayed by a busy machine.
 
 use std::fmt;
 
 use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::Duration;
 
-/// Minimum bound on lateness, for short paths on which 1 % of the RTT is less.
+/// Minimum of the bound on lateness, which applies to short paths on which 1 % of the RTT is less.
 const LATENESS_FLOOR: Duration = Duration::from_millis(1);
-/// Divisor of the RTT that gives the other bound on lateness: 1 % of the RTT.
+/// Divisor of the RTT in the bound on lateness: 1 % of the RTT.
 const LATENESS_PER_RTT: u64 = 100;
-/// Difference in segments that is always allowed, for tail loss probes and segments in flight at the end.
+/// Difference between retransmits and drops that is always allowed, in segments, for tail loss probes and
+/// segments in flight at the end of the run.
 const RECONCILED_FLOOR: u64 = 5;
-/// Allowed difference in percent of the drops.
+/// Allowed difference between retransmits and drops, in percent of the drops.
 const RECONCILED_PERCENT: u64 = 3;
 
-/// Distribution of lateness, which is how much later than due packets were written.
+/// Distribution of lateness: how much later than their due times packets were written.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     histogram: RttHistogram,
@@ -37,13 +38,13 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Adds one packet.
+    /// Adds the lateness of one packet.
     pub fn add(&mut self, late: Duration) {
         self.histogram.add(late);
         self.max = self.max.max(late);
     }
 
-    /// Returns the combined distribution of `self` and `other`.
+    /// Merges the distributions of `self` and `other`.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         self.histogram.merge(&other.histogram);
@@ -51,71 +52,72 @@ impl Lateness {
         self
     }
 
-    /// Returns the reported quantiles; all zero if no packet was written.
+    /// Returns the quantiles of the lateness; all of them are zero if no packet was written.
     pub fn quantiles(&self) -> LatenessQuantiles {
         let quantile = |permille| self.histogram.permille(permille).unwrap_or_default().min(self.max);
         LatenessQuantiles { p50: quantile(500), p99: quantile(990), p999: quantile(999), max: self.max }
     }
 }
 
-/// Quantiles of lateness.
+/// Quantiles of a distribution of lateness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatenessQuantiles {
-    /// Median.
+    /// Median lateness.
     pub p50: Duration,
-    /// 99th percentile.
+    /// 99th percentile of the lateness.
     pub p99: Duration,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the lateness.
     pub p999: Duration,
-    /// Maximum.
+    /// Maximum lateness.
     pub max: Duration,
 }
 
-/// Delays caused by the hosts at both ends of the path. The lateness of the path does not show them, because
-/// the threads of the path have priority over the applications and possibly over kernel threads.
+/// Delays that the hosts at both ends of the path cause. These delays are not visible in the lateness of the
+/// path, because the threads of the path have priority over the applications and possibly over kernel
+/// threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Wake-up latency of a thread of ordinary priority: the time for which an application waits for a
-    /// processor.
+    /// Wake-up latency of a thread of ordinary priority: the time for which an application waits for a CPU.
     pub woken: LatenessQuantiles,
-    /// Time that the receiver's kernel takes to answer, from the second unanswered data packet written to its
-    /// device to the next packet read from it. Delayed ACKs are included, and so are SACKs, which Linux
-    /// coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers to BBR take that long.
+    /// Time that the receiver's kernel takes to answer, measured from the second unanswered data packet
+    /// written to its device to the next packet read from that device. The answer time includes delayed ACKs
+    /// and SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers
+    /// to BBR take that long.
     pub answered: LatenessQuantiles,
 }
 
-/// Measurements of a run in real time.
+/// Measurements of a run in real time, by which its validity is determined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validity {
-    /// Two-way propagation delay of the path.
+    /// Two-way propagation delay of the emulated path.
     pub rtt: Duration,
-    /// Lateness over both directions.
+    /// Lateness of the packets of both directions.
     pub lateness: LatenessQuantiles,
-    /// Packets dropped at the devices in either direction, outside the path.
+    /// Number of packets dropped at the TUN devices of both directions, outside the path.
     pub tun_drops: u64,
-    /// Segments that the senders retransmitted until everything they sent was acknowledged; `None` when
-    /// fullpipe cannot read the senders' counters.
+    /// Number of segments that the senders retransmitted until all data was acknowledged; `None` if fullpipe
+    /// cannot read the senders' counters.
     pub retransmits: Option<u64>,
-    /// Data packets that the path dropped in the same period.
+    /// Number of data packets that the path dropped until all data was acknowledged.
     pub drops: u64,
-    /// Segments that the receivers reported as duplicates (RFC 2883), which means unnecessary
-    /// retransmissions. A slow reader that opens its window late delays ACKs until a tail loss probe elicits
-    /// them.
+    /// Number of segments that the receivers reported as duplicates (RFC 2883), which means unnecessary
+    /// retransmissions. Duplicates occur, for example, when a slow reader opens its window late and thus
+    /// delays ACKs until a tail loss probe elicits them.
     pub duplicates: u64,
-    /// Processor time of the two forwarding loops divided by real time; 1 is a whole core.
+    /// CPU time of the two forwarding loops divided by wall-clock time; 1 is a whole core.
     pub cpu: f64,
-    /// Delays caused by the hosts; no bound applies to them.
+    /// Delays that the hosts cause; no bound applies to them.
     pub stalls: Stalls,
 }
 
-/// A reason why a run is invalid.
+/// A reason why a run in real time is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// 99th percentile of lateness, and the bound that it exceeds.
+    /// The 99th percentile of lateness, and the bound that it exceeds.
     Late(Duration, Duration),
-    /// Number of packets dropped outside the path.
+    /// Number of packets dropped outside the emulated path.
     TunDrops(u64),
-    /// Number of retransmitted segments, and the numbers of drops and duplicates that should explain them.
+    /// Number of retransmitted segments, and the numbers of drops and duplicates that do not explain it.
     Unexplained(u64, u64, u64),
 }
 
@@ -132,8 +134,8 @@ impl Validity {
         }
         if let Some(retransmits) = self.retransmits {
             let allowed = RECONCILED_FLOOR.max(self.drops * RECONCILED_PERCENT / 100);
-            // A retransmission that is lost counts as a drop but not as a duplicate, and the ACK that reports
-            // a duplicate may be lost. Duplicates therefore only raise the upper bound.
+            // If a retransmission is lost, it counts as a drop but not as a duplicate; the ACK that reports a
+            // duplicate may be lost too. Duplicates therefore raise only the upper bound.
             let explained = self.drops.saturating_sub(allowed)..=self.drops + self.duplicates + allowed;
             if !explained.contains(&retransmits) {
                 problems.push(Problem::Unexplained(retransmits, self.drops, self.duplicates));
@@ -142,7 +144,7 @@ impl Validity {
         problems
     }
 
-    /// Returns whether the run is valid.
+    /// Returns whether all measurements of the run are within their bounds.
     pub fn is_valid(&self) -> bool {
         self.problems().is_empty()
     }

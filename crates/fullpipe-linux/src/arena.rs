@@ -1,13 +1,14 @@
-//! Packet memory of a path: fixed-size chunks that are filled in order and reused once empty.
+//! Packet memory of an emulated path: fixed-size chunks that are filled in order and reused once they are
+//! empty.
 //!
-//! Packets leave roughly in the order in which they arrived, so a chunk becomes empty soon after
-//! its last packet has been stored. Once there are as many chunks as the path needs, no more are
-//! allocated.
+//! Packets leave the path roughly in the order of their arrival, so a chunk becomes empty soon after its last
+//! packet was stored. Once there are as many chunks as the path needs, no more chunks are allocated.
 
-/// Chunk size in bytes: holds many packets, but is small compared with a bandwidth-delay product.
+/// Size of a chunk in bytes. A chunk holds many packets, but is small in comparison with a bandwidth-delay
+/// product.
 const CHUNK: usize = 1 << 20;
 
-/// Location of a stored packet.
+/// Location of a packet stored in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     chunk: u32,
@@ -18,7 +19,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
-    /// Number of references to packets in this chunk; at zero, the chunk can be reused.
+    /// Number of references to packets in this chunk; when it reaches zero, the chunk can be reused.
     pieces: u32,
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Returns space for a packet of at most `most` bytes; [`Arena::keep`] commits it.
+    /// Returns space for a packet of at most `most` bytes, which the caller fills and commits with
+    /// [`Arena::keep`].
     pub(crate) fn room(&mut self, most: usize) -> &mut [u8] {
         if self.current.is_none_or(|(_, used)| used + most > CHUNK) {
             self.next_chunk();
@@ -39,7 +41,7 @@ impl Arena {
         &mut self.chunks[chunk as usize].bytes[used..used + most]
     }
 
-    /// Commits the first `len` bytes of the space that `room` returned, with `pieces` references.
+    /// Commits the first `len` bytes of the space that `room` returned as a packet with `pieces` references.
     pub(crate) fn keep(&mut self, len: usize, pieces: u32) -> Slot {
         let (chunk, used) = self.current.unwrap_or_default();
         self.chunks[chunk as usize].pieces += pieces;
@@ -51,12 +53,12 @@ impl Arena {
         &self.chunks[slot.chunk as usize].bytes[slot.at as usize..][..slot.len as usize]
     }
 
-    /// Adds a reference to the packet.
+    /// Adds a reference to the stored packet.
     pub(crate) fn retain(&mut self, slot: Slot) {
         self.chunks[slot.chunk as usize].pieces += 1;
     }
 
-    /// Drops a reference to the packet.
+    /// Drops a reference to the stored packet.
     pub(crate) fn release(&mut self, slot: Slot) {
         let chunk = &mut self.chunks[slot.chunk as usize];
         chunk.pieces -= 1;
@@ -66,7 +68,7 @@ impl Arena {
     }
 
     fn next_chunk(&mut self) {
-        // All packets of the current chunk may have left while it was being filled.
+        // While the current chunk was being filled, all packets stored in it may have left the path.
         if let Some((last, _)) = self.current.take()
             && self.chunks[last as usize].pieces == 0
         {
@@ -84,7 +86,7 @@ impl Arena {
 mod tests {
     use super::*;
 
-    /// Bytes stay valid until their last reference is dropped; chunks are then reused.
+    /// The bytes of a packet stay valid until its last reference is dropped; after that, its chunk is reused.
     #[test]
     fn chunks_come_back_when_their_last_piece_leaves() {
         let mut arena = Arena::default();
@@ -102,7 +104,8 @@ mod tests {
                 arena.release(slot);
             }
         }
-        // 1000 packets of 1500 bytes, plus the unused space at the end of each chunk.
+        // The expected number of chunks covers 1000 packets of 1500 bytes and the unused space at the end of
+        // each chunk.
         assert!(arena.chunks.len() <= 4, "{} chunks", arena.chunks.len());
     }
 }

@@ -6,31 +6,31 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Converts the kernel's monotonic time to the engine's [`Instant`].
+/// Clock that converts the kernel's monotonic time to the engine's [`Instant`].
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     zero: u64,
 }
 
 impl Clock {
-    /// Creates a clock whose zero lies `delay` in the future; until then it reads zero.
+    /// Creates a clock that starts after `delay`; until then it returns time zero.
     pub fn starting_in(delay: Duration) -> Self {
         Self { zero: nanos(ClockId::Monotonic) + delay.as_nanos() }
     }
 
-    /// Returns the current time.
+    /// Returns the current time of this clock.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(nanos(ClockId::Monotonic).saturating_sub(self.zero))
     }
 
-    /// Converts `at` to the absolute time that kernel timers use.
+    /// Converts an instant of this clock to the absolute time that kernel timers use.
     pub(crate) fn absolute(&self, at: Instant) -> Timespec {
         timespec(Duration::from_nanos(self.zero.saturating_add(at.as_nanos())))
     }
 
-    /// Sleeps until `at`, or slightly longer.
+    /// Blocks the calling thread until `at`, or slightly longer.
     pub fn sleep_until(&self, at: Instant) {
-        // A signal may end the sleep early.
+        // A signal may end the sleep early, so the loop sleeps again.
         while self.now() < at {
             let _ = clock_nanosleep_absolute(SleepClock::Monotonic, &self.absolute(at));
         }

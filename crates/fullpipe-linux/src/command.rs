@@ -1,8 +1,8 @@
 //! Runs an arbitrary command behind an emulated path.
 //!
-//! The command runs in the sender's namespace, and an optional server in the receiver's. Each has a
-//! separate PID namespace: when the command, the server or this process ends, the descendants end
-//! too, and the network namespaces and devices disappear with the last process.
+//! The command runs in the sender's network namespace, and an optional server in the receiver's. Each of the
+//! two has a separate PID namespace. When the command, the server or this process ends, its descendants end
+//! too. The network namespaces and devices disappear with the last process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,40 +30,41 @@ use crate::pid_namespace::contain;
 use crate::rights::Caller;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 
-/// Timeout for the server to start listening. A program that never listens, such as the client of
-/// another service, keeps running.
+/// Timeout for the server to start listening. If the timeout expires, the server keeps running, because some
+/// programs never listen, for example the client of another service.
 const READY: Duration = Duration::from_secs(3);
-/// Timeout for the server to exit after SIGTERM.
+/// Timeout for the server to exit after fullpipe has sent it SIGTERM.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Polling interval for both timeouts.
+/// Polling interval while fullpipe waits for the server to listen or to exit.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Emulated path between the command and its peer.
+/// Configuration of the emulated path between the command and its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind<'a> {
-    /// The path; data flows from the command to the peer.
+    /// Emulated path; data flows from the command to the peer.
     pub path: &'a PathSpec,
-    /// Seed for all randomness of the path.
+    /// Seed of all random numbers of the path.
     pub seed: u64,
-    /// Form in which packets enter and leave the kernel.
+    /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
 }
 
-/// Result of a command run.
+/// Result of running a command behind an emulated path.
 #[derive(Clone, Debug)]
 pub struct CommandResult {
-    /// The command's exit code, or 128 plus the number of the signal that ended it.
+    /// Exit code of the command; if a signal ended the command, 128 plus the number of the signal.
     pub status: u8,
-    /// Counters of the path in both directions.
+    /// Packet counters of the path in both directions.
     pub report: WanReport,
-    /// Measurements that show whether the path kept its timing.
+    /// Measurements that show whether the emulated path kept its timing.
     pub validity: Validity,
 }
 
-/// Runs `command` (program and arguments) behind a path, and `serve` in a shell at its far end.
+/// Runs `command` (program and arguments) behind an emulated path, and `serve` in a shell at the far end of
+/// the path.
 ///
 /// # Errors
-/// Fails if the path cannot be built, or if the command or the server does not start.
+/// Returns an error if the path cannot be built, or if the command or the server does not start.
 pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<CommandResult, Error> {
     let Behind { path, seed, datapath } = *behind;
     let wan = Wan::new(&WanConfig {
@@ -98,7 +99,8 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
 }
 
-/// Starts the command, waits for it, and forwards the signals that this process receives meanwhile.
+/// Starts the command, waits for it to end, and forwards the signals that this process receives in the
+/// meantime.
 fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, Error> {
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("the command is missing", "pass the command after --"));
@@ -117,7 +119,7 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
         let status = namespace.run(|| {
             let mut command = child(program, SENDER, RECEIVER)?;
             let mut child = command.args(arguments).spawn().map_err(|error| cannot_run(program, error))?;
-            // Sending fails only if the signal thread has ended, which it has not.
+            // Sending can fail only if the signal thread has ended, but that thread is still running.
             let _ = started.send(pid_of(&child));
             child.wait().doing("wait for the command")
         });
@@ -127,13 +129,13 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     })
 }
 
-/// Forwards a signal that another process sent to this one. Signals from the terminal reach the
+/// Forwards a signal that another process has sent to this process. Signals from the terminal reach the
 /// command directly.
 fn forward(to: Pid, origin: &Origin) {
     if !matches!(origin.cause, Cause::Kernel)
         && let Some(signal) = Signal::from_named_raw(origin.signal)
     {
-        // Fails if the command has already ended.
+        // Sending the signal fails if the command has already ended.
         let _ = kill_process(to, signal);
     }
 }
@@ -152,8 +154,8 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     }
 }
 
-/// Builds a command that runs as the caller, in a new PID namespace, with both addresses in its
-/// environment.
+/// Creates the command with both addresses in its environment; it will run as the caller in a new PID
+/// namespace.
 fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
     command.env("FULLPIPE_ADDR", own.to_string()).env("FULLPIPE_PEER", peer.to_string());
@@ -165,11 +167,11 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// The server: a shell command at the far end, with its child processes.
+/// Server process at the far end of the path: a shell command with its child processes.
 struct Server {
     child: Child,
-    /// Keeps the starting thread alive, because the kernel sends `PR_SET_PDEATHSIG` when the thread
-    /// that forked the child ends.
+    /// Dropping this channel ends the thread that started the server. The thread must live as long as the
+    /// server, because the kernel sends `PR_SET_PDEATHSIG` when the thread that forked a child ends.
     release: mpsc::Sender<()>,
     thread: thread::JoinHandle<Result<(), Error>>,
 }
@@ -197,11 +199,11 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM, followed by SIGKILL after `FAREWELL`.
+    /// Ends the server with SIGTERM, followed by SIGKILL after `FAREWELL`.
     fn end(mut self, clock: Clock) {
         let group = pid_of(&self.child);
         let deadline = clock.now() + FAREWELL;
-        // An error means that the server has already ended.
+        // An error means that the server process group no longer exists.
         let _ = kill_process_group(group, Signal::TERM);
         while clock.now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             clock.sleep_until(clock.now() + LOOK);
@@ -213,13 +215,13 @@ impl Server {
     }
 }
 
-/// Starts a server in the calling thread's namespace, and waits until it listens, or for at most
-/// `READY`.
+/// Starts a server in the network namespace of the calling thread, and waits until the server listens, but at
+/// most for `READY`.
 fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
     let mut command = child(&shell, RECEIVER, SENDER)?;
-    // Standard output belongs to the command. In a separate process group, the server does not
-    // receive signals from the terminal, which would end it before the command.
+    // Standard output belongs to the command. The server runs in a separate process group, because signals
+    // from the terminal would otherwise end the server before the command.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
     let deadline = clock.now() + READY;
@@ -235,8 +237,8 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     Ok(child)
 }
 
-/// Returns whether the calling thread's namespace has a listening TCP socket, or a UDP socket that
-/// is bound but not connected. (A resolver connects its UDP socket, so it does not count.)
+/// Returns whether the network namespace of the calling thread has a listening TCP socket, or a UDP socket
+/// that is bound but not connected. (A resolver connects its UDP socket, so its socket does not count.)
 fn somebody_listens() -> bool {
     const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
     TABLES.iter().any(|(table, state)| {

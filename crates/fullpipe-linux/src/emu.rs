@@ -1,13 +1,12 @@
-//! Runs a scenario in real time on an emulated path, with kernel TCP stacks at both ends, or
-//! fullpipe's TCP stack at one end.
+//! Runs a scenario in real time on an emulated path, with kernel TCP stacks at both ends or with fullpipe's
+//! TCP stack at one end.
 //!
 //! ```text
 //!   setup ─► clock starts at zero ─► flows, samples on the grid ─► end: outcome ─► drain ─► reconciliation
 //! ```
 //!
-//! The outcome covers the duration of the scenario. Afterwards the senders stop writing, and the
-//! path keeps running until all data is acknowledged, so that every drop can be matched with a
-//! retransmission.
+//! The outcome covers the duration of the scenario. After that, the senders stop writing, and the path keeps
+//! running until all data is acknowledged, so that every drop can be matched with a retransmission.
 
 mod settings;
 
@@ -37,57 +36,57 @@ use crate::wan::{End, Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
-/// Time reserved for starting threads and creating sockets before the clock reaches zero.
+/// Time for starting threads and creating sockets before the clock of the run starts.
 const SETUP: Duration = Duration::from_millis(30);
 const SETUP_PER_FLOW: Duration = Duration::from_micros(50);
-/// Timeout of the drain, in addition to `DRAIN_ROUND_TRIPS` round trips.
+/// Timeout for draining the path after the end of a run, in addition to `DRAIN_ROUND_TRIPS` round trips.
 const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
-/// Interval at which the drain polls the senders for unacknowledged data.
+/// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
-/// Interval at which a run checks whether it should continue.
+/// Interval at which an emulated run checks whether it should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Options of a real-time run.
+/// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Form in which packets enter and leave the kernel.
+    /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
-    /// Whether to log every packet.
+    /// Whether to log every packet that enters or leaves the path.
     pub logged: bool,
 }
 
-/// Result of a real-time run.
+/// Result of an emulated run.
 #[derive(Clone, Debug)]
 pub struct EmuRun {
-    /// Outcome in the same form as the simulator's. Kernel senders do not report their limits, so
-    /// those time shares are zero.
+    /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
+    /// sender, so these shares of time are zero.
     pub outcome: Outcome,
-    /// Quality measurements of the run: timing, drops, stalls.
+    /// Measurements that show whether the run is valid: lateness, drops and stalls.
     pub validity: Validity,
-    /// Logs of all packets in both directions, if [`Options::logged`] is set.
+    /// Logs of all packets in both directions, if [`Options::logged`] was set.
     pub logs: Option<[Log; 2]>,
 }
 
-/// Runs `scenario` in real time, and passes all trace rows to `sink` after the run.
+/// Runs `scenario` in real time on an emulated path, and passes all trace rows to `sink` after the run.
 ///
-/// Call it from one thread at a time: concurrent runs disturb each other's timing.
+/// This function must not be called concurrently, because concurrent runs disturb each other's timing.
 ///
 /// # Errors
-/// Fails if the process lacks the rights, the kernel does not support a setting of the scenario, or a
-/// system call fails.
+/// Returns an error if the process lacks the privileges, if the kernel does not support a setting of the
+/// scenario, or if a system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     make(scenario, options, sink, None)
 }
 
-/// Like [`run`], but also passes every packet that enters or leaves the sending host to `capture`
-/// until the path has drained.
+/// Runs `scenario` like [`run`], and also passes every packet that enters or leaves the sending host to
+/// `capture` until the path has drained.
 ///
-/// The timestamps are the times at which the path accepted or delivered a packet. Super-packets are
+/// The timestamp of a packet is the time at which the path accepted or delivered it. Super-packets are
 /// captured as the wire segments into which they are split. A separate thread calls `capture`.
 ///
 /// # Errors
-/// As [`run`].
+/// Returns the same errors as [`run`].
 pub fn run_captured(
     scenario: &Scenario,
     options: Options,
@@ -96,7 +95,7 @@ pub fn run_captured(
 ) -> Result<EmuRun, Error> {
     let (note, noted) = sync_channel::<PacketNote>(WAITING);
     thread::scope(|scope| {
-        // The channel closes when both directions have ended, even after an error.
+        // The channel closes when both directions of the link have ended, even after an error.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
         make(scenario, options, sink, Some(note))
     })
@@ -150,7 +149,7 @@ fn make(
             let (flows, stop) = (&flows, &stop_receiving);
             scope.spawn(move || receive(flows, scenario, listener, clock, stop))
         });
-        // fullpipe's senders stop at the end by themselves. The loop continues until all data is
+        // At the end of the run, fullpipe's senders stop by themselves. The loop continues until all data is
         // acknowledged.
         let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
         let watched = watch.until(end, clock, &|| sink.goes_on());
@@ -190,18 +189,18 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Raises the limit on open files to two per flow plus 64, which runs with many flows require.
+/// Raises the limit on open files to two per flow plus 64, as runs with many flows require.
 fn allow_files(flows: u64) {
     let wanted = 2 * flows + 64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
-        // If the hard limit is lower, the system call that exceeds it reports the error.
+        // If the hard limit is lower, the system call that exceeds it will report the error.
         let raised = limit.maximum.map_or(wanted, |most| most.min(wanted));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
     }
 }
 
-/// Waits until all written data is acknowledged, but at most until `until`.
+/// Waits until all written data is acknowledged, or until the time `until`.
 fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     let outstanding = || flows.iter().any(|flow| flow.sender.unacknowledged() > 0);
     while clock.now() < until && outstanding() {
@@ -247,11 +246,12 @@ impl<'a> OurEnds<'a> {
     }
 }
 
-/// Samples the sockets at the times of the sampling grid.
+/// Samples the sockets of all flows at the sampling times of the trace.
 struct Watch<'a> {
     scenario: &'a Scenario,
     flows: &'a [Flow],
-    /// Trace rows, sorted by time, then by flow. The state of the path is added at the end.
+    /// Trace rows, sorted by time, then by flow. The state of the path is added to them at the end of the
+    /// run.
     rows: Vec<Row>,
     histories: Vec<History>,
     rtts: Vec<RttHistogram>,
@@ -269,7 +269,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Samples until `end`; fails earlier if `goes_on` returns false.
+    /// Samples the sockets until `end`, and returns an error earlier if `goes_on` returns false.
     fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
         let mut next = Instant::ZERO + self.scenario.sample_every;
         loop {
@@ -342,12 +342,13 @@ impl<'a> Watch<'a> {
                 rtt,
             })
         });
-        // Counters of the last sample, taken at the end of the scenario and before the drain.
+        // These counters are from the last sample, which was taken at the end of the scenario, before the
+        // path drained.
         let path = forward.samples.last().map(|sample| sample.counters).unwrap_or_default();
         Outcome {
             flows: flows.collect(),
             path: PathOutcome::of(&path, &backward.counters),
-            // Only the simulator counts its work; here the kernel does the work.
+            // Work is counted only in the simulator; in an emulated run, the kernel does the work.
             work: Work::default(),
             digest: digest.value(),
         }

@@ -1,31 +1,31 @@
-//! Errors of this crate, each with a one-line message and a hint.
+//! Error type of this crate, with a one-line message and a hint.
 
 use std::fmt;
 use std::io;
 
-/// A failed operation on this host.
+/// Error of an operation on this host, with its category, message and hint.
 #[derive(Debug)]
 pub struct Error {
-    /// Category of the failure.
+    /// Category of the error.
     pub kind: Kind,
-    /// One-line message without a final period.
+    /// One-line error message without a final period.
     pub message: String,
-    /// Suggested remedy; may be empty.
+    /// Hint that suggests a remedy; may be empty.
     pub hint: String,
 }
 
-/// Category of a failure.
+/// Category of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The process lacks a privilege, for example for creating network namespaces or TUN devices.
+    /// The process lacks a privilege, for example the privilege to create network namespaces or TUN devices.
     Rights,
-    /// This host does not support a setting or argument.
+    /// This host does not support the given setting or argument.
     Settings,
     /// The command to run does not exist.
     NoCommand,
-    /// The peer is unreachable, refuses or disconnects.
+    /// The iperf3 peer is unreachable, refuses the test or disconnects.
     Network,
-    /// A change failed, and all changes were rolled back.
+    /// A change to the host failed, and all changes were rolled back.
     Reverted,
     /// A system call failed unexpectedly.
     System,
@@ -65,7 +65,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts the error of a system call, and adds the failed operation.
+/// Converts the error of a system call into an [`Error`] that names the failed operation.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl fmt::Display) -> Result<T, Error>;
 }

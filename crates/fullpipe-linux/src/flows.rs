@@ -1,9 +1,9 @@
-//! Flows of a scenario. On kernel sockets, one thread sends for all flows and one receives. An end
-//! with fullpipe's TCP stack has a loop instead.
+//! Flows of a scenario in real time. At an end with kernel sockets, one thread sends or receives for all
+//! flows. At an end with fullpipe's TCP stack, the loop of the stack does this.
 //!
-//! The applications behave as in the simulator: the sender has unlimited data or a fixed number of
-//! bytes, and the receiver reads immediately. Neither of them processes the payload; the receiver
-//! discards data inside the kernel.
+//! The applications behave as in the simulator: by default the sender has unlimited data or a fixed number of
+//! bytes, and the receiver reads immediately. The applications do not process the payload; the receiver
+//! discards the data inside the kernel.
 
 mod ours;
 mod receiver;
@@ -31,28 +31,29 @@ pub(crate) use sender::send;
 pub use sockets::kernel_name;
 pub(crate) use sockets::{connecting, impose, listening};
 
-/// Both ends of a flow, shared by the threads that transfer its data and the thread that samples
-/// it.
+/// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the
+/// flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) sender: Half,
     pub(crate) receiver: Half,
-    /// Time at which the receiver had received all data, for a flow of limited size.
+    /// Time at which the receiver had received all data of a flow of limited size.
     pub(crate) finished: OnceLock<Instant>,
 }
 
-/// One end of a flow.
+/// One end of a flow: a kernel socket, or a connection on fullpipe's TCP stack.
 #[derive(Debug)]
 pub(crate) enum Half {
-    /// Kernel socket; at the receiver it exists once the connection is accepted.
+    /// Kernel socket; the socket of a receiver exists once the connection has been accepted.
     Kernel(OnceLock<Socket>),
-    /// Connection on fullpipe's TCP stack.
+    /// Connection on fullpipe's own TCP stack.
     Ours(Box<Ours>),
 }
 
 impl Flow {
-    /// Creates both ends of every flow in `scenario`, unconnected. Call it inside the sender's
-    /// namespace. An end uses its stack in `stacks` if there is one, and a kernel socket otherwise.
+    /// Creates both ends of every flow in `scenario`, without connecting them. The function must be called
+    /// inside the sender's network namespace. An end uses its stack in `stacks` if there is one, and
+    /// otherwise a kernel socket.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],
@@ -79,7 +80,8 @@ impl Flow {
 }
 
 impl Half {
-    /// Returns the kernel socket of this end, if it exists.
+    /// Returns the kernel socket of this end; returns `None` if the socket does not exist yet or the end uses
+    /// fullpipe's stack.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Kernel(socket) => socket.get(),
@@ -94,8 +96,8 @@ impl Half {
         }
     }
 
-    /// Returns the state of the sending end of `spec`. If the end uses fullpipe's TCP stack, the
-    /// result includes its internal state.
+    /// Returns the state of the sending end of a flow. If the sending end uses fullpipe's TCP stack, the
+    /// result includes the internal state of the sender.
     pub(crate) fn sender(
         &self,
         now: Instant,
@@ -117,7 +119,7 @@ impl Half {
         }
     }
 
-    /// Returns the state of the receiving end; `None` before it exists.
+    /// Returns the state of the receiving end of a flow; returns `None` if this end does not exist yet.
     pub(crate) fn receiver(&self) -> io::Result<Option<ReceiverInfo>> {
         match self {
             Self::Ours(ours) => Ok(ours.receiver()),
@@ -125,7 +127,7 @@ impl Half {
         }
     }
 
-    /// Returns the number of bytes that are written but not yet acknowledged.
+    /// Returns the number of bytes that the application has written but the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Self::Ours(ours) => ours.unacknowledged(),
@@ -135,8 +137,8 @@ impl Half {
         }
     }
 
-    /// Returns the numbers of segments that the sending end retransmitted, and that its peer
-    /// received twice.
+    /// Returns the number of segments that the sending end retransmitted, and the number of segments that its
+    /// peer received twice.
     pub(crate) fn repeats(&self) -> io::Result<(u64, u64)> {
         match self {
             Self::Ours(ours) => Ok(ours.repeats()),

@@ -1,14 +1,14 @@
-//! Measures whether the hosts at both ends kept up. (The link measures the timing of the path
-//! itself, for each packet.)
+//! Measures whether the hosts at both ends of an emulated path kept up. (The link measures the timing of the
+//! path itself, for each packet.)
 //!
 //! ```text
 //!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do
 //!   data written to the receiver's device ──► next packet read from it: response time of its kernel
 //! ```
 //!
-//! If permitted, the loops of the link run at a higher priority than ordinary threads. On a machine
-//! that is busy with other work, they still write every packet on time, while the applications and
-//! kernels at the ends wait for a CPU.
+//! If permitted, the loops of the link run at a higher priority than ordinary threads. On a machine that is
+//! busy with other work, these loops still write every packet on time, while the applications and kernels at
+//! the ends wait for a CPU.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -22,21 +22,21 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::poll::{Alarm, Poll, Stop};
 
-/// Interval between wake-ups, which costs a few thousandths of a CPU.
+/// Interval between wake-ups of the measuring thread, which cost a few thousandths of a CPU.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
-/// Timer slack of 1 ns; with the default, the kernel would coalesce timers within 50 us.
+/// Timer slack of 1 ns. With the default slack, the kernel would coalesce timers that expire within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
-/// Number of data packets after which an ACK is due immediately: a receiver may delay the ACK of a
-/// single packet (RFC 9293 section 3.8.6.3).
+/// Number of data packets after which an ACK is due immediately. A receiver may delay the ACK of a single
+/// packet (RFC 9293 section 3.8.6.3).
 const ANSWERED_AT_ONCE: u32 = 2;
 
-/// Measures how late a thread of ordinary priority wakes up, until `stop` is set.
+/// Measures how late a thread of ordinary priority wakes up after a timer, until `stop` is set.
 pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let (awake, stopping) = (0, 1);
     poll.watch(alarm.as_fd(), awake)?;
     poll.watch(stop.as_fd(), stopping)?;
-    // Best effort: if this fails, the measured value is 50 us larger.
+    // Setting the timer slack is best effort: if it fails, the measured value is 50 us larger.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let (mut happened, mut late) = (Vec::new(), Lateness::default());
     let mut due = clock.now() + WAKES_EVERY;
@@ -54,21 +54,21 @@ pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     }
 }
 
-/// Data packets that the receiving host has not answered yet. Both directions share it: one writes
-/// to the host, the other reads from it.
+/// Data packets that the receiving host has not answered yet. Both directions of the link share the list of
+/// pending packets: one direction writes packets to the host, the other reads packets from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers(Arc<Mutex<PendingPackets>>);
 
 #[derive(Debug, Default)]
 struct PendingPackets {
     packets: u32,
-    /// Time at which an answer became due immediately, because enough packets were pending.
+    /// Time at which an answer became due immediately, because enough data packets were pending.
     since: Instant,
     answered: Lateness,
 }
 
 impl Answers {
-    /// Records that `packets` data packets are about to be written.
+    /// Records that `packets` data packets are about to be written to the host.
     pub(crate) fn asked(&self, now: Instant, packets: u32) {
         let mut waiting = self.waiting();
         let before = waiting.packets;
@@ -78,7 +78,7 @@ impl Answers {
         }
     }
 
-    /// Records that a packet was read from the host.
+    /// Records that a packet was read from the host, which answers all pending data packets.
     pub(crate) fn answered(&self, now: Instant) {
         let mut waiting = self.waiting();
         if std::mem::take(&mut waiting.packets) >= ANSWERED_AT_ONCE {
@@ -87,13 +87,13 @@ impl Answers {
         }
     }
 
-    /// Returns the measured response times, together with the wake-up delays `woken`.
+    /// Returns the measured response times of the host, together with the wake-up delays `woken`.
     pub(crate) fn stalls(&self, woken: &Lateness) -> Stalls {
         Stalls { woken: woken.quantiles(), answered: self.waiting().answered.quantiles() }
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, PendingPackets> {
-        // No code panics while it holds the lock; even if it did, the values would still be valid.
+        // No code panics while it holds the lock, and even after a panic the values would be valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,8 +106,8 @@ mod tests {
         Instant::ZERO + Duration::from_micros(micros)
     }
 
-    /// The answer to a single packet may be delayed, so the measurement starts with the second
-    /// packet. Later packets do not restart it.
+    /// The answer to a single data packet may be delayed, so the measurement starts with the second packet.
+    /// Later packets do not restart the measurement.
     #[test]
     fn an_answer_is_due_from_the_second_packet_on() {
         let answers = Answers::default();
@@ -118,7 +118,7 @@ mod tests {
             answers.asked(at(micros), 1);
         }
         answers.answered(at(53_100));
-        // A second answer to the same packets is not counted.
+        // A second answer to the same data packets is not counted.
         answers.answered(at(60_000));
         let answered = answers.stalls(&Lateness::default()).answered;
         assert_eq!((answered.max, answered.p50), (Duration::from_millis(3), Duration::from_millis(3)));

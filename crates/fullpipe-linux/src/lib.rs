@@ -1,5 +1,5 @@
-//! The part of fullpipe that uses the kernel: runs lab scenarios and fullpipe's TCP stack in real
-//! time on Linux.
+//! The part of fullpipe that uses the Linux kernel: it runs scenarios of the lab and fullpipe's TCP stack in
+//! real time.
 //!
 //! ```text
 //!   namespace "sender"                this process                 namespace "receiver"
@@ -12,23 +12,22 @@
 //! |---|---|
 //! | [`rights`] | privileges that the process needs, and how it acquires them |
 //! | [`namespace`] | network namespaces that exist no longer than this process |
-//! | `netlink`, [`Tun`] | addresses and devices, in a namespace or on the host |
-//! | [`link`] | the loop: one thread per direction, the same path as the simulator, the kernel's clock |
-//! | `hosts` | whether applications and kernels at the ends kept up |
+//! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
+//! | [`link`] | the real-time loop: one thread per direction, the simulator's path, the kernel's clock |
+//! | `hosts` | measurements of whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a path between them |
 //! | `flows` | kernel sockets at both ends, and their `TCP_INFO` |
-//! | [`emu`] | a scenario with kernel flows; reports the same outcome as the simulator |
+//! | [`emu`] | a scenario with kernel flows; its outcome has the same form as in the simulator |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device of the lab or the host, or at an end of the path |
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
-//! | [`watch`] | periodic samples of these sockets |
-//! | [`command`] | any command behind a path |
-//! | [`tune`] | settings and routes of a host: read, change temporarily, confirm, restore |
-//! | `pid_namespace` | a PID namespace for that command and all its descendants |
+//! | [`watch`] | periodic samples of the TCP sockets of this host |
+//! | [`command`] | any command behind an emulated path |
+//! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
+//! | `pid_namespace` | a PID namespace for a command and all its descendants |
 //!
-//! Nothing here requires `netem`, `fq`, a kernel module or a system command. Unsafe code is limited
-//! to `sys.rs` and `tcp_info.rs`, with one call per function, and to `pid_namespace.rs`, which
-//! forks.
+//! This crate requires neither `netem` nor `fq`, no kernel module and no system command. Unsafe code is
+//! limited to `sys.rs` and `tcp_info.rs`, with one call per function, and to `pid_namespace.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;

@@ -6,9 +6,9 @@
 //!        ─► timer at path.next_event(), absolute
 //! ```
 //!
-//! Each direction has a thread and a separate path. Departure times depend only on arrivals: if the
-//! loop wakes up late, it writes a packet late, but the due time of the next packet does not move.
-//! The lateness of each packet is measured, and judged afterwards ([`fullpipe_lab::validity`]).
+//! Each direction of the link has a thread and a separate path. Departure times depend only on arrivals: if
+//! the loop wakes up late, it writes a packet late, but the due time of the next packet does not change. The
+//! lateness of each packet is measured, and evaluated after the run ([`fullpipe_lab::validity`]).
 
 mod log;
 mod run;
@@ -27,13 +27,13 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::FlowKey;
 
-/// Scheme by which packets are assigned flow numbers.
+/// How the link assigns flow numbers to packets.
 #[derive(Clone, Debug)]
 pub(crate) enum FlowNumbers {
-    /// By port: flow `n` has port `first + n`, which is its source port (`which` 0) or destination
-    /// port (`which` 1).
+    /// Flow numbers follow the TCP port: flow `n` has port `first + n`, which is its source port (`which` is
+    /// 0) or its destination port (`which` is 1).
     ByPort { which: usize, first: u16 },
-    /// By order of first appearance.
+    /// Flows are numbered in the order in which they first appear.
     ByAppearance(BTreeMap<FlowKey, u32>),
 }
 
@@ -53,7 +53,7 @@ impl FlowNumbers {
     }
 }
 
-/// Grid of times at which the loop samples the state of its path.
+/// Times at which the loop samples the state of its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
     pub(crate) every: Duration,
@@ -61,37 +61,37 @@ pub(crate) struct Sampling {
     pub(crate) flows: u32,
 }
 
-/// State of a path at one time.
+/// State of a path at one sampling time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {
-    /// State of the path as each flow experiences it, in order of flow number.
+    /// State of the path as it affects each flow, in the order of flow numbers.
     pub states: Vec<PathState>,
-    /// Packet counters since the start.
+    /// Packet counters since the start of the run.
     pub counters: Counters,
 }
 
-/// Counters and measurements of one direction.
+/// Packet counters and timing measurements of one direction of the link.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// Number of packets by fate.
+    /// Numbers of packets that were delivered, dropped, marked and so on.
     pub counters: Counters,
-    /// Number of dropped data packets.
+    /// Number of data packets that the path dropped.
     pub data_drops: u64,
-    /// Distribution of lateness: write time minus due time.
+    /// Distribution of the packets' lateness: write time minus due time.
     pub lateness: Lateness,
-    /// Number of writes that the kernel refused; the path has no record of these losses.
+    /// Number of writes that the kernel refused. The counters of the path do not include these losses.
     pub write_errors: u64,
-    /// Number of writes; with offload, one write may contain several packets.
+    /// Number of writes to the device; with offload, one write may contain several packets.
     pub writes: u64,
-    /// Number of packets written.
+    /// Number of packets written to the device.
     pub packets: u64,
-    /// CPU time of the loop.
+    /// CPU time that the loop has used.
     pub cpu: Duration,
-    /// Whether the loop had real-time priority.
+    /// Whether the loop ran with real-time priority.
     pub real_time: bool,
-    /// Samples of the path state; empty if no sampling was requested.
+    /// Samples of the path's state; empty if no sampling was requested.
     pub samples: Vec<PathSample>,
-    /// Log of all arrivals and departures, if requested.
+    /// Log of all packet arrivals and departures, if requested.
     pub log: Option<Log>,
 }
 

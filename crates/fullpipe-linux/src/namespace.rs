@@ -1,7 +1,7 @@
-//! Unnamed network namespaces, which exist as long as they are referenced.
+//! Unnamed network namespaces, which exist as long as something refers to them.
 //!
-//! A namespace created by `ip netns add` survives a killed process; these namespaces do not. The
-//! process refers to each by a file descriptor. The kernel removes the namespace when its last
+//! A namespace created with `ip netns add` survives when fullpipe is killed, but these namespaces do not. The
+//! process refers to each namespace by a file descriptor. The kernel removes a namespace when its last
 //! descriptor, device and process are gone.
 
 use std::fs::File;
@@ -15,20 +15,20 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::error::{Doing, Error};
 use crate::sys;
 
-/// A network namespace.
+/// A network namespace, referenced by a file descriptor.
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
 }
 
 impl Namespace {
-    /// Creates a namespace that contains only a loopback device, which is down.
+    /// Creates a network namespace that contains only a loopback device, which is down.
     ///
     /// # Errors
-    /// Fails if the process is not permitted to create namespaces.
+    /// Returns an error if the process is not permitted to create network namespaces.
     pub fn new() -> Result<Self, Error> {
-        // Entering a namespace affects a single thread. A temporary thread is used here, so that
-        // the other threads stay in their namespace.
+        // Entering a namespace affects only the calling thread, so a temporary thread is used. The other
+        // threads stay in their namespace.
         in_thread(|| {
             sys::unshare_network().doing("create a network namespace")?;
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
@@ -36,27 +36,27 @@ impl Namespace {
         })
     }
 
-    /// Returns the network namespace of a process; `None` if it is the caller's, or if the caller
-    /// is not permitted to inspect it.
+    /// Returns the network namespace of a process; returns `None` if this is the caller's namespace, or if
+    /// the caller is not permitted to inspect it.
     ///
     /// # Errors
-    /// Fails if the namespace cannot be opened, for example because the process does not exist.
+    /// Returns an error if the namespace cannot be opened, for example because the process does not exist.
     pub fn of_process(process: u32) -> Result<Option<Self>, Error> {
         let file = format!("/proc/{process}/ns/net");
         let number = |file: &str| std::fs::metadata(file).map(|found| (found.dev(), found.ino()));
         match (number(&file), number("/proc/thread-self/ns/net")) {
             (Ok(theirs), Ok(own)) if theirs == own => Ok(None),
-            // The missing permission is reported later, when other files of the process are read.
+            // A missing permission is reported later, when other files of the process are read.
             (Err(error), _) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
             _ => Ok(Some(Self { fd: File::open(&file).doing(format_args!("open {file}"))?.into() })),
         }
     }
 
-    /// Runs `work` inside the namespace. Sockets and devices that it opens stay in the namespace,
+    /// Runs `work` inside the network namespace. Sockets and devices that `work` opens stay in the namespace,
     /// wherever they are used later.
     ///
     /// # Errors
-    /// Fails if the namespace cannot be entered, or if `work` fails.
+    /// Returns an error if the namespace cannot be entered, or if `work` fails.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         in_thread(|| {
             self.enter()?;
@@ -64,12 +64,12 @@ impl Namespace {
         })
     }
 
-    /// Returns a second handle to the same namespace.
+    /// Returns a second handle to the same network namespace.
     pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         Ok(Self { fd: self.fd.try_clone().doing("copy a file descriptor")? })
     }
 
-    /// Moves the calling thread into the namespace permanently.
+    /// Moves the calling thread into the network namespace permanently.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
             .doing("enter a network namespace")
@@ -83,7 +83,7 @@ fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<
     })
 }
 
-/// Sets a sysctl in the namespace of the calling thread; `name` has the form `net/ipv4/tcp_rmem`.
+/// Sets a sysctl in the network namespace of the calling thread; `name` has the form `net/ipv4/tcp_rmem`.
 pub(crate) fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     let write = || File::options().write(true).open(format!("/proc/sys/{name}"))?.write_all(value.as_bytes());
     write().doing(format_args!("set {name} to '{value}'"))

@@ -25,12 +25,12 @@ pub(crate) struct Netlink {
     socket: Socket,
 }
 
-/// Drop counters of a device.
+/// Drop counters of a network device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceCounts {
-    /// Number of packets to the device that the kernel dropped.
+    /// Number of packets to the device that the kernel dropped (`tx_dropped`).
     pub(crate) tx_dropped: u64,
-    /// Number of packets from the device that the kernel dropped.
+    /// Number of packets from the device that the kernel dropped (`rx_dropped`).
     pub(crate) rx_dropped: u64,
 }
 
@@ -71,7 +71,7 @@ impl Netlink {
         get().doing(format_args!("query the device {name}"))
     }
 
-    /// Brings a device up; for a TUN device also sets its MTU and transmit queue length.
+    /// Brings a device up. For a TUN device, also sets the MTU and the transmit queue length.
     pub(crate) fn up(&self, index: u32, tun: Option<(u32, u32)>) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -90,7 +90,7 @@ impl Netlink {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        // No other host can have this address, so IPv6 duplicate address detection is disabled.
+        // No other host can have this address, so duplicate address detection (IPv6) is disabled.
         message.header.flags = AddressHeaderFlags::Nodad;
         message.header.prefix_len = prefix_len;
         message.header.index = index;
@@ -100,8 +100,8 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds a route to `host` through a device, with an initial congestion window of `initcwnd`
-    /// segments (`RTAX_INITCWND`).
+    /// Adds a route to `host` through a device; its initial congestion window is `initcwnd` segments
+    /// (`RTAX_INITCWND`).
     pub(crate) fn add_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -117,8 +117,8 @@ impl Netlink {
         change.doing(format_args!("add a route to {host}"))
     }
 
-    /// Returns the routing table entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13), and not a
-    /// route resolved for one packet.
+    /// Returns the routing table entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13) instead of a route
+    /// resolved for one packet.
     pub(crate) fn route_to(&self, destination: IpAddr) -> Result<RouteMessage, Error> {
         let mut message = RouteMessage::default();
         let (family, address, len) = match destination {
@@ -136,18 +136,18 @@ impl Netlink {
         get().doing(format_args!("find the route to {destination}"))
     }
 
-    /// Adds a route; with `replace`, an existing route to the same destination is replaced.
+    /// Adds a route. With `replace`, the new route replaces an existing route to the same destination.
     pub(crate) fn put_route(&self, route: RouteMessage, replace: bool) -> Result<(), Error> {
         let flags = if replace { NLM_F_CREATE | NLM_F_REPLACE } else { NLM_F_CREATE | NLM_F_EXCL };
         self.change(RouteNetlinkMessage::NewRoute(route), flags).doing("change a route")
     }
 
-    /// Removes a route.
+    /// Removes a route from the routing table.
     pub(crate) fn delete_route(&self, route: RouteMessage) -> Result<(), Error> {
         self.change(RouteNetlinkMessage::DelRoute(route), 0).doing("remove a route")
     }
 
-    /// Returns the index and name of every device.
+    /// Returns the index and name of every network device.
     pub(crate) fn devices(&self) -> Result<Vec<(u32, String)>, Error> {
         let answers = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
         let named = |answer| match answer {
@@ -180,7 +180,7 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(of_device).collect())
     }
 
-    /// Requests all objects of a type (`NLM_F_DUMP`).
+    /// Requests all kernel objects of a type (`NLM_F_DUMP`).
     fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
         let mut answers = Vec::new();
@@ -190,7 +190,7 @@ impl Netlink {
             while !rest.is_empty() {
                 let answer =
                     NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-                // Each message is padded to a multiple of four bytes.
+                // Each netlink message is padded to a multiple of four bytes.
                 let len = (answer.header.length as usize).next_multiple_of(4).max(4);
                 rest = rest.get(len..).unwrap_or_default();
                 match answer.payload {
@@ -207,7 +207,7 @@ impl Netlink {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 
-    /// Sends one message and reads one answer: an acknowledgement (`None`), an error, or a message.
+    /// Sends one netlink message and reads one answer: an acknowledgement (`None`), an error, or a message.
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         self.send(message, flags)?;
         let (answer, _) = self.socket.recv_from_full()?;

@@ -1,5 +1,4 @@
-//! Parses packet headers for the link, and splits and merges super-packets (RFC 9293, RFC 791, RFC
-//! 8200).
+//! Parses packet headers for the link, and segments and merges super-packets (RFC 9293, RFC 791, RFC 8200).
 //!
 //! ```text
 //!   super-packet: [ virtio header | IP | TCP | payload 0 | payload 1 | ... | payload n ]
@@ -7,8 +6,9 @@
 //!   behind the path, surviving neighbours are merged: headers with the first one's sequence number, joined payload
 //! ```
 //!
-//! Splitting follows the kernel's own segmentation: the sequence number and the IPv4 identification
-//! increase, FIN and PSH are set on the last segment only, and CWR on the first only.
+//! Super-packets are segmented as in the kernel: the sequence number and the IPv4 identification increase
+//! from segment to segment. FIN and PSH are set on the last segment only, and CWR is set on the first segment
+//! only.
 
 use fullpipe_path::{Ecn, PacketKind};
 use fullpipe_tcp::wire::checksum::{fold, sum};
@@ -21,15 +21,15 @@ const FIN_PSH: u8 = 0x09;
 const FIN_SYN_RST: u8 = 0x07;
 const CWR: u8 = 0x80;
 
-/// `virtio_net_hdr` flag: the checksum is incomplete and must be completed before transmission.
+/// `virtio_net_hdr` flag: the checksum is incomplete and must be completed before the packet is sent.
 const NEEDS_CSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-/// Offset of the checksum in a TCP header.
+/// Offset of the checksum field in the TCP header.
 const TCP_CHECKSUM: usize = 16;
 /// Maximum total length of the IPv4 and TCP headers, including options, in bytes.
 pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
-/// Header fields that the path uses.
+/// Header fields of a packet that the path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,
@@ -40,7 +40,7 @@ pub(crate) struct ParsedPacket {
     pub(crate) ecn: Ecn,
 }
 
-/// Flow key: the fields that all packets of a flow in one direction have in common.
+/// Key of a flow: the header fields that all packets of the flow in one direction have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowKey {
     source: [u8; 16],
@@ -49,7 +49,8 @@ pub(crate) struct FlowKey {
     pub(crate) ports: [u16; 2],
 }
 
-/// Parses the headers of an IP packet. Anything else is treated as a control packet without a flow.
+/// Parses the headers of a TCP packet. Any other packet is treated as a control packet that belongs to no
+/// flow.
 pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     let mut flow = FlowKey::default();
     let ecn = ecn_of(packet);
@@ -87,8 +88,8 @@ pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     ParsedPacket { ip_header, headers, flow, kind, ecn }
 }
 
-/// Returns the ECN field. In IPv4, it consists of the two lowest bits of the second byte; in IPv6,
-/// of the two lowest bits of the traffic class, which spans the first two bytes.
+/// Returns the ECN field of an IP packet. In IPv4, it consists of the two lowest bits of the second byte. In
+/// IPv6, it consists of the two lowest bits of the traffic class, which spans the first two bytes.
 fn ecn_of(packet: &[u8]) -> Ecn {
     match packet {
         [first, second, ..] if first >> 4 == 4 => Ecn::from_bits(*second),
@@ -97,7 +98,7 @@ fn ecn_of(packet: &[u8]) -> Ecn {
     }
 }
 
-/// Sets the ECN field of an IP header, and updates the IPv4 header checksum.
+/// Sets the ECN field of an IP header; in IPv4, also updates the header checksum.
 pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     match ip.first().map(|byte| byte >> 4) {
         Some(4) if ip.len() >= 20 => {
@@ -112,18 +113,18 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// How a packet is divided into wire segments.
+/// How the payload of a packet is divided into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Payload of each segment in bytes; the last segment may be shorter.
+    /// Payload of each segment in bytes; the last segment may have less payload.
     size: usize,
     payload: usize,
     pub(crate) count: u32,
 }
 
 impl Segments {
-    /// Computes the wire segments of a packet: one for a plain packet, several for a super-packet
-    /// with a GSO size.
+    /// Computes the wire segments of a packet: a plain packet has one, and a super-packet with a GSO size has
+    /// several.
     pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &ParsedPacket) -> Self {
         let payload = packet.len() - parsed.headers;
         let whole = Self { size: payload, payload, count: 1 };
@@ -136,15 +137,15 @@ impl Segments {
         }
     }
 
-    /// Returns the offset and the length of the payload of segment number `index`.
+    /// Returns the payload of segment number `index`, as offset and length within the packet.
     pub(crate) fn payload(&self, index: u32) -> (usize, usize) {
         let offset = index as usize * self.size;
         (offset, self.size.min(self.payload - offset))
     }
 }
 
-/// Merges the segments `first` to `last` of a super-packet into one packet: writes its headers to
-/// `to`, after a `virtio_net_hdr`, and returns their length.
+/// Merges the segments `first` to `last` of a super-packet into one packet. Writes the headers of that packet
+/// to `to`, after a `virtio_net_hdr`, and returns their length.
 pub(crate) fn merged_headers(
     read: &[u8],
     parsed: &ParsedPacket,
@@ -180,8 +181,8 @@ pub(crate) fn merged_headers(
     if first > 0 {
         tcp[13] &= !CWR;
     }
-    // As for a network card, the kernel leaves the pseudo-header's sum in the checksum field, not
-    // complemented.
+    // The checksum field gets the sum of the pseudo-header, not complemented, just as the kernel prepares it
+    // for a network card.
     put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
 
     virtio[0] = NEEDS_CSUM;
@@ -195,9 +196,9 @@ pub(crate) fn merged_headers(
     len
 }
 
-/// Writes the headers of wire segment number `index` to `to`, truncated to its length, and returns
-/// the number of bytes. If the kernel left the checksum to the network card, it is completed, as in
-/// a capture behind the card.
+/// Writes the headers of wire segment number `index` to `to`, truncated to the length of `to`, and returns
+/// the number of bytes. If the kernel left the checksum to the network card, it is completed here, as in a
+/// capture behind the card.
 pub(crate) fn wire_headers(
     (virtio, packet): (&[u8], &[u8]),
     parsed: &ParsedPacket,

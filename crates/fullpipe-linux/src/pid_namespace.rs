@@ -1,9 +1,9 @@
-//! Runs a command in a PID namespace, together with all its descendants.
+//! Runs a command together with all its descendants in a PID namespace.
 //!
-//! On request, the kernel kills a child with its parent (`PR_SET_PDEATHSIG`), but not the child's
-//! children. If `fullpipe` were killed, they would keep running in namespaces that nothing else can
-//! reach. Each command therefore runs in a PID namespace: all its processes end with its first
-//! process, whatever sessions and process groups they have created.
+//! On request, the kernel kills a child when its parent ends (`PR_SET_PDEATHSIG`), but it does not kill the
+//! child's children. If `fullpipe` were killed, they would keep running in network namespaces that nothing
+//! else can reach. Each command therefore runs in a PID namespace. All processes of the namespace end with
+//! its first process, whatever sessions and process groups they have created.
 //!
 //! ```text
 //!   fullpipe ─fork─► first process (1) ─fork─► the command (2) ─► its children
@@ -11,8 +11,8 @@
 //!      └─ ends, however ─►└─ is killed, and the namespace with it
 //! ```
 //!
-//! The first process is a copy of this program between fork and exec, so it may only make system
-//! calls.
+//! The first process of the namespace is a copy of this program between fork and exec, so it may only make
+//! system calls.
 
 use std::io;
 use std::process::Command;
@@ -25,25 +25,25 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use crate::rights::Caller;
 use crate::sys;
 
-/// Makes `command` run as `caller` in a new PID namespace. Call it and start the command in a
-/// thread that starts no other thread afterwards, because all later children of that thread belong
-/// to the namespace.
+/// Makes `command` run as `caller` in a new PID namespace. The command must be started in a thread that
+/// starts no other process afterwards, because all later children of that thread belong to the namespace.
 pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Result<()> {
     sys::unshare_processes()?;
-    // SAFETY: the code between fork and exec only makes system calls; it allocates nothing and takes no
+    // SAFETY: the code between fork and exec only makes system calls; it allocates no memory and takes no
     // lock.
     unsafe { sys::before_exec(command, move || enter(caller)) };
     Ok(())
 }
 
-/// Forks. The child returns to become the command; the parent stays here as the first process.
+/// Forks the process. The child returns and becomes the command; the parent stays in this function as the
+/// first process of the namespace.
 fn enter(caller: Option<Caller>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Processes in the namespace need a matching `/proc` to find themselves. If it cannot be
-    // mounted, the host's `/proc` stays visible.
+    // Processes in the PID namespace need a matching `/proc` to find themselves. If a matching `/proc` cannot
+    // be mounted, the processes see the host's `/proc`.
     let _ = sys::own_proc();
     let before = sys::block_signals()?;
-    // SAFETY: as in `contain`.
+    // SAFETY: the code between fork and exec only makes system calls.
     match unsafe { sys::fork() }? {
         Some(command) => first_process(command),
         None => {
@@ -53,8 +53,8 @@ fn enter(caller: Option<Caller>) -> io::Result<()> {
     }
 }
 
-/// Switches to the caller's identity after the fork. The first process keeps its privileges, so its
-/// death signal stays set, and only root can stop it.
+/// Switches to the caller's identity after the fork. The first process of the namespace keeps its privileges.
+/// The kernel therefore does not clear its death signal, and only root can stop it.
 fn become_caller(caller: Caller) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(Gid::from_raw(caller.group))?;
@@ -62,7 +62,7 @@ fn become_caller(caller: Caller) -> io::Result<()> {
 }
 
 fn first_process(command: Pid) -> ! {
-    // Closes inherited pipes and devices, so that a reader that waits for end-of-file does not have
+    // The inherited pipes and devices are closed, so that a reader that waits for end-of-file does not have
     // to wait for this process.
     sys::close_all_but_standard();
     loop {
@@ -72,10 +72,10 @@ fn first_process(command: Pid) -> ! {
                 sys::exit_at_once(status.exit_status().or(signal).unwrap_or(1));
             }
         }
-        // The terminal sends its signals to the command directly, so only signals from other
-        // processes are forwarded.
+        // The terminal sends signals to the command directly, so only signals from other processes are
+        // forwarded.
         if let Some(signal) = sys::next_signal_from_outside().and_then(Signal::from_named_raw) {
-            // The command may already have ended; the next iteration detects that.
+            // If the command has already ended, the next iteration detects this.
             let _ = kill_process(command, signal);
         }
     }

@@ -1,4 +1,4 @@
-//! Waits for file descriptors, timers and a stop signal.
+//! Waits for file descriptors, timers and a stop signal, with epoll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use rustix::time::{
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
-/// Maximum number of events per wait.
+/// Maximum number of epoll events per wait.
 const AT_ONCE: usize = 64;
 
-/// Condition for which a socket is watched.
+/// Condition for which a socket is being watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCondition {
     Nothing,
     /// The socket has data or end-of-file to read.
     Data,
-    /// The send buffer has room.
+    /// The send buffer of the socket has room.
     Room,
     DataAndRoom,
 }
 
-/// An epoll instance that identifies each descriptor by a number.
+/// An epoll instance in which each watched descriptor has a number.
 pub(crate) struct Poll {
     fd: OwnedFd,
     events: Vec<Event>,
@@ -41,17 +41,17 @@ impl Poll {
         Ok(Self { fd, events: Vec::with_capacity(AT_ONCE) })
     }
 
-    /// Watches `fd` for readability.
+    /// Starts to watch `fd` for readability, under the given number.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
         self.add(fd, number, EventFlags::IN)
     }
 
-    /// Watches `fd` for writability.
+    /// Starts to watch `fd` for writability, under the given number.
     pub(crate) fn watch_writes(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
         self.add(fd, number, EventFlags::OUT)
     }
 
-    /// Replaces the condition for which `fd` is watched.
+    /// Replaces the condition for which `fd` is being watched.
     pub(crate) fn watch_instead(
         &self,
         fd: BorrowedFd<'_>,
@@ -75,15 +75,15 @@ impl Poll {
         epoll::add(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }
 
-    /// Sleeps until an event occurs, and stores the numbers of the ready descriptors in `happened`,
-    /// which is empty after a signal.
+    /// Sleeps until an event occurs, and stores the numbers of the ready descriptors in `happened`. If a
+    /// signal ends the sleep, `happened` is empty.
     pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.events.clear();
         match epoll::wait(&self.fd, spare_capacity(&mut self.events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system("wait for events", error)),
         }
-        // The fields of an event are unaligned (packed), so they are copied before use.
+        // The fields of an epoll event are unaligned (packed), so they are copied before use.
         happened.clear();
         happened.extend(self.events.iter().map(|event| { event.data }.u64()));
         Ok(())
@@ -99,7 +99,7 @@ impl Alarm {
         timerfd_create(TimerfdClockId::Monotonic, flags).doing("create a timer").map(Self)
     }
 
-    /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. Also clears a
+    /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. In both cases, clears a
     /// previous expiry.
     pub(crate) fn set(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -116,7 +116,7 @@ impl AsFd for Alarm {
     }
 }
 
-/// An event that wakes the loop that watches it, and can be rung repeatedly.
+/// An event that wakes the loop that watches it; it can be triggered repeatedly.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -127,13 +127,13 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // Cannot fail: the counter is far below its maximum.
+        // The write cannot fail, because the event counter is far below its maximum.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Clears all rings so far.
+    /// Resets the bell, so that earlier rings are no longer visible.
     pub(crate) fn quiet(&self) {
-        // EAGAIN means that the bell had not been rung.
+        // EAGAIN means that nothing has rung the bell since the last reset.
         let _ = read(&self.0, &mut [0; 8]);
     }
 }
@@ -149,18 +149,18 @@ impl AsFd for Bell {
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// Creates a stop signal that is not set.
+    /// Creates a stop signal that is not set yet.
     ///
     /// # Errors
-    /// Fails if the process cannot open more files.
+    /// Returns an error if the process cannot open any more files.
     pub fn new() -> Result<Self, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("create an eventfd")?;
         Ok(Self(Arc::new(fd)))
     }
 
-    /// Sets the stop signal.
+    /// Sets the stop signal, which ends every loop that watches it.
     pub fn stop(&self) {
-        // Cannot fail: the counter is far below its maximum.
+        // The write cannot fail, because the event counter is far below its maximum.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 }

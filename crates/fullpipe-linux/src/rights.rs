@@ -1,4 +1,4 @@
-//! Acquires the privileges that the process needs for creating network namespaces and TUN devices.
+//! Acquires the privileges for creating network namespaces and TUN devices.
 
 use std::fs::{self, File};
 
@@ -10,15 +10,16 @@ use crate::sys;
 
 const TUN: &str = "/dev/net/tun";
 
-/// Acquires the privileges, through a user namespace if the process lacks them. Call it before the
-/// process starts a thread, because the kernel allows only single-threaded processes to create a
-/// user namespace.
+/// Acquires the privileges for creating network namespaces and TUN devices. If the process lacks these
+/// privileges, it enters a user namespace. This function must be called before the process starts a thread,
+/// because the kernel allows only single-threaded processes to create a user namespace.
 ///
 /// # Errors
-/// Fails with [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or with
+/// Returns an error of [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or of
 /// [`Kind::Settings`](crate::Kind::Settings) if the TUN device file does not exist.
 pub fn acquire() -> Result<(), Error> {
-    // The device is checked first: if it cannot be opened, a user namespace does not help.
+    // The TUN device file is checked first, because a user namespace does not help if this file cannot be
+    // opened.
     if let Err(error) = File::options().read(true).write(true).open(TUN) {
         return Err(match error.kind() {
             std::io::ErrorKind::NotFound => Error::settings(
@@ -33,8 +34,8 @@ pub fn acquire() -> Result<(), Error> {
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare_user().map_err(|e| Error::rights(format!("cannot create a user namespace: {e}")))?;
-    // User and group IDs are the same inside and outside, so that commands started inside still run
-    // as their user.
+    // User and group IDs are the same inside and outside the user namespace, so that commands started inside
+    // still run as their user.
     let map = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text)
             .map_err(|e| Error::rights(format!("cannot write /proc/self/{file}: {e}")))
@@ -45,17 +46,17 @@ pub fn acquire() -> Result<(), Error> {
     Namespace::new().map(drop)
 }
 
-/// The user who started fullpipe; commands behind the path run as this user.
+/// The user who started fullpipe. Commands behind an emulated path run as this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User ID.
+    /// User ID of the caller.
     pub user: u32,
-    /// Group ID.
+    /// Group ID of the caller.
     pub group: u32,
 }
 
 impl Caller {
-    /// Returns the user who ran `sudo` or a set-user-ID program; `None` if the process already runs
+    /// Returns the user who ran `sudo` or a set-user-ID program; returns `None` if the process already runs
     /// as that user.
     pub fn behind_privileges() -> Option<Self> {
         let real = Self { user: getuid().as_raw(), group: getgid().as_raw() };
@@ -63,7 +64,8 @@ impl Caller {
             return Some(real);
         }
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-        // Only root can change its identity, so sudo's variables are used for root only.
+        // Only root can change its identity, so sudo's environment variables are used only if the process
+        // runs as root.
         let sudo =
             (real.user == 0).then(|| Some(Self { user: number("SUDO_UID")?, group: number("SUDO_GID")? }));
         sudo.flatten().filter(|caller| caller.user != 0)

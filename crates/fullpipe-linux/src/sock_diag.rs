@@ -1,16 +1,16 @@
-//! Reads the state of all TCP sockets of this host, over netlink's `INET_DIAG`, as `ss` does.
+//! Reads the state of all TCP sockets of this host through netlink's `INET_DIAG`, as `ss` does.
 //!
 //! ```text
 //!   Which ──► bytecode ──► kernel: walks its table once, runs it on each socket ──► messages ──► SocketState
 //!   [Id]  ──► one request per socket, looked up by its addresses ─────────────────┘
 //! ```
 //!
-//! The queries neither affect the sockets nor require privileges, because the kernel reports all
-//! sockets of a network namespace to everyone. Only the owner of a process and root can list its
-//! sockets ([`inodes_of`]).
+//! The queries neither affect the sockets nor require privileges, because the kernel reports the sockets of a
+//! network namespace to any process in it. Listing the sockets of one process ([`inodes_of`]) is permitted
+//! only to the owner of that process and to root.
 //!
-//! A dump walks the whole hash table of the kernel, which has half a million buckets on a large
-//! host. Known sockets are therefore queried one by one.
+//! A dump of all sockets walks the kernel's whole hash table, which has half a million buckets on a large
+//! host. Sockets that are already known are therefore queried one by one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,23 +30,23 @@ use crate::tcp_info::{self, Memory, Raw, RawBbr};
 
 mod bytecode;
 
-/// Message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
+/// Netlink message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// The older request type, which is the only one that returns all address families in one walk of
-/// the table.
+/// The older request type. Only this request type returns sockets of all address families in one walk of the
+/// hash table.
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Attributes from `linux/inet_diag.h`; a request selects attribute `n` with bit `n - 1`.
+/// Netlink attributes from `linux/inet_diag.h`; a request selects attribute `n` with bit `n - 1`.
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_BBRINFO: u16 = 16;
-/// The request has no bit for BBRINFO. If VEGASINFO is selected, the kernel returns the information
-/// of the socket's congestion control, whichever it is.
+/// A request has no bit for BBRINFO. If VEGASINFO is selected, the kernel returns the information of the
+/// socket's congestion control, whichever algorithm it is.
 const INET_DIAG_VEGASINFO: u16 = 3;
 const ASKED: u8 = 1 << (INET_DIAG_INFO - 1)
     | 1 << (INET_DIAG_VEGASINFO - 1)
@@ -60,50 +60,50 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
 const MESSAGE: usize = 4 + SOCKID + 20;
-/// Number of requests to send together. Their answers must fit into the socket's receive buffer,
-/// and are received together.
+/// Number of requests that are sent together. All their answers must fit into the socket's receive buffer,
+/// and they are received together.
 const AT_ONCE: usize = sys::MOST_MESSAGES;
-/// Size of the receive buffer in bytes. A dump arrives in messages of up to 32 KiB; the answer for
-/// one socket takes about 1 KiB.
+/// Size of the receive buffer in bytes. A dump arrives in messages of up to 32 KiB; the answer about one
+/// socket takes about 1 KiB.
 const ROOM: usize = AT_ONCE * (4 << 10);
 
-/// The kernel's identification of a socket.
+/// Identification of a socket in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
-    /// Address and port on this host.
+    /// IP address and port on this host.
     pub local: SocketAddr,
-    /// Address and port of the peer.
+    /// IP address and port of the peer.
     pub remote: SocketAddr,
-    /// The kernel's socket cookie, unique until the next boot.
+    /// The kernel's cookie of the socket, which is unique until the next boot.
     pub cookie: u64,
-    /// Whether it is an IPv6 socket, which can also carry IPv4.
+    /// Whether the socket is an IPv6 socket, which can also carry IPv4.
     ipv6: bool,
-    /// Index of the device to which the socket is bound, or zero.
+    /// Index of the network device to which the socket is bound; zero if it is not bound to a device.
     device: u32,
 }
 
-/// State of one socket.
+/// State of one TCP socket of this host.
 #[derive(Clone, Debug)]
 pub struct SocketState {
-    /// Identification of the socket.
+    /// Identification of the socket in the kernel.
     pub id: Id,
-    /// Inode number, as in `/proc/PID/fd`; 0 if no process has the socket open.
+    /// Inode number of the socket, as in `/proc/PID/fd`; 0 if no process has the socket open.
     pub inode: u32,
-    /// User ID of the socket's owner.
+    /// User ID of the owner of the socket.
     pub user: u32,
-    /// Name of the congestion control algorithm.
+    /// Name of the socket's congestion control.
     pub cc: CcName,
-    /// State as a sender.
+    /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State as a receiver.
+    /// State of the socket as a receiver.
     pub receiver: ReceiverInfo,
-    /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
+    /// Number of payload bytes that the peer has acknowledged. The number may include the SYN as one byte.
     pub acked: Bytes,
-    /// Number of bytes written and not acknowledged (`Send-Q`).
+    /// Number of bytes that were written but not yet acknowledged (`Send-Q`).
     pub queued: Bytes,
 }
 
-/// The kernel's name for a congestion control algorithm, at most 15 characters.
+/// Name of a congestion control in the kernel, at most 15 characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CcName([u8; 16]);
 
@@ -115,13 +115,13 @@ impl CcName {
         name
     }
 
-    /// Returns the name as text.
+    /// Returns the name of the congestion control as text.
     pub fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         std::str::from_utf8(&self.0[..end]).unwrap_or_default()
     }
 
-    /// Returns the algorithm, if fullpipe implements it.
+    /// Returns the congestion control algorithm if fullpipe implements it.
     fn algorithm(&self) -> Option<Algorithm> {
         match self.as_str() {
             "bbr" => Some(Algorithm::Bbr1),
@@ -130,25 +130,25 @@ impl CcName {
     }
 }
 
-/// Selects sockets of the namespace.
+/// Selection of sockets in the network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Peers to which a socket is connected; any peer if empty.
+    /// Peers of the selected sockets; if empty, sockets with any peer are selected.
     pub peers: Vec<Peer>,
-    /// Inode numbers of the sockets; any socket if `None`.
+    /// Inode numbers of the selected sockets; `None` for any inode number.
     pub inodes: Option<BTreeSet<u32>>,
 }
 
-/// Selects sockets by their remote end.
+/// Address and port of a peer, by which sockets are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Remote address; any address if `None`.
+    /// IP address of the peer; `None` for any address.
     pub address: Option<IpAddr>,
-    /// Remote port; any if `None`.
+    /// Port of the peer; `None` for any port.
     pub port: Option<u16>,
 }
 
-/// A netlink socket for querying the sockets of the namespace in which it was opened.
+/// A netlink socket for querying the TCP sockets of the network namespace in which it was opened.
 pub struct SockDiag {
     socket: Socket,
     buffer: Vec<u8>,
@@ -156,11 +156,10 @@ pub struct SockDiag {
 }
 
 impl SockDiag {
-    /// Opens the netlink socket.
+    /// Opens the netlink socket and tests whether the kernel answers.
     ///
     /// # Errors
-    /// Fails if the kernel or a sandbox does not answer, or with [`Kind::Rights`] if access is
-    /// denied.
+    /// Returns an error if the kernel or a sandbox does not answer, of [`Kind::Rights`] if access is denied.
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -171,10 +170,10 @@ impl SockDiag {
         open().map_err(refused)
     }
 
-    /// Stores the current state of all sockets selected by `which` in `seen`.
+    /// Stores the current state of all sockets that `which` selects in `seen`.
     ///
     /// # Errors
-    /// As [`SockDiag::open`].
+    /// Returns the same errors as [`SockDiag::open`].
     pub fn dump(&mut self, which: &Which, seen: &mut Vec<SocketState>) -> Result<(), Error> {
         seen.clear();
         let asked = self.socket.send(&request_for_all(&bytecode::of(&which.peers)), 0);
@@ -186,10 +185,10 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Stores the current state of the sockets `ids` in `seen`, omitting those that no longer exist.
+    /// Stores the current state of the sockets `ids` in `seen`. Sockets that no longer exist are omitted.
     ///
     /// # Errors
-    /// As [`SockDiag::open`].
+    /// Returns the same errors as [`SockDiag::open`].
     pub fn ask(&mut self, ids: &[Id], seen: &mut Vec<SocketState>) -> Result<(), Error> {
         seen.clear();
         for ids in ids.chunks(AT_ONCE) {
@@ -201,8 +200,8 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Reads until `requests` requests are answered. The answer to a request is a socket, an error
-    /// (the socket no longer exists), or the end of a dump.
+    /// Reads messages until `requests` requests have been answered. The answer to a request is a socket, an
+    /// error (the socket no longer exists), or the end of a dump.
     fn answers(&mut self, requests: usize, seen: &mut Vec<SocketState>) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
@@ -225,7 +224,7 @@ impl SockDiag {
     }
 }
 
-/// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
+/// Appends the sockets in a message to `seen`, and returns the number of requests that the message answers.
 fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
@@ -236,7 +235,7 @@ fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
                 requests += usize::from(!dump);
             }
             Message::Done => requests += 1,
-            // The host lacks IPv6, or the socket no longer exists.
+            // Either the host has no IPv6, or the socket no longer exists.
             Message::Error(libc::ENOENT) => requests += 1,
             Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
             Message::Other => {}
@@ -257,8 +256,7 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// Builds a request for all sockets that pass `filter`, of any address family (`struct
-/// inet_diag_req`).
+/// Builds a request for all sockets that pass `filter`, of both address families (`struct inet_diag_req`).
 fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);
@@ -291,8 +289,7 @@ fn request_for(id: &Id, bytes: &mut Vec<u8>) {
     close(bytes, begin, SOCK_DIAG_BY_FAMILY, 0);
 }
 
-/// Writes the netlink header of the request that starts at `begin` and extends to the end of
-/// `bytes`.
+/// Writes the netlink header of a request, which starts at `begin` and extends to the end of `bytes`.
 fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     let request = &mut bytes[begin..];
     let length = request.len() as u32;
@@ -301,7 +298,7 @@ fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
 }
 
-/// Encodes an address as the 16 bytes used in a socket ID.
+/// Encodes an IP address as the 16 bytes that a socket ID contains.
 fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),
@@ -314,23 +311,23 @@ fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     }
 }
 
-/// A netlink message of an answer.
+/// A netlink message in the kernel's answer.
 enum Message<'a> {
-    /// A socket; `dump` is true if the message belongs to a dump.
+    /// The state of a socket; `dump` is true if the message belongs to a dump.
     Socket {
         dump: bool,
         bytes: &'a [u8],
     },
-    /// The end of a dump.
+    /// The end of a dump of sockets.
     Done,
-    /// An error, with its number (`errno`).
+    /// An error of the kernel, with its `errno`.
     Error(i32),
     Other,
 }
 
-/// Splits the first message off `bytes`; returns `None` if its header is incomplete. A message
-/// longer than the buffer is truncated. (The excess can be TCP-MD5 keys, which are reported to root
-/// only; they precede the BBR attribute and follow all others.)
+/// Splits the first message off `bytes`; returns `None` if the header of the message is incomplete. A message
+/// that is longer than the buffer is truncated. (The truncated part can consist of TCP-MD5 keys, which are
+/// reported to root only. These keys precede the BBR attribute and follow all other attributes.)
 fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     const NLM_F_MULTI: u16 = 2;
     let length = u32_at(bytes, 0)? as usize;
@@ -349,7 +346,7 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// Parses a socket from `struct inet_diag_msg` and its attributes; returns `None` if the kernel
+/// Parses the state of a socket from `struct inet_diag_msg` and its attributes; returns `None` if the kernel
 /// omitted `TCP_INFO`.
 fn parse(bytes: &[u8]) -> Option<SocketState> {
     let fixed = bytes.get(..MESSAGE)?;
@@ -357,7 +354,7 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
     let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes: [u8; 16] = fixed.get(at..at + 16)?.try_into().ok()?;
-        // The address of an IPv4 peer of an IPv6 socket is converted to IPv4.
+        // If an IPv6 socket has an IPv4 peer, the mapped address of the peer is converted to IPv4.
         Some(if ipv6 {
             Ipv6Addr::from(bytes).to_canonical()
         } else {
@@ -389,8 +386,8 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
     }
     let (raw, memory) = (raw?, memory.unwrap_or_default());
     let known = cc.algorithm();
-    // The kernel computes a pacing rate for every socket, but applies it only to rate-based
-    // algorithms and to sockets with a pacing limit.
+    // The kernel computes a pacing rate for every socket, but applies it only to sockets with a rate-based
+    // algorithm or a pacing limit.
     let paced = known.is_some_and(Algorithm::is_rate_based) || raw.has_pacing_limit();
     Some(SocketState {
         id,
@@ -415,8 +412,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// Returns the inode numbers of the sockets that a process has open.
 ///
 /// # Errors
-/// [`Kind::Settings`] if the process does not exist, [`Kind::Rights`] if its files are not
-/// accessible.
+/// Returns an error of [`Kind::Settings`] if the process does not exist, or of [`Kind::Rights`] if its files
+/// are not accessible.
 pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     let folder = format!("/proc/{process}/fd");
     let failed = |error: io::Error| match error.kind() {
@@ -432,7 +429,7 @@ pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     };
     let mut inodes = BTreeSet::new();
     for entry in Path::new(&folder).read_dir().map_err(failed)? {
-        // If the file was closed in the meantime, its link cannot be read.
+        // If the process has closed the file in the meantime, the link cannot be read.
         let target = entry.and_then(|entry| entry.path().read_link());
         let target = match target {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(failed(error)),

@@ -1,4 +1,4 @@
-//! The real-time loop of fullpipe's TCP stack, on a TUN device or at an end of an emulated path.
+//! The real-time loop of fullpipe's TCP stack, which runs on a TUN device or at an end of an emulated path.
 //!
 //! ```text
 //!   epoll ─► read all packets ─► stack.handle_packet
@@ -7,8 +7,8 @@
 //!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
-//! One thread serves all connections of a stack. Another thread that samples a connection, for
-//! example for a trace, locks the stack between two rounds. With offload, one write can contain a
+//! One thread serves all connections of a stack. A different thread that samples a connection, for example
+//! for a trace, locks the stack between two rounds of the loop. With offload, one write can contain a
 //! super-packet, which the kernel or the path splits.
 //!
 //! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A
@@ -33,13 +33,14 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// Maximum size of an IP packet in bytes.
 const MOST_BYTES: usize = 65_535;
-/// Maximum number of packets to read before the application runs and packets are sent.
+/// Maximum number of packets that the loop reads before the application runs and packets are sent.
 const READ_AT_ONCE: usize = 64;
-/// Timer slack of 1 ns, so that timers fire when due: paced packets are only microseconds apart.
+/// Timer slack of 1 ns, so that timers fire on time: the intervals between paced packets are only
+/// microseconds.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// `virtio_net_hdr` flags: the checksum must be completed before transmission, or has been
-/// verified.
+/// `virtio_net_hdr` flags: the checksum must be completed before the packet is sent (`NEEDS_CSUM`), or has
+/// been verified.
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
@@ -53,27 +54,27 @@ const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// Application that reads and writes on the connections of a stack.
+/// An application that reads and writes on the connections of a stack.
 pub trait Application {
-    /// Handles the stack's events: accepts connections, reads and writes. Returns the time of the
-    /// next call if no event occurs before; [`Instant::FAR_FUTURE`] for none.
+    /// Handles the events of the stack: accepts connections, reads and writes. Returns the time at which the
+    /// loop calls it again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such time.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
 }
 
-/// Counters of a loop.
+/// Packet counters and CPU time of a stack's loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopReport {
-    /// Number of packets read; with offload, one packet may contain several segments.
+    /// Number of packets read from the port; with offload, one packet may contain several segments.
     pub reads: u64,
-    /// Number of packets written.
+    /// Number of packets written to the port.
     pub writes: u64,
-    /// Number of writes that the kernel refused.
+    /// Number of packets that the kernel refused to accept.
     pub write_errors: u64,
-    /// CPU time of the loop.
+    /// CPU time that the loop has used.
     pub cpu: Duration,
 }
 
-/// Source and sink of a stack's packets: a TUN device, or one end of a socket pair.
+/// Source and destination of a stack's packets: a TUN device, or one end of a socket pair.
 #[derive(Debug)]
 pub struct Port(Tun);
 
@@ -84,7 +85,7 @@ impl From<Tun> for Port {
 }
 
 impl Port {
-    /// Returns how a stack on this port must send: segments or super-packets.
+    /// Returns whether a stack on this port must send single segments or super-packets.
     pub fn cut(&self) -> Cut {
         match self.0.datapath {
             Datapath::Plain => Cut::Segments,
@@ -93,7 +94,7 @@ impl Port {
     }
 }
 
-/// Locks the stack, even if another thread panicked while holding the lock.
+/// Locks the stack, even if another thread has panicked while it held the lock.
 pub fn locked(stack: &Mutex<Stack>) -> MutexGuard<'_, Stack> {
     stack.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -101,7 +102,7 @@ pub fn locked(stack: &Mutex<Stack>) -> MutexGuard<'_, Stack> {
 /// Moves packets between `port` and `stack`, and calls `application`, until `stop` is set.
 ///
 /// # Errors
-/// Fails if a system call fails unexpectedly.
+/// Returns an error if a system call fails unexpectedly.
 pub fn run(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -114,8 +115,8 @@ pub fn run(
     poll.watch(port.0.as_fd(), DEVICE)?;
     poll.watch(alarm.as_fd(), AWAKE)?;
     poll.watch(stop.as_fd(), STOPPING)?;
-    // Both calls are best effort: if they fail, pacing is coarser, and the RTT is longer on a busy
-    // machine. The kernel TCP stack does not wait for ordinary threads either.
+    // Timer slack and real-time priority are best effort: without them, pacing is coarser and, on a busy
+    // machine, the RTT is longer. The kernel TCP stack does not wait for ordinary threads either.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let _ = sys::run_in_real_time();
     let mut device = Device {
@@ -155,19 +156,19 @@ pub fn run(
 struct Device<'a> {
     tun: &'a Tun,
     room: Vec<u8>,
-    /// Packet that did not fit into the queue. Until it is written, no further packet is taken from
-    /// the stack.
+    /// A packet that did not fit into the device's queue. Until this packet is written, no further packet is
+    /// taken from the stack.
     held: Vec<u8>,
     report: LoopReport,
 }
 
 impl Device<'_> {
-    /// Reads packets from the port; returns true if more packets may be waiting.
+    /// Reads packets from the port, and returns true if more packets may be waiting.
     fn read_all(&mut self, stack: &mut Stack, clock: Clock) -> Result<bool, Error> {
         let header = self.tun.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
             let len = match read(self.tun, &mut self.room[..]) {
-                // Zero bytes mean that the other end of the socket pair is closed.
+                // A read of zero bytes means that the other end of the socket pair is closed.
                 Ok(0) | Err(Errno::AGAIN) => return Ok(false),
                 Ok(len) => len,
                 Err(Errno::INTR) => continue,
@@ -182,7 +183,7 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Writes packets of the stack until it has none left or the queue is full.
+    /// Writes packets of the stack until the stack has no more packets to send or the device's queue is full.
     fn write_all(&mut self, stack: &mut Stack, now: Instant) {
         if !self.held.is_empty() {
             if write(self.tun, &self.held) == Err(Errno::AGAIN) {
@@ -205,14 +206,14 @@ impl Device<'_> {
                     parts.iter().for_each(|part| self.held.extend_from_slice(part));
                     return;
                 }
-                // The packet is lost, as on a wire, and TCP detects the loss.
+                // If the write fails, the packet is lost as on a real link, and TCP detects the loss.
                 Err(_) => self.report.write_errors += 1,
             }
         }
     }
 }
 
-/// Builds the header that tells the kernel how to split a packet and complete its checksum.
+/// Builds the header that tells the kernel how to segment a packet and complete its checksum.
 fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
     let headers = packet.headers.as_bytes();
     let tcp = packet.headers.tcp_at();
@@ -223,7 +224,7 @@ fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
         virtio[1] = ecn | if headers[0] >> 4 == 4 { GSO_TCPV4 } else { GSO_TCPV6 };
         virtio[4..6].copy_from_slice(&size.to_ne_bytes());
     }
-    // The headers are at most about 100 bytes long.
+    // The headers are at most about 100 bytes long, so their length fits into 16 bits.
     virtio[2..4].copy_from_slice(&(headers.len() as u16).to_ne_bytes());
     virtio[6..8].copy_from_slice(&(tcp as u16).to_ne_bytes());
     virtio[8..10].copy_from_slice(&TCP_CHECKSUM.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! System calls for which no library has a safe wrapper, one per function.
+//! System calls for which no library has a safe wrapper, with one call per function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,14 +22,15 @@ pub(crate) fn unshare_network() -> io::Result<()> {
 
 /// Moves the process, which must be single-threaded, into a new user namespace.
 pub(crate) fn unshare_user() -> io::Result<()> {
-    // SAFETY: as above.
+    // SAFETY: unshare is unsafe because it can separate file descriptor tables; this flag does not affect
+    // them.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Into::into)
 }
 
 /// Attaches `fd`, an open `/dev/net/tun`, to the device `name`; the kernel creates the device if
 /// necessary.
 pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: an ifreq of zeros is valid.
+    // SAFETY: an ifreq that consists of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -39,13 +40,13 @@ pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_i
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
 }
 
-/// Sets the offloads that the reader of the TUN device supports (`TUN_F_*`).
+/// Tells the kernel which offloads the reader of the TUN device supports (`TUN_F_*`).
 pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, features: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(features)) })
 }
 
-/// Sets the length of the header that precedes each packet, in bytes.
+/// Sets the length in bytes of the header that precedes each packet on a TUN device.
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &len) })
@@ -55,23 +56,23 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Re
 /// priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the structure outlives the call; pid 0 is the calling thread.
+    // SAFETY: the parameter structure outlives the call; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
 }
 
-/// Makes the calling thread's next child the first process of a new PID namespace, to which all
-/// later children also belong.
+/// Creates a PID namespace for the later children of the calling thread; the next child becomes its first
+/// process.
 pub(crate) fn unshare_processes() -> io::Result<()> {
     // SAFETY: unshare is unsafe because it can separate file descriptor tables; this flag does not
     // affect them.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(Into::into)
 }
 
-/// Mounts a `/proc` for the calling process's PID namespace, in a new mount namespace and invisible
-/// outside it.
+/// Mounts a `/proc` for the PID namespace of the calling process, in a new mount namespace, so that it is
+/// invisible elsewhere.
 pub(crate) fn own_proc() -> io::Result<()> {
     const NOTHING: *const libc::c_void = std::ptr::null();
-    // SAFETY: as above; the process has one thread.
+    // SAFETY: this flag does not affect the file descriptor table, and the process has only one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     let down = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: the strings are NUL-terminated, and the kernel ignores the null pointers for these
@@ -79,84 +80,86 @@ pub(crate) fn own_proc() -> io::Result<()> {
     check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), down, NOTHING) })?;
     let plain = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let name = c"proc".as_ptr();
-    // SAFETY: as above.
+    // SAFETY: the strings are NUL-terminated, and the kernel ignores the null pointers for these flags.
     check(unsafe { libc::mount(name, c"/proc".as_ptr(), name, plain, NOTHING) })
 }
 
 /// Runs `work` in the child process of `command`, before exec.
 ///
 /// # Safety
-/// As for [`CommandExt::pre_exec`]: `work` may only perform operations that are permitted between
-/// fork and exec in a multi-threaded program.
+/// The requirements are those of [`CommandExt::pre_exec`]: `work` may only perform operations that are
+/// permitted between fork and exec in a multi-threaded program.
 pub(crate) unsafe fn before_exec(
     command: &mut Command,
     work: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the requirements of `pre_exec`.
     unsafe { command.pre_exec(work) };
 }
 
-/// Forks; returns the child's process ID in the parent and `None` in the child.
+/// Forks the process; returns the child's process ID in the parent, and `None` in the child.
 ///
 /// # Safety
-/// As for [`before_exec`].
+/// The requirements are those of [`before_exec`].
 pub(crate) unsafe fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the requirements of `before_exec`.
     let pid = unsafe { libc::fork() };
     check(pid)?;
     Ok(Pid::from_raw(pid))
 }
 
-/// Ends the process without running exit handlers, because those belong to the parent's program.
+/// Ends the process without running exit handlers, because these belong to the parent's program.
 pub(crate) fn exit_at_once(status: libc::c_int) -> ! {
-    // SAFETY: it has no preconditions and does not return.
+    // SAFETY: `_exit` has no preconditions and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Closes every file descriptor except the first three.
+/// Closes every file descriptor except standard input, standard output and standard error.
 pub(crate) fn close_all_but_standard() {
-    // SAFETY: the calling process is between fork and exec, and no longer uses any of these
-    // descriptors.
+    // SAFETY: the calling process is between fork and exec, and no longer uses any of the closed descriptors.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if closed == 0 {
         return;
     }
-    // Kernels before 5.9 lack close_range.
+    // Kernels before 5.9 do not have the system call close_range.
     let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 20) as libc::c_int;
     for fd in 3..most {
-        // SAFETY: as above.
+        // SAFETY: the calling process is between fork and exec, and no longer uses any of the closed
+        // descriptors.
         unsafe { libc::close(fd) };
     }
 }
 
-/// Blocks all signals and returns the previous signal mask.
+/// Blocks all signals of the calling thread, and returns the previous signal mask.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
     let mut all = no_signals();
     let mut before = no_signals();
-    // SAFETY: both sets outlive the calls.
+    // SAFETY: both signal sets outlive the calls.
     check(unsafe { libc::sigfillset(&mut all) })?;
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before) })?;
     Ok(before)
 }
 
-/// Sets the signal mask.
+/// Sets the signal mask of the calling thread.
 pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set outlives the call, and a null pointer skips the old mask.
+    // SAFETY: the signal set outlives the call, and with a null pointer the kernel does not return the old
+    // mask.
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) })
 }
 
-/// Waits for a signal. Returns its number if it came from a process in another PID namespace, and
-/// `None` if it came from this namespace or the kernel.
+/// Waits for a signal. Returns the number of the signal if a process in another PID namespace sent it;
+/// returns `None` if the signal came from this namespace or from the kernel.
 pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
     let mut all = no_signals();
-    // SAFETY: the set outlives the call.
+    // SAFETY: the signal set outlives the call.
     unsafe { libc::sigfillset(&mut all) };
-    // SAFETY: a siginfo of zeros is valid: integers, and pointers that are not dereferenced.
+    // SAFETY: a siginfo that consists of zeros is valid: it contains integers, and pointers that are not
+    // dereferenced.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both outlive the call.
+    // SAFETY: the signal set and the siginfo outlive the call.
     let signal = unsafe { libc::sigwaitinfo(&all, &mut info) };
-    // SAFETY: with SI_USER the sender's process ID is set; it is zero if the sender has no ID in
-    // this namespace.
+    // SAFETY: with SI_USER, the kernel has set the process ID of the sender; the ID is zero if the sender has
+    // no ID in this namespace.
     let from_outside = signal > 0 && info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
     from_outside.then_some(signal)
 }
@@ -166,11 +169,11 @@ fn no_signals() -> libc::sigset_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// Reads a plain-data socket option into `value`; returns the number of bytes that the kernel
-/// wrote.
+/// Reads a socket option that consists of plain data into `value`, and returns the number of bytes that the
+/// kernel wrote.
 ///
 /// # Safety
-/// Every bit pattern must be a valid `T`.
+/// Every bit pattern of the size of `T` must be a valid `T`.
 pub(crate) unsafe fn socket_option<T>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
@@ -178,7 +181,7 @@ pub(crate) unsafe fn socket_option<T>(
     value: &mut T,
 ) -> io::Result<usize> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller guarantees that they are
+    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller guarantees that any bytes are
     // a valid `T`.
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, std::ptr::from_mut(value).cast(), &mut len)
@@ -186,7 +189,7 @@ pub(crate) unsafe fn socket_option<T>(
     Ok(len as usize)
 }
 
-/// Writes a plain-data socket option.
+/// Sets a socket option that consists of plain data.
 pub(crate) fn set_socket_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
@@ -200,7 +203,7 @@ pub(crate) fn set_socket_option<T: Copy>(
 
 /// Returns the CPU time that the process has used so far, in user mode and in kernel mode.
 pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
-    // SAFETY: a rusage consists of integers, so zeros are valid.
+    // SAFETY: a rusage contains only integers, so zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one rusage, which outlives the call.
     check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) })?;
@@ -210,12 +213,12 @@ pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
     Ok([span(usage.ru_utime), span(usage.ru_stime)])
 }
 
-/// Returns the number of bytes that have arrived and are not read yet (`SIOCINQ`).
+/// Returns the number of bytes that have arrived at a socket but have not been read yet (`SIOCINQ`).
 pub(crate) fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::FIONREAD)
 }
 
-/// Returns the number of bytes that are written and not acknowledged yet (`SIOCOUTQ`).
+/// Returns the number of bytes that were written to a socket but have not been acknowledged yet (`SIOCOUTQ`).
 pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::TIOCOUTQ)
 }
@@ -227,19 +230,20 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// Maximum number of messages per receive call.
+/// Maximum number of netlink messages that one call receives.
 pub(crate) const MOST_MESSAGES: usize = 32;
 
-/// Waits for a message, and receives all messages that have arrived, up to `lengths.len()` and at
-/// most [`MOST_MESSAGES`]. Each message gets an equal part of `room`, and `lengths` gets the length
-/// of each message. Returns the number of messages.
+/// Waits for a message, and receives all messages that have arrived, at most `lengths.len()` and at most
+/// [`MOST_MESSAGES`]. Each message gets an equal part of `room`, and the lengths of the messages are written
+/// to `lengths`. Returns the number of messages.
 pub(crate) fn receive_several(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
     lengths: &mut [usize],
 ) -> io::Result<usize> {
     let wanted = lengths.len().clamp(1, MOST_MESSAGES);
-    // SAFETY: both consist of integers and pointers, which may be null for unused entries.
+    // SAFETY: both structures contain only integers and pointers, and the pointers of unused entries may be
+    // null.
     let (mut headers, mut pieces): ([libc::mmsghdr; MOST_MESSAGES], [libc::iovec; MOST_MESSAGES]) =
         unsafe { std::mem::zeroed() };
     let length = room.len() / wanted;
@@ -249,8 +253,7 @@ pub(crate) fn receive_several(
         (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (std::ptr::from_mut(piece), 1);
     }
     let (count, waits) = (wanted as libc::c_uint, libc::MSG_WAITFORONE);
-    // SAFETY: there are `count` headers, each with one part of a buffer that outlives the call and is
-    // not aliased.
+    // SAFETY: there are `count` headers; each refers to a separate part of a buffer that outlives the call.
     let came =
         unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, waits, std::ptr::null_mut()) };
     check(came)?;
@@ -260,8 +263,8 @@ pub(crate) fn receive_several(
     Ok(came as usize)
 }
 
-/// Reads from a TCP socket without copying the data, which counts as read. Returns the number of
-/// bytes.
+/// Discards received data of a TCP socket inside the kernel, without copying it, and returns the number of
+/// bytes. The data counts as read.
 pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.
     let taken = unsafe {

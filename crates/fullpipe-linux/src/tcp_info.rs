@@ -1,9 +1,9 @@
-//! Converts a kernel socket's `TCP_INFO`, `SO_MEMINFO` and queue ioctls to trace rows.
+//! Converts the `TCP_INFO`, `SO_MEMINFO` and queue sizes of a kernel socket to trace rows.
 //!
-//! `struct tcp_info` only ever grows. An older kernel fills less of it, and the missing fields are
-//! zero here. Segment counts are converted to bytes with the MSS of the socket. `getsockopt` reads
-//! the sockets of this process, and netlink those of other processes ([`crate::sock_diag`]); the
-//! structures are the same.
+//! New kernel versions only append fields to `struct tcp_info`. An older kernel fills fewer fields, and the
+//! missing fields are zero here. Segment counts are converted to bytes with the MSS of the socket. The
+//! sockets of this process are read with `getsockopt`, and those of other processes through netlink
+//! ([`crate::sock_diag`]); the structures are the same.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
 
-/// Declares a kernel structure and its parser; fields that the kernel omits are zero.
+/// Declares a kernel structure and its parser. Fields that the kernel does not fill are zero.
 macro_rules! structure {
     ($(#[$what:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $integer:ty,)* }) => {
         $(#[$what])*
@@ -21,13 +21,13 @@ macro_rules! structure {
         pub(crate) struct $name { $($(#[$about])* $field: $integer,)* }
 
         impl $name {
-            /// Size of the parsed fields in bytes.
+            /// Total size of the parsed fields, in bytes.
             const LEN: usize = 0 $(+ size_of::<$integer>())*;
 
-            /// Parses the structure from the bytes that the kernel returned.
+            /// Parses the structure from the bytes that the kernel returned, which may be fewer than `LEN`.
             pub(crate) fn read(bytes: &[u8]) -> Self {
-                // A single copy, truncated to the known fields, so that each field is at an offset
-                // that the compiler knows.
+                // The bytes are copied once, truncated to the known fields, so that the compiler knows the
+                // offset of each field.
                 let (mut whole, told) = ([0; Self::LEN], bytes.len().min(Self::LEN));
                 whole[..told].copy_from_slice(&bytes[..told]);
                 let mut rest = whole.as_slice();
@@ -44,7 +44,7 @@ macro_rules! structure {
 }
 
 structure! {
-/// `struct tcp_info` up to `tcpi_rcv_wnd`, which was added in Linux 6.2.
+/// `struct tcp_info` up to the field `tcpi_rcv_wnd`, which was added in Linux 6.2.
 #[expect(dead_code, reason = "what stands between the fields that are read")]
 Raw {
     state: u8,
@@ -54,7 +54,8 @@ Raw {
     backoff: u8,
     options: u8,
     wscale: u8,
-    /// Flags; the lowest bit means that the application limits the delivery rate.
+    /// Flags of the structure; the lowest bit means that the delivery-rate sample was limited by the
+    /// application.
     flags: u8,
     rto: u32,
     ato: u32,
@@ -106,20 +107,21 @@ Raw {
 }
 }
 
-/// Value of `ssthresh` before the first reduction.
+/// Value of `tcpi_snd_ssthresh` before the first reduction of the congestion window.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 /// Value of `tcpi_min_rtt` before the first sample.
 const NO_MIN_RTT: u32 = u32::MAX;
-/// Value of `tcpi_ca_state` in fast recovery; in loss recovery after a timeout it is one higher.
+/// Value of `tcpi_ca_state` in fast recovery; in loss recovery after a timeout, the value is higher by one.
 const TCP_CA_RECOVERY: u8 = 3;
 
-/// Returns the state of a sending socket. `paced` tells whether the computed pacing rate is in
+/// Returns the state of a sending socket. `paced` says whether the pacing rate that the kernel computes is in
 /// effect.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }
 
-/// Converts raw structures to the state of a sending socket; for `paced` see [`sender`].
+/// Converts raw kernel structures to the state of a sending socket; `paced` has the same meaning as for
+/// [`sender`].
 pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     let mss = u64::from(raw.snd_mss);
     let segments = |count: u32| Bytes::new(u64::from(count) * mss);
@@ -129,7 +131,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     };
     let micros =
         |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
-    // Same formula as the kernel's tcp_packets_in_flight().
+    // The formula for packets in flight is the same as in the kernel's tcp_packets_in_flight().
     let inflight =
         raw.unacked.saturating_add(raw.retrans).saturating_sub(raw.sacked.saturating_add(raw.lost));
     TcpInfo {
@@ -146,8 +148,8 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         app_limited: raw.flags & 1 != 0,
         srtt: micros(raw.rtt),
         min_rtt: micros(raw.min_rtt),
-        // tcpi_delivered counts segments, which are only partly filled if the application makes
-        // small writes.
+        // tcpi_delivered is not used, because it counts segments, which are only partly filled if the
+        // application makes small writes.
         delivered: raw.acked() + segments(raw.sacked),
         retransmits: raw.total_retrans.into(),
         recovering: raw.ca_state >= TCP_CA_RECOVERY,
@@ -159,7 +161,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
 }
 
 structure! {
-/// `struct tcp_bbr_info`.
+/// `struct tcp_bbr_info`, which a socket with BBR reports.
 RawBbr {
     bw_lo: u32,
     bw_hi: u32,
@@ -169,17 +171,17 @@ RawBbr {
 }
 }
 
-/// Unit of the kernel's gains: 1/256.
+/// Scale of the gains in the kernel: 256 means a gain of 1.
 const BBR_UNIT: u64 = 256;
 
 impl RawBbr {
-    /// Converts the model to the form used in traces; `None` if the kernel reported none.
+    /// Converts BBR's path model to the form that traces use; returns `None` if the kernel reported no model.
     pub(crate) fn info(&self) -> Option<BbrInfo> {
         let percent = |gain: u32| (u64::from(gain) * 100 / BBR_UNIT) as u32;
         let known = self.pacing_gain != 0;
         known.then(|| BbrInfo {
             bw: Rate::from_bytes_per_sec(u64::from(self.bw_hi) << 32 | u64::from(self.bw_lo)),
-            // All bits are set before the first sample.
+            // Before the first RTT sample, all bits of the value are set.
             min_rtt: (self.min_rtt != 0 && self.min_rtt != u32::MAX)
                 .then(|| Duration::from_micros(self.min_rtt.into())),
             pacing_gain_percent: percent(self.pacing_gain),
@@ -188,10 +190,10 @@ impl RawBbr {
     }
 }
 
-/// Returns the BBR model of a sending socket. Call it only for sockets that use BBR, because other
-/// algorithms return other data for this option.
+/// Returns the path model of a sending socket with BBR. The function must be called only for sockets that use
+/// BBR, because other algorithms return other data for this socket option.
 pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
-    /// Option number from `linux/tcp.h`.
+    /// Number of the socket option, from `linux/tcp.h`.
     const TCP_CC_INFO: libc::c_int = 26;
     let mut bytes = [0; RawBbr::LEN];
     // SAFETY: every bit pattern is a valid byte array.
@@ -200,7 +202,7 @@ pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
 }
 
 impl Raw {
-    /// Returns whether a maximum pacing rate is set, which also enables pacing.
+    /// Returns whether the socket has a maximum pacing rate, which also enables pacing.
     pub(crate) const fn has_pacing_limit(&self) -> bool {
         self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
     }
@@ -212,18 +214,18 @@ impl Raw {
     }
 }
 
-/// Values of a sending socket that iperf3 reports but a trace does not contain.
+/// Values of a sending socket that iperf3 reports, but that a trace does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Details {
-    /// RTT variation.
+    /// RTT variation (rttvar).
     pub(crate) rttvar: Duration,
-    /// Path MTU.
+    /// Path MTU, IP header included.
     pub(crate) pmtu: Bytes,
-    /// Number of detected reordering events.
+    /// Number of reordering events that the sender has detected.
     pub(crate) reord_seen: u32,
 }
 
-/// Returns the values of a sending socket that [`sender`] does not return.
+/// Returns the values of a sending socket that iperf3 reports, but that [`sender`] does not return.
 pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     let raw = raw(fd)?;
     Ok(Details {
@@ -233,31 +235,31 @@ pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     })
 }
 
-/// Returns the number of segments that the sending socket retransmitted, and the number that its
-/// peer reported as duplicates (D-SACK, RFC 2883).
+/// Returns the number of segments that the socket retransmitted, and the number of segments that its peer
+/// reported as duplicates (D-SACK, RFC 2883).
 pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let raw = raw(fd)?;
     Ok((raw.total_retrans.into(), raw.dsack_dups.into()))
 }
 
-/// `SO_MAX_PACING_RATE` of a socket that is paced without a limit. The largest value would mean
+/// Value of `SO_MAX_PACING_RATE` for a socket that is paced without a limit. The maximum value would mean
 /// "not paced".
 pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
 
-/// TCP states of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK,
+/// Kernel numbers of the TCP states after the peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK,
 /// CLOSING.
 const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
 
-/// Returns the state of a receiving socket.
+/// Returns the state of a receiving socket, for a trace row.
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
-    // Unread bytes are read first: data that arrives in between then counts as received but not as
-    // unread, and never the other way round.
+    // The number of unread bytes is queried first. Data that arrives between the two queries then counts as
+    // received but not as unread, and never the other way round.
     let unread = sys::unread(fd)?;
     Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
 }
 
-/// Returns a sample of a receiving socket, for traces without the sender. It contains the socket's
-/// state, window, RTT, out-of-order packets and MSS.
+/// Returns a sample of a receiving socket, for traces without the sender: state, window, RTT, out-of-order
+/// packets and MSS.
 pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<ReceiverSample> {
     let unread = sys::unread(fd)?;
     let raw = raw(fd)?;
@@ -272,7 +274,7 @@ pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result
     })
 }
 
-/// Converts raw structures to the state of a receiving socket; `unread` is the socket's `Recv-Q`.
+/// Converts raw kernel structures to the state of a receiving socket; `unread` is the socket's `Recv-Q`.
 pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
     // A FIN occupies a sequence number, so the kernel counts it as a byte.
     let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
@@ -291,7 +293,7 @@ fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
 }
 
 structure! {
-/// `SO_MEMINFO`: the kernel's array `sk_meminfo`.
+/// The kernel's array `sk_meminfo`, which the socket option `SO_MEMINFO` returns.
 #[expect(dead_code, reason = "what stands between the fields that are read")]
 Memory {
     rmem_alloc: u32,
@@ -320,7 +322,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// The BBR model of a connection is consistent with the kernel's `TCP_INFO`.
+    /// BBR's path model of a connection is consistent with the kernel's `TCP_INFO`.
     #[test]
     fn bbr_tells_its_model() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -343,8 +345,8 @@ mod tests {
         assert!((99..=290).contains(&told.cwnd_gain_percent), "{told:?}");
     }
 
-    /// Each field has the value that the actions of both ends imply; with shifted fields it would
-    /// not.
+    /// Each field has the value that follows from the actions of both ends; if the fields were shifted, it
+    /// would not.
     #[test]
     fn a_connection_tells_what_was_done_with_it() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -353,7 +355,7 @@ mod tests {
         near.write_all(&[7; 20_000]).expect("room");
         let mut read = [0; 5_000];
         far.read_exact(&mut read).expect("data");
-        // Loopback delivers immediately, but the last ACK may be delayed.
+        // The loopback device delivers immediately, but the last ACK may be delayed.
         while sender(near.as_fd(), false).expect("info").flight_size.get() > 0 {
             std::thread::yield_now();
         }
@@ -369,7 +371,7 @@ mod tests {
         let info = receiver(far.as_fd()).expect("info");
         assert_eq!((info.received.get(), info.unread.get()), (20_000, 15_000), "{info:?}");
         assert!(info.rcvbuf.get() >= 20_000, "{info:?}");
-        // Kernels before 6.2 do not report the window.
+        // Kernels before 6.2 do not report the advertised window.
         let alone = received(far.as_fd(), Instant::ZERO, 3).expect("info");
         assert_eq!((alone.receiver, alone.flow, alone.out_of_order), (info, 3, 0));
         assert!(alone.window.is_zero() || alone.window.get() >= 16_384, "{alone:?}");

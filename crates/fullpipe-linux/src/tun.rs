@@ -1,4 +1,4 @@
-//! TUN devices, through which a process reads and writes the IP packets of a namespace.
+//! TUN devices, through which a process reads and writes the IP packets of a network namespace.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -12,21 +12,21 @@ use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
 use crate::sys;
 
-/// Form in which packets enter and leave the kernel.
+/// Form in which packets enter and leave the kernel: single packets or super-packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datapath {
-    /// One packet of at most the MTU per call, as the reference.
+    /// Single packets of at most the MTU, one per call; this form serves as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. They are split into wire
-    /// segments before the path, and merged again behind it: segments of one super-packet are
-    /// merged if they are due within 50 us (on short paths, 1 % of the delay). The first segment
-    /// waits for that time.
+    /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. Super-packets are split into wire
+    /// segments before the path, and merged again behind the path. Segments of one super-packet are merged if
+    /// they are due within 50 us, or on short paths within 1 % of the delay. The first segment waits for that
+    /// time.
     Offload,
 }
 
 impl Datapath {
-    /// Returns the name used in options and reports.
+    /// Returns the name of the datapath in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -34,7 +34,7 @@ impl Datapath {
         }
     }
 
-    /// Length of the header that precedes each packet, in bytes.
+    /// Length in bytes of the header that precedes each packet.
     pub(crate) const fn header_len(self) -> usize {
         match self {
             Self::Plain => 0,
@@ -43,31 +43,33 @@ impl Datapath {
     }
 }
 
-/// Size of `struct virtio_net_hdr` without the field for the number of merged buffers, in bytes.
+/// Size in bytes of `struct virtio_net_hdr` without the field for the number of merged buffers.
 pub(crate) const VIRTIO_HEADER: usize = 10;
 
-/// Send buffer size of a socket pair in bytes: larger than a window, like the queue of a device.
+/// Send buffer size of a socket pair in bytes. The buffer is larger than a TCP window, like the transmit
+/// queue of a device.
 const PAIR_BUFFER: libc::c_int = 64 << 20;
 
 /// Settings of a new TUN device.
 #[derive(Clone, Copy, Debug)]
 pub struct TunConfig<'a> {
-    /// Device name, 1 to 15 bytes.
+    /// Name of the device, 1 to 15 bytes.
     pub name: &'a str,
-    /// Form of the packets on the device.
+    /// Form in which packets enter and leave the kernel through the device.
     pub datapath: Datapath,
-    /// MTU in bytes.
+    /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Transmit queue length: maximum number of packets that the kernel queues until they are read.
+    /// Transmit queue length of the device: maximum number of packets that the kernel queues until they are
+    /// read.
     pub queue: u32,
-    /// The kernel's address on the device.
+    /// The kernel's IP address on the device.
     pub address: IpAddr,
-    /// Prefix length of that address; the kernel routes the other addresses of the prefix to the
+    /// Prefix length of the kernel's address. The kernel routes the other addresses of the prefix to the
     /// device.
     pub prefix_len: u8,
 }
 
-/// A TUN device; it exists as long as this handle or a clone of the handle.
+/// A TUN device. The device exists as long as this handle or a clone of the handle.
 #[derive(Clone, Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,
@@ -75,10 +77,10 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Creates a device in the calling thread's network namespace and brings it up.
+    /// Creates a TUN device in the network namespace of the calling thread, and brings it up.
     ///
     /// # Errors
-    /// Fails if the name is empty or too long, if the process lacks the privileges, or if a system
+    /// Returns an error if the name is empty or too long, if the process lacks the privileges, or if a system
     /// call fails.
     pub fn new(config: &TunConfig<'_>) -> Result<Self, Error> {
         let TunConfig { name, datapath, mtu, queue, address, prefix_len } = *config;
@@ -102,7 +104,7 @@ impl Tun {
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
         sys::tun_set_interface(fd.as_fd(), name, flags).doing("create a TUN device")?;
-        // Always set, because a persistent device keeps the flags of the process that set them.
+        // The offloads are always set, because a persistent device keeps those that an earlier process set.
         let features = match datapath {
             Datapath::Plain => 0,
             Datapath::Offload => libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN,
@@ -115,16 +117,16 @@ impl Tun {
         Ok(Self { fd: Arc::new(fd), datapath })
     }
 
-    /// Creates two connected ends without a device. A packet with its header that is written to one
-    /// end is read from the other. The kernel does not process the packets, and refuses a write if
-    /// the buffer is full.
+    /// Creates a pair of connected ports without a device: a packet that is written to one end, with its
+    /// header, is read from the other end. The kernel does not process these packets. The kernel refuses a
+    /// write if the buffer is full.
     pub(crate) fn pair(datapath: Datapath) -> Result<[Self; 2], Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .doing("create a pair of sockets")?;
         Ok([near, far].map(|fd| {
-            // Only the host's root user may exceed wmem_max. For other users the buffer is smaller,
-            // which shows in packet losses.
+            // Only the host's root user may exceed wmem_max. For other users the buffer is smaller, which
+            // causes packet losses.
             let set = |option| sys::set_socket_option(fd.as_fd(), libc::SOL_SOCKET, option, PAIR_BUFFER);
             let _ = set(libc::SO_SNDBUFFORCE).or_else(|_| set(libc::SO_SNDBUF));
             Self { fd: Arc::new(fd), datapath }

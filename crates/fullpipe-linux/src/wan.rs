@@ -1,4 +1,4 @@
-//! Two namespaces connected by an emulated path.
+//! Two network namespaces connected by an emulated path.
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
@@ -20,52 +20,52 @@ use crate::tun::{Datapath, Tun, TunConfig};
 
 pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
-/// Name of the device in each namespace.
+/// Name of the TUN device in each network namespace.
 const DEVICE: &str = "fullpipe0";
-/// Prefix lengths for IPv4 and IPv6; both addresses are in the same subnet.
+/// Prefix lengths for IPv4 (`PREFIX_LEN`) and IPv6; the addresses of both ends are in the same subnet.
 const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
-/// Maximum number of packets that a device queues until the link reads them. A sender that opens a
-/// window of tens of megabytes at once fills a short queue, and with the default of 500 packets the
-/// kernel would drop the rest silently.
+/// Maximum number of packets that a device queues until the link reads them. A sender whose window opens by
+/// tens of megabytes at once overflows a short queue; with the default of 500 packets, the kernel would
+/// silently drop the excess.
 const TX_QUEUE: u32 = 100_000;
 
 /// Settings of a [`Wan`].
 #[derive(Clone, Debug)]
 pub struct WanConfig<'a> {
-    /// Both directions of the path.
+    /// Specification of both directions of the path.
     pub path: &'a PathSpec,
-    /// Seed for all randomness of the path.
+    /// Seed of all random numbers of the path.
     pub seed: u64,
-    /// Form in which packets enter and leave the kernel.
+    /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
-    /// Time between building the link and the zero of its clock.
+    /// Time between building the link and the start of its clock.
     pub lead: Duration,
-    /// Whether to log every packet.
+    /// Whether to log every packet that enters or leaves the path.
     pub logged: bool,
-    /// TCP stacks at the ends of the sender and of the receiver.
+    /// TCP stacks at the sender's end and at the receiver's end.
     pub ends: [End; 2],
 }
 
-/// TCP stack at one end of the path.
+/// TCP stack at one end of the emulated path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// The kernel TCP stack, behind a TUN device in a namespace.
+    /// The kernel TCP stack, behind a TUN device in a network namespace.
     #[default]
     Kernel,
-    /// fullpipe's TCP stack, which exchanges packets directly with the link: see [`Wan::port`].
+    /// fullpipe's TCP stack, which exchanges packets directly with the link through [`Wan::port`].
     Ours,
 }
 
-/// Two namespaces with a TUN device in each, one thread per direction, and one thread that measures
-/// whether the machine keeps up.
+/// Two network namespaces with a TUN device in each, a thread for each direction of the path, and a thread
+/// that measures whether the machine keeps up.
 #[derive(Debug)]
 pub struct Wan {
-    /// Network namespace of the sender.
+    /// Network namespace in which the sender runs.
     pub sender: Namespace,
-    /// Network namespace of the receiver.
+    /// Network namespace in which the receiver runs.
     pub receiver: Namespace,
-    /// Clock that all threads share.
+    /// Clock that all threads of the run share.
     pub clock: Clock,
     ends: [End; 2],
     ports: [Option<Port>; 2],
@@ -75,31 +75,31 @@ pub struct Wan {
     answers: Answers,
 }
 
-/// Counters and measurements of both directions, and of the hosts.
+/// Packet counters and timing measurements of both directions and of the hosts.
 #[derive(Clone, Debug)]
 pub struct WanReport {
-    /// Direction from sender to receiver.
+    /// Report on the direction from sender to receiver.
     pub forward: LinkReport,
-    /// Direction from receiver to sender.
+    /// Report on the direction from receiver to sender.
     pub backward: LinkReport,
-    /// Number of packets that the kernel dropped at the devices, between its TCP stack and the
-    /// path.
+    /// Number of packets that the kernel dropped at the devices, that is, between its TCP stack and the path.
     pub tun_drops: u64,
-    /// Delays of the hosts at both ends.
+    /// Delays that the hosts at both ends caused.
     pub stalls: Stalls,
 }
 
 impl Wan {
-    /// Builds the namespaces and the path, which carries packets from then on.
+    /// Builds the network namespaces and the path. The path forwards packets as soon as this function
+    /// returns.
     ///
     /// # Errors
-    /// Fails if the process lacks the rights, or a system call fails.
+    /// Returns an error if the process lacks the privileges, or if a system call fails.
     pub fn new(config: &WanConfig<'_>) -> Result<Self, Error> {
         Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None, None)
     }
 
-    /// Like [`Wan::new`], but with a given flow numbering for each direction, sampling of the
-    /// forward direction, and a capture of the packets at the sender's end.
+    /// Builds a [`Wan`] with a given flow numbering for each direction, samples of the forward direction, and
+    /// a capture of the packets at the sender's end.
     pub(crate) fn build(
         config: &WanConfig<'_>,
         [forward_flows, backward_flows]: [FlowNumbers; 2],
@@ -109,7 +109,7 @@ impl Wan {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         let end_of = |namespace: &Namespace, address, end| match end {
             End::Kernel => {
-                // The MTU is at most 65 535.
+                // The MTU is at most 65 535, so it fits into 32 bits.
                 let mtu = config.path.mtu as u32;
                 namespace.run(|| host(address, config.datapath, mtu)).map(|tun| (tun, None))
             }
@@ -118,8 +118,7 @@ impl Wan {
         let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
         let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
         let stop = Stop::new()?;
-        // On a busy machine, creating namespaces and devices can take long, so the clock starts
-        // afterwards.
+        // Creating namespaces and devices can take long on a busy machine, so the clock starts afterwards.
         let clock = Clock::starting_in(config.lead);
         let answers = Answers::default();
         let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
@@ -148,18 +147,18 @@ impl Wan {
         Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
     }
 
-    /// Returns the port of fullpipe's TCP stack at the end of the sender (0) or of the receiver
-    /// (1); `None` unless that end is [`End::Ours`].
+    /// Returns the port of fullpipe's TCP stack at the sender's end (0) or the receiver's end (1); returns
+    /// `None` unless that end is [`End::Ours`].
     pub fn port(&self, end: usize) -> Option<&Port> {
         self.ports.get(end)?.as_ref()
     }
 
-    /// Stops both directions and returns their report.
+    /// Stops both directions of the link and returns their report.
     ///
     /// # Errors
-    /// Fails if a system call failed in one of the directions.
+    /// Returns an error if a system call failed in one of the directions.
     pub fn finish(mut self) -> Result<WanReport, Error> {
-        // Read before the threads stop, because the devices disappear with them.
+        // The drop counters are read before the threads stop, because the devices disappear with the threads.
         let dropped = |namespace: &Namespace, end| match end {
             End::Kernel => namespace.run(|| {
                 let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
@@ -203,40 +202,39 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Sets the initial congestion window of connections to the receiver, in segments. Call it inside
-/// the sender's namespace.
+/// Sets the initial congestion window of connections to the receiver, in segments. The function must be
+/// called inside the sender's network namespace.
 ///
-/// Adds a host route to the peer, which takes precedence over the subnet route that the kernel
-/// created for the address.
+/// The window is set on a host route to the peer. The host route takes precedence over the subnet route that
+/// the kernel created for the address.
 pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     let netlink = Netlink::new()?;
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack. Its configuration is that of a path's
-/// end, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
-/// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that
-/// subnet.
+/// Creates a TUN device in `namespace` for fullpipe's stack. The configuration of the device is that of an
+/// end of a path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
+/// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
 ///
 /// # Errors
-/// Fails if the process lacks the rights, or a system call fails.
+/// Returns an error if the process lacks the privileges, or if a system call fails.
 pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u32) -> Result<Port, Error> {
     namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
 }
 
-/// Configures one end of the path. Call it inside the namespace of that end.
+/// Configures one end of the path. The function must be called inside the network namespace of that end.
 fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
-    // With IPv6, the kernel would send router solicitations and other packets that belong to no
-    // flow.
+    // With IPv6 enabled, the kernel would send router solicitations and other packets that belong to no flow.
     if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
         set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
         set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
-    // Prevents the kernel from reusing metrics that an earlier run saved for the path.
+    // This setting prevents the kernel from reusing metrics that an earlier connection has saved for the
+    // path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    // There is no default route, so all addresses except the peer's, for example a resolver's, are
-    // unreachable immediately instead of after a timeout.
+    // There is no default route. All addresses except the peer's, for example the address of a resolver, are
+    // therefore unreachable immediately instead of after a timeout.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
     let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
     Netlink::new()?.up(LOOPBACK, None)?;

@@ -1,17 +1,17 @@
-//! Samples the sockets of this host periodically.
+//! Periodic samples of the TCP sockets of this host.
 //!
 //! ```text
 //!   every second      dump of all selected sockets ──► which exist, and how many bytes each moves
 //!   in between        active sockets one by one; if there are many, only the busiest
 //! ```
 //!
-//! An idle socket is sampled once per second, because more frequent samples would show nothing new.
-//! A socket with queued or moving data is sampled in each round. A thousand open connections of
-//! which only a few transfer data are therefore cheap. A thousand active connections are not: the
-//! kernel takes about two microseconds per sample, so ten samples per second cost two percent of a
-//! core. Up to 128 active sockets are all sampled in each round. If there are more, the busiest are
-//! sampled in each round, as many as the budget of samples per second allows, and the others once
-//! per second; [`Watch::rarely`] returns the number of the others.
+//! An idle socket is sampled once per second, because more frequent samples would show nothing new. A socket
+//! that has queued data or transfers data is sampled in each round. Sampling a thousand open connections is
+//! therefore cheap if only a few of them transfer data. A thousand active connections are expensive: the
+//! kernel takes about two microseconds per sample, so ten samples per second take two percent of a core. Up
+//! to 128 active sockets are all sampled in each round. If there are more, the busiest sockets are sampled in
+//! each round, as many as the budget of samples per second allows. The other sockets are sampled once per
+//! second; [`Watch::rarely`] returns their number.
 
 use std::cmp::Reverse;
 
@@ -22,33 +22,33 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::sock_diag::{Id, SockDiag, SocketState, Which, inodes_of};
 
-/// Interval between two dumps of all sockets.
+/// Interval between two dumps of all selected sockets.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of active sockets that are all sampled in each round.
 const OFTEN: usize = 128;
-/// Budget of socket samples per second if more sockets are active. The dump of all sockets uses
-/// part of it; the rest goes to the busiest sockets.
+/// Budget of socket samples per second, which applies if more than `OFTEN` sockets are active. The dump of
+/// all sockets uses part of the budget; the rest goes to the busiest sockets.
 const BUDGET: usize = 1_600;
-/// Minimum number of busiest sockets to sample in each round, even if there are many sockets.
+/// Minimum number of busiest sockets that are sampled in each round, however many sockets there are.
 const FEWEST: usize = 32;
-/// Number of rounds per second without a dump, out of ten rounds.
+/// Number of sampling rounds per second without a dump; a tenth round in each second is a dump.
 const BETWEEN: usize = 9;
 
-/// A periodic sampler of selected sockets of this host.
+/// A sampler that periodically samples selected sockets of this host.
 pub struct Watch {
     diag: SockDiag,
     which: Which,
     process: Option<u32>,
     clock: Clock,
     looked: Option<Instant>,
-    /// Whether the sockets are in a different network namespace than the caller.
+    /// Whether the sockets are in a network namespace other than the caller's.
     elsewhere: bool,
-    /// Byte counters at the last dump, sorted by socket cookie.
+    /// Byte counters of all sockets at the last dump, sorted by socket cookie.
     known: Vec<(u64, ByteCounts)>,
-    /// Buffer of the previous dump, which is reused.
+    /// Byte counters of the dump before the last one; only the allocation is reused.
     spare: Vec<(u64, ByteCounts)>,
     busy: Vec<Id>,
-    /// Number of active sockets that are not in `busy`.
+    /// Number of active sockets that are sampled only once per second because they are not in `busy`.
     rarely: usize,
 }
 
@@ -60,30 +60,30 @@ struct ByteCounts {
 }
 
 impl ByteCounts {
-    /// Returns the number of bytes that moved in both directions since `before`, plus the number
-    /// queued.
+    /// Returns the number of bytes that the socket has sent and received since `before`, plus the number of
+    /// bytes queued.
     fn since(self, before: Self) -> u64 {
         let moved = self.acked.saturating_sub(before.acked) + self.received.saturating_sub(before.received);
         (moved + self.queued).get()
     }
 }
 
-/// Time and type of a round of samples.
+/// Time and extent of a sampling round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Time of the round.
+    /// Time at which the sockets were sampled.
     pub at: Instant,
-    /// Whether all sockets were sampled, so that any missing socket no longer exists.
+    /// Whether all selected sockets were sampled; if so, a socket that is missing no longer exists.
     pub all: bool,
 }
 
 impl Watch {
-    /// Starts a watch. With `process`, it watches the sockets of that process in its network
-    /// namespace.
+    /// Starts to watch sockets. If `process` is given, the sockets of that process are watched, in its
+    /// network namespace.
     ///
     /// # Errors
-    /// Fails if the process does not exist, if the caller is not permitted to inspect it, or if the
-    /// kernel does not answer.
+    /// Returns an error if the process does not exist, if the caller is not permitted to inspect it, or if
+    /// the kernel does not answer.
     pub fn begin(which: Which, process: Option<u32>) -> Result<Self, Error> {
         if let Some(process) = process {
             inodes_of(process)?;
@@ -109,8 +109,8 @@ impl Watch {
         })
     }
 
-    /// Returns whether the sockets are in a different network namespace, to which the settings of
-    /// this host do not apply.
+    /// Returns whether the sockets are in a different network namespace, to which the sysctls of this host do
+    /// not apply.
     pub const fn elsewhere(&self) -> bool {
         self.elsewhere
     }
@@ -121,15 +121,15 @@ impl Watch {
         self.rarely
     }
 
-    /// Returns the clock of the watch; its zero is the start of the watch.
+    /// Returns the clock of the watch, which is zero at the start of the watch.
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Samples sockets into `seen`: all of them once per second, and otherwise only the busy ones.
+    /// Samples sockets into `seen`: once per second all selected sockets, and otherwise only the busy ones.
     ///
     /// # Errors
-    /// Fails if the process has ended, or the kernel does not answer.
+    /// Returns an error if the process has ended, or if the kernel does not answer.
     pub fn round(&mut self, seen: &mut Vec<SocketState>) -> Result<Round, Error> {
         let at = self.clock.now();
         let all = self.looked.is_none_or(|looked| at.saturating_since(looked) >= LOOK);
@@ -144,7 +144,8 @@ impl Watch {
         } else {
             self.diag.ask(&self.busy, seen)?;
         }
-        // The middle of the round is closer to most of the answers than its start.
+        // The samples are dated to the middle of the round, which is closer to most of the answers than its
+        // start.
         let at = at + self.clock.now().saturating_since(at) / 2;
         if all {
             self.remember(seen);
@@ -152,9 +153,9 @@ impl Watch {
         Ok(Round { at, all })
     }
 
-    /// Selects the sockets to sample in each round until the next dump: new ones, those that have
-    /// moved data since the last dump, and those with queued data. If there are too many, it
-    /// selects the busiest.
+    /// Selects the sockets that are sampled in each round until the next dump: new sockets, sockets that have
+    /// transferred data since the last dump, and sockets with queued data. If there are too many such
+    /// sockets, only the busiest are selected.
     fn remember(&mut self, seen: &[SocketState]) {
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
@@ -181,7 +182,7 @@ impl Watch {
     }
 }
 
-/// Returns how many of `busy` active sockets to sample in each round, if there are `all` sockets.
+/// Returns the number of sockets to sample in each round, if `busy` of `all` sockets are active.
 fn often(busy: usize, all: usize) -> usize {
     if busy <= OFTEN { busy } else { (BUDGET.saturating_sub(all) / BETWEEN).clamp(FEWEST, OFTEN) }
 }
@@ -193,8 +194,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// Up to 128 active sockets are all sampled in each round, however many sockets are idle.
-    /// Beyond that, the more sockets are active, the fewer are sampled in each round.
+    /// Up to 128 active sockets are all sampled in each round, however many other sockets are idle. Above
+    /// 128, the more sockets are active, the fewer of them are sampled in each round.
     #[test]
     fn the_more_move_the_fewer_are_looked_at_often() {
         assert_eq!([0, 1, OFTEN].map(|busy| often(busy, 100_000)), [0, 1, OFTEN]);
@@ -202,8 +203,8 @@ mod tests {
         assert_eq!(often(200, 1_000), 66, "those that rest are gone through as well");
     }
 
-    /// If more connections are active than can be sampled in each round, the busiest are selected.
-    /// All connections are sampled once per second, and the number of the others is reported.
+    /// If more connections are active than can be sampled in each round, the busiest are selected. The
+    /// remaining connections are sampled once per second, and their number is reported.
     #[test]
     fn those_that_move_most_are_looked_at_often() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -217,7 +218,7 @@ mod tests {
         assert!(watch.round(&mut seen).expect("an answer").all);
         assert_eq!((seen.len(), watch.rarely()), (OFTEN + 40, 40), "all are new");
         loop {
-            // The last connections move the most data.
+            // The connections with the highest numbers transfer the most data.
             for (number, (near, far)) in ends.iter_mut().enumerate() {
                 let block = vec![7; 100 * (number + 1)];
                 near.write_all(&block)
@@ -232,7 +233,7 @@ mod tests {
             if !watch.round(&mut seen).expect("an answer").all {
                 break;
             }
-            // The second dump is only correct if a busy machine delayed this test by a second.
+            // A second dump is correct only if a busy machine has delayed this test by a second.
             assert!(watch.looked.expect("a look").saturating_since(looked) >= LOOK);
         }
         let mut looked_at: Vec<_> = seen.iter().map(|socket| socket.id.local).collect();

@@ -21,28 +21,29 @@ use crate::Error;
 use crate::files::{self, AtomicFile};
 use crate::run::Observer;
 
-/// `if_tsresol`: timestamps are in units of 10^-9 seconds.
+/// Value of `if_tsresol`: timestamps are in units of 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
-/// `epb_flags`: direction of a packet.
+/// Values of `epb_flags` for the direction of a packet.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A pcapng file being written under a temporary name; it gets its final name when complete.
+/// A pcapng file that is being written under a temporary name. The file gets its final name when it is
+/// complete.
 pub(crate) struct PcapNg {
     path: PathBuf,
     writer: PcapNgWriter<AtomicFile>,
     packets: u64,
-    /// First write error, after which nothing more is written.
+    /// First write error; after an error, nothing more is written to the file.
     failed: Option<PcapError>,
 }
 
 impl PcapNg {
-    /// Creates the file for `path`; this reports a missing permission before any run starts.
+    /// Creates the temporary file for `path`, so that a missing permission is reported before any run starts.
     pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
         let refused = |e| cannot_write(path, &e);
         let file = AtomicFile::create(path).map_err(|e| refused(PcapError::IoError(e)))?;
         let section = SectionHeaderBlock {
-            // Fixed byte order, so that the same run gives the same file on every machine.
+            // The byte order is fixed, so that the same run gives the same file on every machine.
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(
                 concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
@@ -65,7 +66,7 @@ impl PcapNg {
         Ok(Self { path: path.to_owned(), writer, packets: 0, failed: None })
     }
 
-    /// Moves the file to its path, and reports which run it contains.
+    /// Renames the temporary file to its final name, and reports which run the capture contains.
     pub(crate) fn finish(self, experiment: &Experiment, observer: &impl Observer) -> Result<(), Error> {
         let Self { path, writer, packets, failed } = self;
         let done = failed
@@ -80,7 +81,7 @@ impl PcapNg {
         Ok(())
     }
 
-    /// Repeats the first run in the simulator to capture its packets; the result is identical.
+    /// Repeats the first run in the simulator in order to capture its packets; the repeated run is identical.
     pub(crate) fn simulate(&mut self, experiment: &Experiment) {
         if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
             let scenario = Scenario { seed, ..point.scenario.clone() };

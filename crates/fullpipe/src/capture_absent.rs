@@ -1,4 +1,4 @@
-//! Stub for builds without the feature `pcapng`: creating a capture fails.
+//! Stub for builds without the feature `pcapng`: creating a capture returns an error.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use fullpipe_lab::experiment::Experiment;
 use crate::Error;
 use crate::run::Observer;
 
-/// Capture file; a type without values, because no capture can exist.
+/// Capture file in a build without the feature `pcapng`: a type without values, because no capture can be
+/// created.
 pub(crate) enum PcapNg {}
 
 impl PcapNg {

@@ -51,7 +51,7 @@ pub(crate) fn runs(
                 return Ok(made);
             }
             let mut trace = Csv::default();
-            // Only the first run is captured.
+            // The packets of the first run only are captured.
             let capture = capture.take();
             let observer = observed.observer;
             let timed = if options.traced {

@@ -1,4 +1,4 @@
-//! Stub for systems other than Linux: every call to the emulator fails.
+//! Stub for systems other than Linux: every call to the emulator returns an error.
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;

@@ -1,4 +1,4 @@
-//! Errors of this crate, each with a one-line message and a hint.
+//! Error type of this crate, with a one-line message and a hint.
 
 use std::fmt;
 
@@ -6,47 +6,47 @@ use fullpipe_analysis::{DiagnoseError, InputError};
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::experiment::ExperimentError;
 
-/// A failed operation.
+/// Error of an operation, with its category, message and hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Category of the failure.
+    /// Category of the error.
     pub kind: Kind,
-    /// One-line message without a final period.
+    /// One-line error message without a final period.
     pub message: String,
-    /// Suggested remedy; may be empty.
+    /// Hint that suggests a remedy; may be empty.
     pub hint: String,
 }
 
-/// Category of a failure.
+/// Category of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The input is not usable, or the run failed.
+    /// The input is not usable, or a run failed.
     Runtime,
-    /// The arguments contradict each other.
+    /// The command-line arguments contradict each other.
     Usage,
-    /// The peer is unreachable, refuses or disconnects.
+    /// The iperf3 peer is unreachable, refuses the test or disconnects.
     Network,
     /// The process lacks a required privilege.
     Rights,
-    /// A change failed, and all changes were reverted.
+    /// A change to the host failed, and all changes were reverted.
     Reverted,
     /// The command to run does not exist.
     NoCommand,
 }
 
 impl Error {
-    /// Creates an error of [`Kind::Runtime`].
+    /// Creates an error of [`Kind::Runtime`] from a message and a hint.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Runtime, message: message.into(), hint: hint.into() }
     }
 
-    /// Creates an error of [`Kind::Usage`].
+    /// Creates an error of [`Kind::Usage`] from a message and a hint.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, ..Self::new(message, hint) }
     }
 
-    /// Adds a prefix with the subject to the message.
+    /// Prefixes the error message with its subject, such as the name of a file.
     #[must_use]
     pub fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }

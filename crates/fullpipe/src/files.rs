@@ -1,4 +1,4 @@
-//! Atomic file writes.
+//! Atomic writes of result files.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Writes `dir/name` atomically: afterwards the file is either complete or unchanged.
+/// Writes the file `dir/name` atomically: afterwards the file is either complete or unchanged.
 ///
 /// # Errors
-/// The file cannot be written; an existing file stays unchanged.
+/// Returns an error if the file cannot be written; an existing file then remains unchanged.
 pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Error> {
     let target = dir.join(name);
     let write = || -> io::Result<()> {
@@ -22,11 +22,11 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
     write().map_err(|e| cannot_write(&target, &e, "choose a folder that you may write to"))
 }
 
-/// Writes `text` to `out`, called `name` in error messages. If the reader closes the pipe early (`|
-/// head`), no error is returned.
+/// Writes `text` to `out`; error messages call it `name`. If the reader of a pipe closes the pipe early (`|
+/// head`), the function returns no error.
 ///
 /// # Errors
-/// Writing fails for any other reason.
+/// Returns an error if writing fails for any other reason.
 pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Error> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -36,8 +36,8 @@ pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Erro
     }
 }
 
-/// Creates the error for a file that cannot be written. The hint is `otherwise`, unless the disk is
-/// full.
+/// Creates the error for a file that cannot be written. If the disk is full, the hint says so; otherwise the
+/// hint is `otherwise`.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
     let hint = if full.contains(&error.kind()) {
@@ -48,8 +48,8 @@ pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error 
     Error::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
-/// A file written under a temporary name in the folder of its target; committing it replaces the
-/// target.
+/// A file that is written under a temporary name in the folder of its target. Committing the file replaces
+/// the target.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -58,14 +58,14 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates a temporary file for `target`, and the folder if it is missing.
+    /// Creates a temporary file for `target`, and creates the folder if it is missing.
     ///
     /// # Errors
-    /// The file cannot be created, or `target` exists and is not a regular file.
+    /// Returns an error if the file cannot be created, or if `target` exists and is not a regular file.
     pub fn create(target: &Path) -> io::Result<Self> {
         let no_file = || io::Error::new(ErrorKind::InvalidInput, "not a regular file");
         let name = target.file_name().ok_or_else(no_file)?;
-        // Renaming would replace a device or pipe with a regular file.
+        // Renaming the temporary file would replace a device or pipe with a regular file.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
             return Err(no_file());
         }
@@ -77,10 +77,10 @@ impl AtomicFile {
         Ok(Self { file, temporary, target: target.to_owned() })
     }
 
-    /// Renames the file to its target.
+    /// Renames the temporary file to its target.
     ///
     /// # Errors
-    /// The file cannot be written completely.
+    /// Returns an error if the file cannot be written completely.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
@@ -88,8 +88,8 @@ impl AtomicFile {
     }
 }
 
-/// Removes temporary files of `name` that killed processes have left. If the running processes
-/// cannot be listed, it removes nothing.
+/// Removes the temporary files for `name` that killed processes have left behind. If the running processes
+/// cannot be listed, no file is removed.
 fn remove_abandoned(dir: &Path, name: &OsStr) {
     let processes = Path::new("/proc");
     if !processes.join("self").exists() {
@@ -102,7 +102,7 @@ fn remove_abandoned(dir: &Path, name: &OsStr) {
         let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
         let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
         if writer.is_some_and(|writer| !processes.join(writer).exists()) {
-            // Without permission to remove it, the file stays.
+            // If the process lacks the permission to remove the file, the file stays.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -120,7 +120,7 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // After a commit, no file has this name. If the removal fails, there is no remedy.
+        // After a commit, no file has the temporary name. If the file cannot be removed, there is no remedy.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,11 +1,11 @@
-//! The time that an experiment takes, estimated before it starts and while it runs.
+//! Estimates the time that an experiment takes, before it starts and while it runs.
 //!
 //! ```text
 //!   packets of each run (lab::cost)  ÷  speed of this machine, measured on a short run  ÷  cores
 //! ```
 //!
-//! The runs of one experiment can differ in cost by a factor of a thousand, so the time left follows from
-//! the cost of the finished runs, not from their number.
+//! The costs of the runs of an experiment can differ by a factor of a thousand. The time left therefore
+//! follows from the cost of the finished runs instead of their number.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -21,32 +21,33 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use crate::World;
 use crate::run::now;
 
-/// Time that the emulator takes for a run in addition to the run's duration: creating and removing both
-/// namespaces, and the drain.
+/// Time in seconds that the emulator takes for a run in addition to the run's duration: creating and removing
+/// both namespaces, and draining the path.
 const EMU_OVERHEAD: f64 = 0.7;
-/// Simulated time of the run that measures the speed: about 30 000 packets, 5 to 20 ms of real time.
+/// Virtual duration of the run that measures the speed of this machine: about 30 000 packets, which take 5 to
+/// 20 ms of real time.
 const PROBE: Duration = Duration::from_secs(4);
 
-/// Estimated cost of an experiment.
+/// Estimated cost of an experiment, in runs and in time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// Number of runs: points x seeds.
+    /// Number of runs of the experiment: points x seeds.
     pub runs: u64,
     /// Sum of the durations of all runs in seconds: virtual time in the simulator, real time in the emulator.
     pub run_time_s: f64,
-    /// Estimated real time of the whole experiment in seconds.
+    /// Estimated wall-clock time of the whole experiment, in seconds.
     pub wall_s: f64,
-    /// Number of runs that are made at the same time.
+    /// Number of runs that are executed at the same time.
     pub threads: usize,
-    /// Estimated time of a run of each point in seconds on one core, by the point's label.
+    /// Estimated time in seconds of a run of each point on one core, by the label of the point.
     points: BTreeMap<String, f64>,
-    /// Number of seeds per point.
+    /// Number of random seeds per point.
     seeds: u64,
 }
 
 impl Forecast {
-    /// Estimates the cost of `experiment` in `world`. For the simulator, it measures the speed of this machine
-    /// with a short run, which takes about 10 ms.
+    /// Estimates the cost of `experiment` in `world`. For the simulator, the speed of this machine is
+    /// measured with a short run, which takes about 10 ms.
     pub fn new(experiment: &Experiment, world: &World) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let (threads, seconds): (usize, Box<dyn Fn(&Scenario) -> f64>) = match world {
@@ -70,7 +71,7 @@ impl Forecast {
         forecast
     }
 
-    /// Sum of the estimated times of all runs on one core, in seconds.
+    /// Returns the sum of the estimated times of all runs on one core, in seconds.
     fn total(&self) -> f64 {
         self.points.values().sum::<f64>() * self.seeds as f64
     }
@@ -98,11 +99,11 @@ fn speed() -> f64 {
     outcome.path.delivered as f64 / start.elapsed().as_secs_f64().max(1e-6)
 }
 
-/// Estimate of the time left, corrected by the runs that have finished.
+/// Estimate of the time that remains, corrected by the times of finished runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeLeft {
     forecast: Forecast,
-    /// Estimated time of the finished runs in seconds, and the time that they took.
+    /// Estimated time of the finished runs, and the time that these runs really took, in seconds.
     estimated: f64,
     took: f64,
 }
@@ -113,24 +114,25 @@ impl TimeLeft {
         Self { forecast, estimated: 0.0, took: 0.0 }
     }
 
-    /// Records that a run of the point with this label has finished after `wall_s` seconds.
+    /// Records that a run of the point with the label `label` has finished after `wall_s` seconds.
     pub fn finished(&mut self, label: &str, wall_s: f64) {
         self.estimated += self.forecast.points.get(label).copied().unwrap_or(0.0);
         self.took += wall_s;
     }
 
-    /// Returns the estimated time left in seconds, `elapsed_s` seconds after the start.
+    /// Returns the estimated time that remains, in seconds, `elapsed_s` seconds after the start of the
+    /// experiment.
     pub fn seconds(&self, elapsed_s: f64) -> f64 {
         let total = self.forecast.total();
         if self.estimated <= 0.0 {
             return (self.forecast.wall_s - elapsed_s).max(0.0);
         }
-        // The finished runs show by which factor the estimate is wrong.
+        // The ratio between the real and the estimated times of finished runs corrects the estimate.
         let factor = self.took / self.estimated;
         let threads = self.forecast.threads as f64;
         let pending = (total - self.estimated).max(0.0) * factor / threads;
-        // The runs in progress are part of what is pending. Even if the time should be over by now, half of
-        // that is assumed to be left.
+        // The runs in progress are still pending. Even if the estimated time has passed, half of the pending
+        // time is assumed to remain.
         (total * factor / threads - elapsed_s).clamp(pending / 2.0, pending)
     }
 }
@@ -158,15 +160,15 @@ mod tests {
         assert!((100.0..120.0).contains(&emu.wall_s), "{emu:?}");
     }
 
-    /// One of two points makes up almost all of the cost. When all runs of the other one have finished, half
-    /// of the runs, but almost none of the time has passed.
+    /// One of two points accounts for almost all of the cost. When all runs of the other point have finished,
+    /// half of the runs are complete, but almost none of the time has passed.
     #[test]
     fn the_time_left_weighs_runs_by_their_cost() {
         let points = [("light".to_owned(), 1.0), ("heavy".to_owned(), 99.0)].into();
         let forecast = Forecast { runs: 10, run_time_s: 0.0, wall_s: 500.0, threads: 1, points, seeds: 5 };
         let mut left = TimeLeft::new(forecast);
         assert_eq!(left.seconds(20.0), 480.0);
-        // This machine is twice as fast as the estimate.
+        // In this test, the machine is twice as fast as the estimate.
         (0..5).for_each(|_| left.finished("light", 0.5));
         assert!((left.seconds(2.5) - 247.5).abs() < 1e-6, "{}", left.seconds(2.5));
         (0..4).for_each(|_| left.finished("heavy", 49.5));

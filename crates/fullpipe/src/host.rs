@@ -1,4 +1,4 @@
-//! Reads the settings and free memory of this host.
+//! Reads the kernel settings and the free memory of this host.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,21 @@ use fullpipe_units::Bytes;
 use crate::Error;
 use crate::input::read;
 
-/// Source name for the settings of this host.
+/// Name of the source that stands for the settings of this host.
 pub const LOCAL: &str = "local";
 
-/// Reads settings: from the sysctl dump in file `source`, or for `local` those of this host.
+/// Reads kernel settings from the file `source`, which contains the output of `sysctl -a`. If `source` is
+/// `local`, reads the settings of this host.
 ///
 /// # Errors
-/// The dump cannot be read, or contains no settings.
+/// Returns an error if the file cannot be read or contains no settings.
 pub fn settings(source: &str) -> Result<HostSettings, Error> {
     let text = if source == LOCAL { local() } else { read(source)? };
     HostSettings::parse(&text).map_err(|e| Error::from(e).about(source))
 }
 
-/// Returns the settings of this host in the format of a sysctl dump. It omits settings that cannot
-/// be read, for example in a container.
+/// Returns the kernel settings of this host in the format of `sysctl -a`. Settings that cannot be read, for
+/// example in a container, are omitted.
 fn local() -> String {
     let line = |path: &&str| {
         let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
@@ -32,7 +33,7 @@ fn local() -> String {
     KEYS.iter().filter_map(line).collect()
 }
 
-/// Returns the memory available to applications, if the host reports it.
+/// Returns the memory that is available to applications; returns `None` if the host does not report it.
 pub fn memory_left() -> Option<Bytes> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,4 +1,4 @@
-//! Opens the inputs to explain, and detects their format from the content.
+//! Opens the inputs of a diagnosis, and detects their format from the content.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,34 +10,35 @@ pub use fullpipe_analysis::input::*;
 
 use crate::Error;
 
-/// Maximum size of a log in bytes. One-second intervals of a whole day take a few megabytes, so a
+/// Maximum size of a log in bytes. A log with one-second intervals for a whole day has a few megabytes, so a
 /// larger file is not the log of one test.
 const LARGEST_INPUT: u64 = 64 << 20;
 
-/// A parsed input.
+/// A parsed input of a diagnosis.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Input {
-    /// Name in messages: the path, or "standard input".
+    /// Name of the input in messages: its path, or "standard input".
     pub name: String,
-    /// Measurement in the input.
+    /// Measurement that was parsed from the input.
     pub measurement: Measurement,
 }
 
 impl Input {
-    /// Opens the file `path`, or standard input for `-`. If the input has several parts, `choice`
-    /// selects one.
+    /// Opens the file `path`, or standard input if `path` is `-`. If the input contains several measurements,
+    /// `choice` selects one of them.
     ///
     /// # Errors
-    /// The input cannot be read, its format is unknown, or it lacks the selected part.
+    /// Returns an error if the input cannot be read, if its format is unknown, or if the selected measurement
+    /// is missing.
     pub fn open(path: &str, choice: &Choice<'_>) -> Result<Self, Error> {
         Self::parse(path, open(path)?, choice)
     }
 
-    /// Parses `bytes` as [`Input::open`] parses a file; error messages call the input `name`.
+    /// Parses `bytes` in the same way as [`Input::open`] parses a file; error messages call the input `name`.
     ///
     /// # Errors
-    /// The same as for [`Input::open`].
+    /// Returns the same errors as [`Input::open`].
     pub fn from_bytes(name: &str, bytes: &[u8], choice: &Choice<'_>) -> Result<Self, Error> {
         Self::parse(name, bytes, choice)
     }
@@ -76,7 +77,7 @@ impl Input {
     }
 }
 
-/// Opens `file`, or standard input for `-`.
+/// Opens the file `file`, or standard input if `file` is `-`.
 fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
     if file == "-" {
         return Ok(Box::new(io::stdin().lock()));
@@ -89,10 +90,10 @@ fn unreadable(file: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot read {file}: {error}"), "pass the path of a file, or - for standard input")
 }
 
-/// Reads the text of `file`, or of standard input for `-`.
+/// Reads the text of the file `file`, or of standard input if `file` is `-`.
 ///
 /// # Errors
-/// The input cannot be read, or is larger than 64 MiB.
+/// Returns an error if the input cannot be read or is larger than 64 MiB.
 pub fn read(file: &str) -> Result<String, Error> {
     whole(file, open(file)?)
 }

@@ -1,4 +1,4 @@
-//! Serialises values as JSON documents and lines, and generates the JSON schemas of fullpipe's
+//! Serialises values as JSON documents and as JSON lines, and generates the JSON schemas of fullpipe's
 //! documents.
 
 use schemars::generate::SchemaSettings;
@@ -12,30 +12,30 @@ use crate::Error;
 /// Serialises `value` as a JSON document that ends with a newline.
 ///
 /// # Errors
-/// The value cannot be written as JSON.
+/// Returns an error if the value cannot be represented in JSON.
 pub fn document(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// Serialises `value` as one line of JSON that ends with a newline.
+/// Serialises `value` as one line of JSON, including the final newline.
 ///
 /// # Errors
-/// The same as for [`document`].
+/// Returns the same error as [`document`].
 pub fn line(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// Generates the JSON schema (draft 2020-12) of documents of type `T`.
+/// Generates the JSON schema (draft 2020-12) for documents of the type `T`.
 ///
 /// # Errors
-/// The same as for [`document`].
+/// Returns the same error as [`document`].
 pub fn schema<T: JsonSchema>() -> Result<String, Error> {
     let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(plain));
     document(&settings.into_generator().into_root_schema_for::<T>())
 }
 
-/// Simplifies a schema for readers: puts descriptions on one line without rustdoc links, and
-/// removes defaults, which only concern keys that documents of older versions lack.
+/// Simplifies a JSON schema for readers. Descriptions are put on one line without rustdoc links. Defaults are
+/// removed, because they concern only keys that documents of older versions lack.
 fn plain(schema: &mut Schema) {
     schema.remove("default");
     if let Some(Value::String(text)) = schema.get_mut("description") {

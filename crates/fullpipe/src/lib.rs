@@ -1,4 +1,4 @@
-//! Finds the limit of a TCP path, tests the remedy in a lab, and applies it.
+//! Finds the limit of a TCP transfer, tests remedies in a simulator, and applies them.
 //!
 //! ```text
 //!   input, measure, watch ──► explain ──► ladder ──► tune
@@ -7,21 +7,21 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`input`] | logs, captures, traces and `ss` output, opened with format detection |
-//! | `measure` | iperf3 tests with samples of their sockets (Linux) |
-//! | `watch` | connections of running applications (Linux) |
+//! | [`input`] | logs, captures, traces and `ss` output as inputs of a diagnosis |
+//! | `measure` | iperf3 tests that also sample their sockets (Linux) |
+//! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
-//! | [`forecast`] | the time that an experiment takes |
-//! | [`tune`] | a host and its route: plan, trial, confirmation, rollback, verification (Linux) |
-//! | [`host`] | settings and memory of this host |
+//! | [`forecast`] | the estimated time that an experiment takes |
+//! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
+//! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
-//! | [`files`], [`json`] | results written to files atomically |
+//! | [`files`], [`json`] | result files that are written atomically |
 //!
-//! Pure functions come from [`fullpipe_analysis`] and have the same names here. [`lab`], [`tcp`],
-//! [`units`], [`iperf3`] and `linux` re-export the underlying crates. Long operations report to an
-//! [`Observer`], which can stop them early.
+//! Functions without I/O come from [`fullpipe_analysis`] and have the same names here. [`lab`], [`tcp`],
+//! [`units`], [`iperf3`] and `linux` re-export the underlying crates. Long operations report their progress
+//! to an [`Observer`], which can stop them early.
 //!
-//! Features, all disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
+//! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs) and
 //! `exporter`.
 #![forbid(unsafe_code)]
 
@@ -63,18 +63,18 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
-/// The limit of a transfer, determined before any simulation.
+/// The limit of a transfer, named from a measurement before anything is simulated.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
 impl Explanation<'_> {
-    /// Returns the limit with its evidence, and the questions that stay undecided.
+    /// Returns the limit with its evidence, and the questions that remain open.
     pub fn findings(&self) -> &Findings {
         self.0.findings()
     }
 
-    /// Climbs the ladder: lifts the limit, simulates the transfer, names the next limit, and
-    /// repeats this up to the link.
+    /// Climbs the ladder of limits: lifts the limit, simulates the transfer, names the next limit, and
+    /// repeats these steps until the link is the limit.
     ///
     /// ```
     /// use fullpipe::input::trace::Choice;
@@ -98,13 +98,13 @@ impl Explanation<'_> {
     /// ```
     ///
     /// # Errors
-    /// The simulator has a defect.
+    /// Returns an error if the simulator has a defect.
     pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
         Ok(self.0.climb(|progress| observer.progress(progress))?)
     }
 }
 
-/// Names the limit of the transfer in `measurement`, given the known facts about path and hosts.
+/// Names the limit of the transfer in `measurement`, given facts about the path and the hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
@@ -119,7 +119,7 @@ impl Explanation<'_> {
 /// ```
 ///
 /// # Errors
-/// The facts contradict each other or the measurement.
+/// Returns an error if the facts contradict each other or the measurement.
 pub fn explain<'m>(
     measurement: &'m Measurement,
     path: &PathFacts,
@@ -128,10 +128,10 @@ pub fn explain<'m>(
     Ok(Explanation(fullpipe_analysis::explain(measurement, path, hosts)?))
 }
 
-/// Explains `measurement` and climbs its ladder.
+/// Names the limit of the transfer in `measurement`, and climbs its ladder of limits.
 ///
 /// # Errors
-/// The facts contradict each other or the measurement, or the simulator has a defect.
+/// Returns an error if the facts contradict each other or the measurement, or if the simulator has a defect.
 pub fn diagnose(
     measurement: &Measurement,
     path: &PathFacts,
@@ -141,7 +141,7 @@ pub fn diagnose(
     fullpipe_analysis::diagnose(measurement, path, hosts, |progress| observer.progress(progress))
 }
 
-/// Climbs the ladder of a path that is described by figures instead of a measurement.
+/// Climbs the ladder of limits of a path that is given by rate, RTT and loss instead of a measurement.
 ///
 /// ```
 /// use fullpipe::{Look, PathFacts, Question, render_whatif, whatif};
@@ -158,7 +158,7 @@ pub fn diagnose(
 /// ```
 ///
 /// # Errors
-/// The figures contradict each other, or the simulator has a defect.
+/// Returns an error if the values of the path contradict each other, or if the simulator has a defect.
 pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, DiagnoseError> {
     fullpipe_analysis::whatif(question, |progress| observer.progress(progress))
 }

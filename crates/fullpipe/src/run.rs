@@ -21,19 +21,19 @@ use crate::capture::PcapNg;
 use crate::files::write_atomically;
 use crate::{Error, emu};
 
-/// Environment in which an experiment runs.
+/// Environment in which an experiment runs: simulator or emulator.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum World {
-    /// Virtual time, with fullpipe's TCP stack.
+    /// Simulator: virtual time, with fullpipe's TCP stack.
     Sim(SimOptions),
-    /// Real time on an emulated path, with the kernel's or fullpipe's TCP stack. Requires Linux and
-    /// the privilege to create namespaces.
+    /// Emulator: real time on an emulated path, with the kernel's or fullpipe's TCP stack. The emulator
+    /// requires Linux and the privilege to create namespaces.
     Emu(EmuOptions),
 }
 
 impl World {
-    /// Returns the name used in options and documents.
+    /// Returns the name of this environment in options and documents: `sim` or `emu`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
@@ -47,13 +47,14 @@ impl World {
         }
     }
 
-    /// Checks that this world can run `experiment`, acquires the necessary privileges, and creates
-    /// the capture file. Call it before the process starts a thread: an unprivileged process uses
-    /// the emulator through a user namespace, which only a single-threaded process can create.
+    /// Checks whether this environment can run `experiment`, acquires the necessary privileges, and creates
+    /// the capture file. The function must be called before the process starts a thread. The emulator
+    /// requires a user namespace if the process is unprivileged, and only a single-threaded process can
+    /// create a user namespace.
     ///
     /// # Errors
-    /// The experiment has too many runs, this system or its privileges do not allow this world to run
-    /// it, or the capture file cannot be written.
+    /// Returns an error if the experiment has too many runs, if this environment cannot run it, if the
+    /// process lacks the privileges, or if the capture file cannot be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
@@ -78,7 +79,7 @@ impl World {
     }
 }
 
-/// A prepared experiment, created by [`World::prepare`].
+/// An experiment that [`World::prepare`] has checked and prepared.
 pub struct PreparedRun<'a> {
     experiment: &'a Experiment,
     world: &'a World,
@@ -86,10 +87,11 @@ pub struct PreparedRun<'a> {
 }
 
 impl PreparedRun<'_> {
-    /// Runs every point with every seed, unless `observer` stops the experiment early.
+    /// Runs every point of the experiment with every seed, unless `observer` stops the experiment early.
     ///
     /// # Errors
-    /// A run fails, or panics because of a defect, or the capture file cannot be written.
+    /// Returns an error if a run fails or panics because of a defect, or if the capture file cannot be
+    /// written.
     pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
         let Self { experiment, world, mut capture } = self;
         let observed = ObserverRelay { experiment, observer };
@@ -100,7 +102,8 @@ impl PreparedRun<'_> {
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
         };
-        // The capture is of the first run. The simulator repeats that run for it, which takes as long again.
+        // The capture contains the packets of the first run. The simulator repeats that run for the capture,
+        // which takes as long as the run itself.
         let first =
             made.first().is_some_and(|run| run.point == 0 && Some(&run.seed) == experiment.seeds().first());
         let abandoned = matches!(world, World::Sim(_)) && observer.abandons();
@@ -119,76 +122,76 @@ impl PreparedRun<'_> {
     }
 }
 
-/// Options of the simulator.
+/// Options of a simulated experiment.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// Whether to keep all trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs, which takes time and memory.
     pub traced: bool,
-    /// Path of a pcapng file in which to store the packets of the first run.
+    /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
 }
 
-/// Options of the emulator.
+/// Options of an emulated experiment.
 #[derive(Clone, Debug, Default)]
 pub struct EmuOptions {
-    /// Form in which packets enter and leave the kernel.
+    /// Form in which packets enter and leave the kernel: single packets or super-packets.
     pub datapath: Datapath,
-    /// Whether to keep all trace rows of all runs, which takes time and memory.
+    /// Whether to keep the trace rows of all runs, which takes time and memory.
     pub traced: bool,
-    /// Path of a pcapng file in which to store the packets of the first run.
+    /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
 }
 
-/// Form in which packets enter and leave the kernel.
+/// Form in which packets enter and leave the kernel: single packets or super-packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datapath {
-    /// Single packets of at most the MTU, as the reference.
+    /// Single packets of at most the MTU; this form serves as the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB, as with segmentation offload, for rates above 1 Gbit/s.
+    /// Super-packets of up to 64 KiB, as with segmentation offload; this form is for rates above 1 Gbit/s.
     Offload,
 }
 
-/// Observer of a long operation, which it may stop early. Working threads call it.
+/// Observer of a long operation, which it can stop early. Worker threads call the methods of the observer.
 pub trait Observer: Sync {
-    /// Returns whether to continue; called before each run. After `false`, runs in progress finish,
-    /// and no further run starts.
+    /// Returns whether to continue; called before each run. If the observer returns `false`, no further run
+    /// starts, and runs in progress finish.
     fn goes_on(&self) -> bool {
         true
     }
 
-    /// Returns whether to abandon the runs in progress; asked often during a run. The results of
-    /// abandoned runs are discarded, those of finished runs are kept.
+    /// Returns whether to abandon the runs in progress; called frequently during a run. The results of
+    /// abandoned runs are discarded, and those of finished runs are kept.
     fn abandons(&self) -> bool {
         false
     }
 
-    /// Reports that a run has finished.
+    /// Reports that a run has finished, with the number of finished runs.
     fn progress(&self, _progress: Progress) {}
 
-    /// Reports that a run of an experiment has finished, with the result of the run.
+    /// Reports that a run of an experiment has finished, with the results of that run.
     fn finished(&self, _run: &Run) {}
 
-    /// Reports in one line which step starts now.
+    /// Reports which step of the operation starts now, in one line.
     fn status(&self, _text: &str) {}
 
-    /// Reports that a measurement starts.
+    /// Reports that a measurement of throughput starts.
     fn measuring(&self, _what: &str) {}
 
-    /// Reports that a measurement has ended, with its rate if it succeeded.
+    /// Reports that a measurement of throughput has ended; `_rate` is `None` if the measurement failed.
     fn measured(&self, _rate: Option<Rate>) {}
 
-    /// Reports a one-line note for the user.
+    /// Passes a one-line note to the user.
     fn note(&self, _text: &str) {}
 }
 
-/// Observer that ignores all reports and never stops the operation.
+/// An observer that ignores all reports and never stops the operation.
 impl Observer for () {}
 
-/// Result of a run, with its trace as CSV lines if requested.
+/// Result of a run; if traces were requested, also the trace of the run as CSV lines.
 pub(crate) type TracedRun = (TimedOutcome, String);
 
-/// Forwards progress reports of the lab to an [`Observer`].
+/// Forwards the progress reports of the lab to an [`Observer`].
 pub(crate) struct ObserverRelay<'a, O> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) observer: &'a O,
@@ -210,27 +213,27 @@ impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     }
 }
 
-/// Results of an experiment.
+/// Results of an experiment: the JSON document, the summaries and the traces.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// JSON document with all runs and expectations.
     pub document: results::Report,
-    /// Summaries over the runs of each point, one per point.
+    /// Summary of each point over its runs.
     pub summaries: Vec<Summary>,
     traces: Vec<RunResult<String>>,
 }
 
 impl Report {
-    /// Returns whether all expectations are met.
+    /// Returns whether all expectations of the experiment are met.
     pub fn holds(&self) -> bool {
         self.document.holds()
     }
 
-    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` to `dir`, each
+    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` to the folder `dir`, each of them
     /// atomically.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, experiment: &Experiment, dir: &Path) -> Result<(), Error> {
         let report = &self.document;
         write_atomically(dir, "result.json", crate::json::document(report)?)?;
@@ -240,10 +243,10 @@ impl Report {
         write_atomically(dir, "trace.csv", TraceTable { experiment, runs: &self.traces })
     }
 
-    /// Renders the report as one HTML page.
+    /// Renders the results as one HTML page.
     ///
     /// # Errors
-    /// A run that is repeated to draw its curves panics because of a defect.
+    /// Returns an error if a run panics because of a defect; runs are repeated to draw their curves.
     #[cfg(feature = "html")]
     pub fn html(
         &self,
@@ -271,10 +274,10 @@ impl Report {
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
-/// Combines [`World::prepare`] and [`PreparedRun::run`].
+/// The function combines [`World::prepare`] and [`PreparedRun::run`].
 ///
 /// # Errors
-/// The same as for [`World::prepare`] and [`PreparedRun::run`].
+/// Returns the same errors as [`World::prepare`] and [`PreparedRun::run`].
 pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> Result<Report, Error> {
     world.prepare(experiment, observer)?.run(observer)
 }
@@ -283,7 +286,7 @@ pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> 
 /// of that file.
 ///
 /// # Errors
-/// The file cannot be read, or does not contain a valid experiment.
+/// Returns an error if the file cannot be read or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
     let file = path.display();
     let text = fs::read_to_string(path).map_err(|e| {
@@ -311,7 +314,7 @@ fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> Tra
     (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
 }
 
-/// Sink of a run that its observer may abandon.
+/// Trace sink of a run that the observer may abandon.
 pub(crate) struct Attended<'a, S, O> {
     pub(crate) rows: &'a mut S,
     pub(crate) observer: &'a O,
@@ -327,10 +330,10 @@ impl<S: Sink, O: Observer> Sink for Attended<'_, S, O> {
     }
 }
 
-/// Runs `point` once on the emulator, and passes its trace rows to `sink`.
+/// Runs `point` once on the emulator, and passes the trace rows of the run to `sink`.
 ///
 /// # Errors
-/// This system is not Linux, or the process lacks the privileges: see [`prepare`].
+/// Returns an error if this system is not Linux, or if the process lacks the privileges (see [`prepare`]).
 pub fn emulate(
     point: &Point,
     seed: u64,
@@ -340,11 +343,11 @@ pub fn emulate(
     emu::one(point, seed, datapath, sink, None)
 }
 
-/// Checks that the emulator can run each of `points` with its datapath, and acquires the necessary
-/// privileges. Call it before the process starts a thread.
+/// Checks whether the emulator can run each of `points` with its datapath, and acquires the necessary
+/// privileges. The function must be called before the process starts a thread.
 ///
 /// # Errors
-/// The same as for [`emulate`].
+/// Returns the same errors as [`emulate`].
 pub fn prepare<'p>(
     points: impl Iterator<Item = (&'p Point, Datapath)>,
     observer: &impl Observer,

@@ -1,11 +1,11 @@
-//! Tunes a host and its routes: plan, trial, confirmation and rollback.
+//! Tunes the TCP settings of a host and the route to a peer: plan, trial, confirmation and rollback.
 //!
 //! ```text
 //!   local_host ──► plan ──► apply ──► confirm
 //!                      └──► verify      └──► rollback, or automatically at the end of the trial
 //! ```
 //!
-//! Planning is pure ([`fullpipe_analysis::tune`]); [`fullpipe_linux::tune`] changes the host.
+//! [`fullpipe_analysis::tune`] computes the plan without I/O; [`fullpipe_linux::tune`] changes the host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,13 +30,13 @@ use serde::Serialize;
 use crate::Error;
 use crate::run::Observer;
 
-/// Schema name and version of [`StatusReport`].
+/// Name and version of the format of [`StatusReport`].
 const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 
-/// Reads the settings of the host `place`, and its route to `peer`.
+/// Reads the kernel settings of the host `place`, and the route from that host to `peer`.
 ///
 /// # Errors
-/// The settings cannot be read, or the target has no routes.
+/// Returns an error if the settings cannot be read, or if the target has no routes.
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
         return Err(Error::usage("--to requires routes, and --root has none", "remove --to or add --netns"));
@@ -45,34 +45,35 @@ pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Err
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
 }
 
-/// Facts about the path, and goals of the plan; the report supplies missing figures.
+/// Facts about the path and the hosts, from which a plan is computed. The report supplies the values that are
+/// missing here.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRequest {
-    /// Facts about the path; its flows share the memory of the host.
+    /// Facts about the path. All flows over the path share the memory of the host.
     pub path: PathFacts,
-    /// Role of this host.
+    /// Role of this host in the transfer: sender or receiver.
     pub role: Option<Role>,
-    /// Address of the peer; the plan then applies to connections to this peer only.
+    /// Address of the peer. With a peer, the plan applies only to connections to that peer.
     pub to: Option<IpAddr>,
-    /// Optional items to include in the plan.
+    /// Optional settings that the plan includes.
     pub with: Vec<What>,
-    /// Kernel settings of the peer.
+    /// Kernel settings of the peer's host.
     pub peer: HostSettings,
-    /// Facts from a report, if there is one.
+    /// Facts from a diagnosis report; `None` if there is no report.
     pub report: Option<FromReport>,
 }
 
 impl PlanRequest {
-    /// Creates a request with the facts of `diagnosis`.
+    /// Creates a request for a plan from the facts in `diagnosis`.
     pub fn of(diagnosis: &Diagnosis) -> Self {
         Self { report: Some(FromReport::of(diagnosis)), ..Self::default() }
     }
 }
 
-/// Determines the inputs of a plan from a request.
+/// Determines the inputs of a plan from the request.
 ///
 /// # Errors
-/// The rate of the link or the RTT is unknown.
+/// Returns an error if the link rate or the RTT is unknown.
 pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     let has_report = request.report.is_some();
     let missing = |what: &str, example: &str| {
@@ -100,32 +101,32 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     Ok(PlanInputs { path, role, to: request.to, with: request.with, peer, report })
 }
 
-/// Computes the plan.
+/// Computes the tuning plan for a host.
 ///
 /// # Errors
-/// The path is not plausible, or the simulator has a defect.
+/// Returns an error if the path is not plausible, or if the simulator has a defect.
 pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> Result<Plan, Error> {
     Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
 }
 
-/// A plan, and the results of applying and verifying it.
+/// A tuning plan, and the results of applying and verifying it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Outcome<'a> {
-    /// The plan.
+    /// Plan with the proposed changes.
     #[serde(flatten)]
     pub plan: &'a Plan,
-    /// Applied changes; null unless the plan was applied.
+    /// Changes that were applied; null unless the plan was applied.
     pub applied: Option<AppliedChanges>,
-    /// Result of the verification; null unless the plan was verified.
+    /// Result of comparing the throughput with and without the changes; null unless the plan was verified.
     pub verified: Option<VerifyResult>,
 }
 
-/// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back.
-/// Returns `None` if they are already in effect.
+/// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back. Returns
+/// `None` if all changes are already in effect.
 ///
 /// # Errors
-/// The process lacks the privileges, another process holds the lock, or a change failed; in each
-/// case nothing is changed.
+/// Returns an error if the process lacks the privileges, if another process holds the lock, or if a change
+/// failed. In each case, nothing is changed.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -135,10 +136,10 @@ pub fn apply(
     Ok(host::apply(place, changes, revert_after, guard, &mut |_| ())?)
 }
 
-/// Result of a confirmation.
+/// Result of confirming the changes on trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Confirmation {
-    /// Number of changes that are kept.
+    /// Number of changes that were confirmed.
     #[serde(rename = "confirmed")]
     pub changes: usize,
 }
@@ -146,38 +147,39 @@ pub struct Confirmation {
 /// Confirms the changes on trial, so that they stay in effect and survive a reboot.
 ///
 /// # Errors
-/// No changes are on trial, the process lacks the privileges, or another process holds the lock.
+/// Returns an error if no changes are on trial, if the process lacks the privileges, or if another process
+/// holds the lock.
 pub fn confirm(place: &Target) -> Result<Confirmation, Error> {
     Ok(Confirmation { changes: host::confirm(place, &mut |_| ())? })
 }
 
-/// Reverts the newest changes, with `force` including values that something else has changed since.
+/// Reverts the newest changes. With `force`, also restores values that another program has changed since.
 /// Returns `None` if there are no changes to revert.
 ///
 /// # Errors
-/// The process lacks the privileges, or another process holds the lock.
+/// Returns an error if the process lacks the privileges, or if another process holds the lock.
 pub fn rollback(place: &Target, force: bool) -> Result<Option<TakenBack>, Error> {
     Ok(host::rollback(place, force, &mut |_| ())?)
 }
 
-/// Changes applied to a host, and other sources that set the same keys.
+/// Changes that fullpipe has applied to a host, and other sources that set the same keys.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StatusReport {
-    /// Name and version of the document.
+    /// Name and version of the format of this document.
     #[schemars(extend("const" = STATUS_SCHEMA))]
     schema: &'static str,
-    /// All sets of applied changes, the newest last.
+    /// Sets of applied changes, from the oldest to the newest.
     pub states: Vec<State>,
-    /// Files that are loaded after fullpipe's and set the same keys.
+    /// Files that set the same keys and are loaded after fullpipe's file.
     pub overrides: Vec<Override>,
-    /// Programs that may set the same keys.
+    /// Programs on this host that may set the same keys.
     pub managers: Vec<String>,
 }
 
-/// Returns the status of changes to the host `place`.
+/// Returns the status of fullpipe's changes to the host `place`.
 ///
 /// # Errors
-/// The journal cannot be read.
+/// Returns an error if the journal cannot be read.
 pub fn status(place: &Target) -> Result<StatusReport, Error> {
     let status = host::status(place)?;
     let overrides = overridden(place, &status);
@@ -188,7 +190,7 @@ pub fn status(place: &Target) -> Result<StatusReport, Error> {
 /// Returns the files that would override fullpipe's values at the next boot.
 fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     let mut set: BTreeMap<String, String> = BTreeMap::new();
-    // fullpipe's file contains the newest value of each key.
+    // fullpipe's file sets the newest value of each key.
     for change in status.states.iter().flat_map(|state| &state.changes) {
         set.insert(change.what.clone(), change.set.clone());
     }
@@ -196,45 +198,47 @@ fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     overrides(&place.owned().display().to_string(), &status.files, &set)
 }
 
-/// Parameters of a verification. It alternates measurements without and with the changes, so that
-/// slow changes of the path do not bias the result.
+/// Parameters of a verification. A verification alternates measurements without and with the changes, so that
+/// slow variations of the path do not bias the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Verification {
-    /// Address of an iperf3 server.
+    /// IP address of the iperf3 server.
     pub to: IpAddr,
-    /// Port of the server.
+    /// Port of the iperf3 server.
     pub port: u16,
-    /// Number of rounds; each consists of one measurement without and one with the changes.
+    /// Number of rounds; each round consists of one measurement without the changes and one measurement with
+    /// them.
     pub rounds: u32,
-    /// Duration of each measurement.
+    /// Duration of each measurement of throughput.
     pub time: Duration,
-    /// Whether the server sends.
+    /// Whether the server is the sender.
     pub reverse: bool,
-    /// Time for which the changes stay on trial afterwards; if `None`, a gain confirms them.
+    /// Time for which the changes stay on trial after the verification; if `None`, changes with a gain are
+    /// confirmed.
     pub revert_after: Option<Duration>,
 }
 
-/// Result of a verification.
+/// Result of a verification: the measured rates, and whether they show a gain.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VerifyResult {
-    /// Whether the measurements show a gain.
+    /// Whether the measurements show a gain in throughput.
     pub verdict: Verdict,
-    /// Rates measured without the changes, in bit/s.
+    /// Rates in bit/s that were measured without the changes.
     pub before_bps: Vec<u64>,
-    /// Rates measured with the changes, in bit/s.
+    /// Rates in bit/s that were measured with the changes.
     pub after_bps: Vec<u64>,
 }
 
-/// Alternates measurements without and with the changes; the last changes stay on trial for
-/// `revert_after`.
+/// Alternates measurements without and with the changes. After the last measurement, the changes stay on
+/// trial for `revert_after`.
 ///
 /// ```text
 ///   round 1: before, apply, after, roll back     round 2: likewise     ...     last round: before, apply, after
 /// ```
 ///
 /// # Errors
-/// The same as for [`apply`], or the server does not answer; in that case the changes are rolled
-/// back.
+/// Returns the same errors as [`apply`], or an error if the server does not answer. If the server does not
+/// answer, the changes are rolled back.
 pub fn verify(
     place: &Target,
     changes: &[Change],
@@ -246,15 +250,15 @@ pub fn verify(
     for round in 1..=how.rounds {
         let last = round == how.rounds;
         before.push(measured(how, observer, &format!("before, {round} of {}", how.rounds))?);
-        // A measurement may take longer than the trial time that the user chose, so the trial is
-        // extended by the measurement time.
+        // A measurement may take longer than the trial time that the user chose, so the duration of the
+        // measurement is added to the trial time.
         let long_enough = how.time * 2 + Duration::from_secs(60);
         let trial = how.revert_after.map(|time| time + how.time).unwrap_or(long_enough).max(long_enough);
         let applied = apply(place, changes, Some(trial), guard)?;
         let Some(applied) = applied else { return Ok((None, None)) };
         let rate = measured(how, observer, &format!("after, {round} of {}", how.rounds));
         let rate = rate.inspect_err(|_| {
-            // If the rollback also fails, the trial still ends at its deadline.
+            // If the rollback fails too, the trial still ends at its deadline.
             let _ = rollback(place, false);
         })?;
         after.push(rate);
@@ -269,7 +273,7 @@ pub fn verify(
             confirm(place)?;
             return Ok((Some(AppliedChanges { revert_after: None, ..applied }), Some(verified)));
         }
-        // The measurement has used up part of the trial time.
+        // The measurements have used up part of the trial time.
         let left = host::status(place)?.states.pop().and_then(|state| state.left);
         return Ok((Some(AppliedChanges { revert_after: left, ..applied }), Some(verified)));
     }
@@ -293,7 +297,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         bind: None,
         connect_timeout: Some(PATIENCE),
     };
-    // A plan predicts the steady-state rate, so the start of the transfer is omitted.
+    // A plan predicts the steady-state rate, so the start of each transfer is omitted.
     let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
@@ -303,12 +307,12 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     })
 }
 
-/// Divisor for the omitted start of a measurement, as a share of its duration.
+/// Divisor for the start of a measurement that is omitted: a quarter of its duration.
 const START: u64 = 4;
-/// Connection timeout.
+/// Timeout for connecting to the iperf3 server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Observer of a test of which only the result is used.
+/// An observer that ignores the events of a test, because only its result is used.
 struct Quiet;
 
 impl Watch for Quiet {

@@ -1,4 +1,4 @@
-//! Samples the connections of running applications periodically.
+//! Samples the TCP connections of running applications periodically.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -15,40 +15,41 @@ use serde::Serialize;
 use crate::Error;
 use crate::run::Observer;
 
-/// Sampling interval for connections to be explained afterwards.
+/// Sampling interval for connections that are diagnosed afterwards.
 pub const FINE: Duration = Duration::from_millis(50);
-/// Sampling interval for a watch that may last for weeks.
+/// Sampling interval for a watch that may run for weeks.
 pub const COARSE: Duration = Duration::from_millis(100);
 
-/// Selection of the connections to watch; by default, all connections of this host.
+/// Selection of the connections to watch; by default, all TCP connections of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Remote hosts, each as `HOST[:PORT]`; all hosts if empty.
+    /// Remote ends of the connections, each as `HOST[:PORT]`; if empty, connections to all hosts are
+    /// selected.
     pub dst: Vec<String>,
-    /// ID of the process that owns the connections; all processes if `None`.
+    /// ID of the process to which the connections belong; `None` for all processes.
     pub process: Option<u32>,
 }
 
-/// A watch on selected connections.
+/// A watch that samples the selected connections.
 pub struct Watch {
     watch: watch::Watch,
     what: String,
 }
 
 impl Watch {
-    /// Prepares to watch the selected connections.
+    /// Creates a watch on the selected connections.
     ///
     /// # Errors
-    /// A host name cannot be resolved, the process does not exist, or its sockets are not
-    /// accessible.
+    /// Returns an error if a host name cannot be resolved, if the process does not exist, or if its sockets
+    /// are not accessible.
     pub fn begin(selection: &Selection) -> Result<Self, Error> {
         let peers = selection.dst.iter().map(|host| peers(host)).collect::<Result<Vec<_>, _>>()?.concat();
         let watch = watch::Watch::begin(Which { peers, inodes: None }, selection.process)?;
         Ok(Self { watch, what: what(selection) })
     }
 
-    /// Returns whether the process is in a different network namespace, so that the settings of
-    /// this host do not apply to it.
+    /// Returns whether the watched process is in a different network namespace, so that the sysctls of this
+    /// host do not apply to it.
     pub fn elsewhere(&self) -> bool {
         self.watch.elsewhere()
     }
@@ -58,12 +59,12 @@ impl Watch {
         &self.what
     }
 
-    /// Samples into `sockets` at intervals of `every`, until the time `until`, until `observer`
-    /// stops it, or until `each` fails. After each round it calls `each` with the number of
-    /// connections that are sampled less often.
+    /// Samples the connections into `sockets` at intervals of `every`, until the time `until`, until
+    /// `observer` stops the watch, or until `each` returns an error. After each round, calls `each` with the
+    /// number of connections that are sampled less often.
     ///
     /// # Errors
-    /// The kernel does not answer, or `each` fails.
+    /// Returns an error if the kernel does not answer, or if `each` returns one.
     pub fn sample<E: From<Error>>(
         &mut self,
         sockets: &mut Sockets,
@@ -80,7 +81,7 @@ impl Watch {
         while observer.goes_on() {
             let round = match self.watch.round(&mut seen) {
                 Ok(round) => round,
-                // The watched process has ended, and the sampling with it.
+                // If the watched process has ended, sampling ends too.
                 Err(error) if met => {
                     observer.note(&error.to_string());
                     break;
@@ -88,25 +89,24 @@ impl Watch {
                 Err(error) => return Err(Error::from(error).into()),
             };
             met = true;
-            // In a watch of limited duration, closed connections are kept for the diagnosis.
+            // In a watch of limited duration, connections that have closed are kept for the diagnosis.
             take(sockets, round, &seen, until.is_none());
             each(round.at, sockets, self.watch.rarely())?;
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
             }
-            // After a delay, the next sample is due at once, and missed samples are not made up
-            // for.
+            // If a sample is late, the next one is due immediately, and missed samples are not made up for.
             next = (next + every).max(clock.now());
             clock.sleep_until(next);
         }
         Ok(())
     }
 
-    /// Samples for `length` at the interval that an explanation requires. Connections that close
-    /// meanwhile are kept.
+    /// Samples the connections for `length`, at the interval that a diagnosis requires. Connections that
+    /// close in the meantime are kept.
     ///
     /// # Errors
-    /// The kernel does not answer.
+    /// Returns an error if the kernel does not answer.
     pub fn collect(
         &mut self,
         sockets: &mut Sockets,
@@ -116,11 +116,11 @@ impl Watch {
         self.sample(sockets, FINE, Some(length), observer, |_, _, _| Ok(()))
     }
 
-    /// Chooses the connection to explain among those sampled for `length`: the connection with
-    /// number `flow`, or the fastest sender.
+    /// Chooses the connection to diagnose among those that were sampled for `length`: the connection with
+    /// number `flow`, or the one with the highest send rate.
     ///
     /// # Errors
-    /// The connection does not exist, or no connection sends.
+    /// Returns an error if the connection does not exist, or if no connection sends data.
     pub fn choose<'r>(
         &self,
         reports: &'r [SocketReport],
@@ -172,10 +172,10 @@ impl Watch {
     }
 }
 
-/// Returns the measurement of the chosen connection.
+/// Returns the measurement of the chosen connection, for a diagnosis.
 ///
 /// # Errors
-/// There are too few samples.
+/// Returns an error if there are too few samples.
 pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measurement, Error> {
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let notes = match &*chosen.congestion_control {
@@ -198,30 +198,30 @@ fn what(which: &Selection) -> String {
     }
 }
 
-/// Schema name and version of the lines that [`line`] returns. New keys keep the version; keys are
-/// never changed or removed.
+/// Name and version of the format of the lines that [`line`] returns. New keys do not change the version;
+/// keys are never changed or removed.
 const SCHEMA: &str = "fullpipe.watch/1";
 
-/// A line of `fullpipe diagnose --watch --json`: one socket over one interval.
+/// A line of `fullpipe diagnose --watch --json`: the report on one connection for one interval.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Line<'a> {
-    /// Name and version of the line.
+    /// Name and version of the format of this line.
     #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
-    /// Report on the socket.
+    /// Report on the connection for the interval.
     #[serde(flatten)]
     report: &'a SocketReport,
 }
 
-/// Serialises a socket report as one line of JSON.
+/// Serialises the report on a connection as one line of JSON.
 ///
 /// # Errors
-/// The report cannot be serialised as JSON.
+/// Returns an error if the report cannot be represented in JSON.
 pub fn line(report: &SocketReport) -> Result<String, Error> {
     crate::json::line(&Line { schema: SCHEMA, report })
 }
 
-/// Adds the samples of a round; with `forget`, removes connections that have closed.
+/// Adds the samples of a round. If `forget` is set, removes connections that have closed.
 pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[SocketState], forget: bool) {
     for socket in seen {
         sockets.take(round.at, &sample(socket));
@@ -244,7 +244,7 @@ fn sample(seen: &SocketState) -> Sample<'_> {
     }
 }
 
-/// Resolves `HOST[:PORT]` to one peer per address.
+/// Resolves `HOST[:PORT]` to one peer for each IP address of the host.
 pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
     let peer = |address: Option<IpAddr>, port| Peer { address, port };
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {

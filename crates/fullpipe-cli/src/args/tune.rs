@@ -46,13 +46,13 @@ pub(crate) struct TuneArgs {
 pub(crate) enum TuneAction {
     /// Print a tuning plan, or apply it with --apply (default subcommand)
     Plan(PlanArgs),
-    /// Keep the changes on trial
+    /// Make the changes on trial permanent
     Confirm(StateArgs),
     /// Revert the newest changes
     Rollback(RollbackArgs),
     /// Show applied changes, drift, and other files that set the same keys
     Status(StateArgs),
-    /// Show what this kernel supports and uses, and the rate that each setting allows
+    /// Show the kernel's congestion controls and TCP settings, and the rate that each setting allows
     Show(ShowArgs),
     /// Wait for the end of a trial, and revert the changes unless they were confirmed
     #[command(hide = true)]
@@ -84,8 +84,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SHARE")]
     pub(crate) loss: Option<Probability>,
 
-    /// Take the path from a report of fullpipe diagnose --json or fullpipe iperf3 -J (- for standard input);
-    /// --link, --rtt and --loss override it
+    /// Read the description of the path from a report of fullpipe diagnose --json or fullpipe iperf3 -J (-
+    /// for standard input); --link, --rtt and --loss override it
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<String>,
 
@@ -105,11 +105,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Also apply settings that suit only some applications: notsent_lowat, initcwnd, slow_start_after_idle
+    /// Also set options that suit only some applications: notsent_lowat, initcwnd, slow_start_after_idle
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) with: Vec<What>,
 
-    /// Apply the plan
+    /// Apply the plan to the host
     #[arg(long)]
     pub(crate) apply: bool,
 
@@ -117,11 +117,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "TIME|never", default_value = "120s")]
     pub(crate) revert_after: RevertAfter,
 
-    /// Apply the plan, and compare the throughput to iperf3 -s on the peer with and without it
+    /// Apply the plan, and measure the throughput with and without it; requires iperf3 -s on the peer
     #[arg(long, requires = "to")]
     pub(crate) verify: bool,
 
-    /// With --verify, number of measurements with and without the plan
+    /// With --verify, number of rounds; each round measures once without and once with the plan
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) rounds: u32,
 
@@ -140,7 +140,7 @@ pub(crate) struct PlanArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Trial time, after which unconfirmed changes are reverted; `None` for never.
+/// Trial time, after which unconfirmed changes are reverted; `None` to keep them until they are rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RevertAfter(pub(crate) Option<Duration>);
 

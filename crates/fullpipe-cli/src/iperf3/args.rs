@@ -1,4 +1,4 @@
-//! Flags of `fullpipe iperf3`: iperf3 flags, and fullpipe's additions.
+//! Flags of `fullpipe iperf3`: those of iperf3, and those that fullpipe adds.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ Exit codes:
   0  done
   1  any error, as in iperf3";
 
-/// Flags for client and server: address, output and diagnosis.
+/// Flags of the iperf3 client and server: address, output and diagnosis.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLE, group(ArgGroup::new("side").required(true).args(["client", "server"])))]
 pub(crate) struct Iperf3Args {
@@ -75,7 +75,7 @@ pub(crate) struct Iperf3Args {
     pub(crate) serve: ServerArgs,
 }
 
-/// Flags that describe the test, for a client only.
+/// Flags that describe an iperf3 test; only for the client.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Client")]
 pub(crate) struct TestArgs {
@@ -112,7 +112,7 @@ pub(crate) struct TestArgs {
     #[arg(short = 'R', long, conflicts_with = "server")]
     reverse: bool,
 
-    /// Test both directions at once
+    /// Test both directions at the same time
     #[arg(long, conflicts_with_all = ["reverse", "server"])]
     bidir: bool,
 
@@ -173,7 +173,7 @@ pub(crate) struct TestArgs {
     extra_data: Option<String>,
 }
 
-/// Flags for the diagnosis of a client's test.
+/// Flags for the diagnosis of an iperf3 client's test.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Diagnosis")]
 pub(crate) struct ExplainArgs {
@@ -203,7 +203,7 @@ pub(crate) struct ExplainArgs {
 }
 
 impl TestArgs {
-    /// Returns the test parameters that these flags select.
+    /// Returns the parameters of the test that these flags describe.
     pub(crate) fn params(&self) -> Result<Params, Failure> {
         let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
         let mode = match (self.reverse, self.bidir) {
@@ -241,7 +241,8 @@ impl TestArgs {
             client_version: Some(env!("CARGO_PKG_VERSION").into()),
             ..Params::default()
         };
-        // Checks the parameters as a server would, so that invalid ones fail before the client connects.
+        // The parameters are validated as a server would do it, so that an invalid parameter is reported
+        // before the client connects.
         Params::from_json(&asked.to_json())
             .map_err(|refusal| Failure::new(refusal.to_string(), "see fullpipe iperf3 --help"))?;
         Ok(asked)
@@ -297,13 +298,13 @@ fn tos(text: &str) -> Result<u8, String> {
     value.map_err(|_| format!("'{text}' is not a byte; write it as 184, 0xb8 or 0270"))
 }
 
-/// iperf3 flags that fullpipe does not support, and why.
+/// iperf3 flags that fullpipe does not support, each with the reason.
 const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--sctp", "fullpipe measures TCP and UDP only"),
-    ("-X", "--xbind", "SCTP only"),
-    ("", "--nstreams", "SCTP only"),
+    ("-X", "--xbind", "this flag applies to SCTP only"),
+    ("", "--nstreams", "this flag applies to SCTP only"),
     ("-m", "--mptcp", "fullpipe cannot separate the limits of subflows"),
-    ("-Z", "--zerocopy", "it saves CPU time only, and fullpipe measures paths"),
+    ("-Z", "--zerocopy", "zerocopy saves only CPU time, but fullpipe measures paths"),
     ("", "--skip-rx-copy", "received data is never copied: remove this flag"),
     ("-A", "--affinity", "use taskset"),
     ("-F", "--file", "data always comes from memory"),
@@ -312,7 +313,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--bind-dev", "use -B; the address selects the interface"),
     ("", "--dscp", "use -S with the code point times four"),
     ("-D", "--daemon", "use systemd or nohup"),
-    ("-I", "--pidfile", "use systemd"),
+    ("-I", "--pidfile", "run fullpipe as a systemd service"),
     ("", "--logfile", "redirect the output"),
     ("", "--forceflush", "every line is flushed: remove this flag"),
     ("", "--timestamps", "use ts from moreutils, or -J, whose output includes times"),
@@ -328,12 +329,12 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--rcv-timeout", "a stalled path is a valid result"),
     ("", "--cntl-ka", "the control connection carries data during the test"),
     ("", "--gsro", "datagrams are sent one by one"),
-    ("", "--json-stream-full-output", "the events contain the whole document"),
+    ("", "--json-stream-full-output", "the events already contain the whole document"),
     ("", "--use-pkcs1-padding", "authentication is not supported"),
     ("", "--idle-timeout", "an idle server uses no resources"),
 ];
 
-/// Returns the error for `argument` if it is an iperf3 flag that fullpipe does not support.
+/// Returns an error if `argument` is an iperf3 flag that fullpipe does not support.
 pub(crate) fn unsupported(argument: &str) -> Option<Failure> {
     let name = argument.split(['=', ' ']).next().unwrap_or(argument);
     let (short, long, why) = UNSUPPORTED.iter().find(|(short, long, _)| name == *short || name == *long)?;

@@ -1,4 +1,4 @@
-//! `fullpipe iperf3 -c`: runs a test, reports it and diagnoses it.
+//! `fullpipe iperf3 -c`: runs an iperf3 test, reports its results and diagnoses it.
 
 use std::process::ExitCode;
 
@@ -24,19 +24,20 @@ use crate::interrupt::at_signal;
 use crate::output;
 use crate::tui::{self, Screen};
 
-/// Delay before retrying the second test of `--tcp-and-udp` while the server is busy with the
-/// first, and maximum number of retries.
+/// Delay before the second test of `--tcp-and-udp` is retried while the server is busy with the first test,
+/// and maximum number of retries.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
 const RETRIES: u32 = 8;
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
-    // If fullpipe's server sends, its samples show more of the transfer than this host's.
+    // If the server is fullpipe's and sends, its socket samples contain more about the transfer than those of
+    // this host.
     params.wants_trace =
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    // With `--tcp-and-udp`, the rate limit applies to the UDP test only.
+    // With `--tcp-and-udp`, the rate limit of `-b` applies to the UDP test only.
     let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
     if args.explain.tcp_and_udp {
         params.rate = None;
@@ -55,7 +56,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
             return failed(show, error.into());
         }
     };
-    // Closing the live view restores the normal screen for the remaining output.
+    // Closing the live view restores the normal screen, on which the remaining output appears.
     if show.screen.take().is_some() {
         show.form = form(args, &client.params);
     }
@@ -71,7 +72,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the display for a test with `params`.
+/// Creates the display of a test with the parameters `params`.
 fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
     let recorder = Recorder::new(told, ROWS, args.explain.link, own);
@@ -82,7 +83,8 @@ fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show
     show
 }
 
-/// Runs the second test of `--tcp-and-udp` over UDP, at `rate` or at the rate that `tcp` reached.
+/// Runs the second test of `--tcp-and-udp`, which uses UDP at `rate` or at the rate that the first test
+/// (`tcp`) reached.
 fn over_udp(
     args: &Iperf3Args,
     client: &Client,
@@ -106,7 +108,7 @@ fn over_udp(
     let mut finished = client::run(&client, &mut show, stop);
     let clock = Clock::starting_in(Duration::ZERO);
     for _ in 0..RETRIES {
-        // A server that runs one test at a time may not have closed the first test yet.
+        // An iperf3 server that runs one test at a time may not have closed the first test yet.
         if finished.is_ok() || !show.recorder.document.start.connected.is_empty() {
             break;
         }
@@ -144,7 +146,7 @@ pub(super) fn place(args: &Iperf3Args) -> ServerAddress {
     }
 }
 
-/// Returns the address family that `-4` and `-6` select.
+/// Returns the address family that the flags `-4` and `-6` select.
 pub(super) const fn family(args: &Iperf3Args) -> Family {
     match (args.test.version4, args.test.version6) {
         (true, _) => Family::V4,
@@ -161,7 +163,7 @@ fn form(args: &Iperf3Args, params: &Params) -> Form {
     }
 }
 
-/// Returns a stop signal that Ctrl-C sets; output printed before it remains.
+/// Returns a stop signal that Ctrl-C sets; text that was already printed remains.
 pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new()?;
     let word = stop.clone();
@@ -169,7 +171,7 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Prints the sums in text mode; the other modes include them in the document.
+/// In text mode, prints the sums of the test. In JSON modes, the document contains the sums.
 fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     let Form::Text(text) = &show.form else { return Ok(()) };
     let mut lines = text.end(&finished.end, show.reports > 0);
@@ -180,7 +182,7 @@ fn print_end(show: &mut Show, finished: &TestResult) -> Result<(), Failure> {
     output::print(&lines)
 }
 
-/// Completes the output of a test: its sums, the sums of the UDP test if there was one, and the
+/// Completes the output of a test: the sums of the test, the sums of the UDP test if there was one, and the
 /// diagnosis.
 fn conclude(
     args: &Iperf3Args,
@@ -258,7 +260,8 @@ fn told(
     format!("{tcp_vs_udp}\n{latency}\n{diagnosis}")
 }
 
-/// Ends the output of a failed test: keeps earlier output, and adds the failure to JSON output.
+/// Ends the output of a failed test: text that was already printed remains, and JSON output contains the
+/// error message.
 fn failed(mut show: Show, failure: Failure) -> Result<ExitCode, Failure> {
     match show.form {
         Form::Document => {

@@ -1,4 +1,4 @@
-//! `fullpipe diagnose HOST`: measures to an iperf3 server and explains the measurement.
+//! `fullpipe diagnose HOST`: runs a test to an iperf3 server and diagnoses it.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::diagnose::explained;
 use crate::failure::Failure;
 use crate::output::Notes;
 
-/// If the input of `args` names a server, measures to it and explains the measurement.
+/// If the input in `args` names an iperf3 server, runs a test to that server and diagnoses it.
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     server(args.file()).map(|place| measured(args, look, &place))
 }

@@ -1,4 +1,4 @@
-//! `fullpipe iperf3 -s`: prints server events as text, JSON documents or JSON events.
+//! `fullpipe iperf3 -s`: runs an iperf3 server, and prints its events as text, JSON documents or JSON events.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,30 +21,30 @@ use super::show::{Form, Show};
 use crate::failure::Failure;
 use crate::output;
 
-/// Maximum text output of a test, in bytes, stored for a client that requests it
+/// Maximum text output of a test, in bytes, that is stored for a client that requests it
 /// (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
 
-/// Maximum number of socket samples of a test, over all streams, stored for a client that requests
-/// them: about 400 KB as lines.
+/// Maximum number of socket samples of a test, over all streams, that are stored for a client that requests
+/// them; as lines of a trace, they take about 400 KB.
 const ROWS_MOST: usize = 2_000;
 
-/// Maximum number of interval reports stored for a JSON document, over all streams: one day of one
-/// stream, about 20 MB. Later reports are omitted.
+/// Maximum number of interval reports of a test, over all streams, that are stored for a JSON document. One
+/// day of one stream takes about 20 MB. Later reports are omitted.
 const REPORTS_MOST: usize = 90_000;
 
-/// Output format.
+/// Output format of the iperf3 server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
-    /// Text lines, as iperf3 prints them.
+    /// The server prints lines of text, as iperf3 does.
     Text,
-    /// One JSON document per test (`-J`).
+    /// The server prints one JSON document per test (`-J`).
     Documents,
-    /// One JSON event per line (`--json-stream`).
+    /// The server prints one JSON event per line (`--json-stream`).
     Events,
 }
 
-/// Serves until Ctrl-C, or until one test has ended (`--one-off`).
+/// Runs the server until Ctrl-C or, with `--one-off`, until one test has ended.
 pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
     let ServerArgs { one_off, max_tests, max_per_address, server_max_duration, server_bitrate_limit } =
         args.serve;
@@ -82,13 +82,14 @@ struct Printer {
     tests: Mutex<BTreeMap<u64, Test>>,
 }
 
-/// Output state of a running test.
+/// Display of a running test.
 struct Test {
-    /// Samples of the sending sockets.
+    /// Display of the test, which also records the samples of the sending sockets.
     show: Show,
     reports: usize,
     text: Text,
-    /// The same text without the test number, sent to the client on request.
+    /// The printed text without the test number, which the client receives if it requests the server's
+    /// output.
     own: Text,
     printed: String,
     keeps: bool,
@@ -136,7 +137,8 @@ impl Printer {
                 let text = Text::new(Side::Server, &params, self.rates, self.verbose);
                 let own = text.clone();
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
-                // The client makes the diagnosis after the test.
+                // The client computes the diagnosis after the test, so the server only stores the samples
+                // that the client requests.
                 let kept = if params.wants_trace { ROWS_MOST } else { 0 };
                 let mut show = Show::new(Form::Nothing, Recorder::new(true, kept, None, None));
                 show.recorder.document.extra_data = params.extra_data.clone();
@@ -227,7 +229,7 @@ fn print_json(text: Result<String, Failure>) {
     }
 }
 
-/// Prints to standard output, and ignores errors so that the server keeps running.
+/// Prints to standard output. An error is ignored, so that the server keeps running.
 fn print(text: &str) {
     let _ = output::print(text);
 }

@@ -1,11 +1,11 @@
-//! Flags of `fullpipe iperf3 -s`.
+//! Flags of the iperf3 server (`fullpipe iperf3 -s`).
 
 use clap::Args as ClapArgs;
 use fullpipe::iperf3::params::TIME_MOST;
 use fullpipe::iperf3::unit::parse_rate;
 use fullpipe::units::{Duration, Rate};
 
-/// Limits that a server imposes on its clients.
+/// Limits that the iperf3 server imposes on its clients.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
@@ -13,12 +13,12 @@ pub(crate) struct ServerArgs {
     #[arg(short = '1', long, conflicts_with = "client")]
     pub(crate) one_off: bool,
 
-    /// Maximum number of concurrent tests; iperf3's own server runs one
+    /// Maximum number of concurrent tests; iperf3's own server runs one test at a time
     #[arg(long, value_name = "COUNT", default_value_t = 16, conflicts_with = "client",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) max_tests: u16,
 
-    /// Maximum number of concurrent tests from one address
+    /// Maximum number of concurrent tests from one client address
     #[arg(long, value_name = "COUNT", default_value_t = 8, conflicts_with = "client",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) max_per_address: u16,

@@ -1,4 +1,4 @@
-//! Displays a running test.
+//! Display of a running iperf3 test.
 
 use fullpipe::iperf3::document::{Event, Interval, Start};
 use fullpipe::iperf3::text::Text;
@@ -12,22 +12,22 @@ use crate::failure::Failure;
 use crate::output;
 use crate::tui::Screen;
 
-/// Display format.
+/// Form of the display.
 pub(super) enum Form {
-    /// Lines of text.
+    /// The display prints interval reports and sums as lines of text.
     Text(Text),
-    /// One document at the end (`-J`).
+    /// The display prints one JSON document at the end of the test (`-J`).
     Document,
-    /// One event per line (`--json-stream`).
+    /// The display prints one JSON event per line (`--json-stream`).
     Events,
-    /// No output; the caller uses the recorded data.
+    /// No output; the caller uses only the recorded data.
     Nothing,
 }
 
-/// Displays a test, and records the data for its summary.
+/// Displays a running test, and records the data for its summary.
 pub(super) struct Show {
     pub(super) form: Form,
-    /// The live view, and the stop signal to set when the user quits it.
+    /// The live view, and the stop signal that is set when the user quits the view.
     pub(super) screen: Option<(Screen, Stop)>,
     pub(super) recorder: Recorder,
     pub(super) reports: usize,
@@ -39,7 +39,7 @@ impl Show {
         Self { form, screen: None, recorder, reports: 0, failed: None }
     }
 
-    /// Returns the first output error that occurred, if any.
+    /// Returns the first error that occurred during output.
     pub(super) fn printed(&mut self) -> Result<(), Failure> {
         self.failed.take().map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! Draws a picture into terminal cells, without I/O.
+//! Draws the state of a socket into the cells of a terminal, without I/O.
 //!
 //! ```text
 //!   title, sockets           fullpipe  10.0.0.2:5201 (1 of 3)                12.3 s  FROZEN
@@ -9,7 +9,7 @@
 //!   keys                     q quit   f or space freeze   arrows choose
 //! ```
 //!
-//! Text or symbols repeat all information that colour shows.
+//! All information that is shown by colour is also shown by text or symbols.
 
 use fullpipe::units::Rate;
 use ratatui::buffer::Buffer;
@@ -20,16 +20,16 @@ use ratatui::widgets::{Paragraph, Sparkline, Widget, Wrap};
 
 use super::picture::{Bar, Picture};
 
-/// Widths of a bar's name and of the text after the bar, in columns.
+/// Widths in columns: of the name before a bar, and of the text after it.
 const NAME: usize = 12;
 const BEHIND: usize = 32;
-/// Longest bar, in columns.
+/// Maximum length of a bar, in columns.
 const LONGEST: usize = 60;
 
-/// State of the view.
+/// Which socket the live view shows, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View {
-    /// Index of the selected socket, and total number of sockets.
+    /// Index of the displayed socket, and total number of sockets.
     pub(crate) chosen: usize,
     pub(crate) sockets: usize,
     pub(crate) frozen: bool,
@@ -37,7 +37,7 @@ pub(crate) struct View {
     pub(crate) colour: bool,
 }
 
-/// Draws `picture`, or a message before the first picture.
+/// Draws `picture`, or a message if there is no picture yet.
 pub(crate) fn draw(picture: Option<&Picture>, view: View, area: Rect, buffer: &mut Buffer) {
     let Some(picture) = picture else {
         Paragraph::new("waiting for the first sample   q quit").render(area, buffer);

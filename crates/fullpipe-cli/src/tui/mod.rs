@@ -5,8 +5,8 @@
 //!              ▲ keys: q quits, f and space freeze, arrows choose
 //! ```
 //!
-//! Without a terminal, it prints one plain line per second instead. It restores the terminal
-//! however the view ends: by `q`, Ctrl-C, a signal or a panic.
+//! Without a terminal, the live view prints one plain line per second instead. However the view ends (`q`,
+//! Ctrl-C, a signal or a panic), it restores the terminal.
 
 mod draw;
 mod picture;
@@ -30,11 +30,12 @@ use crate::output;
 use draw::{View, draw};
 use picture::{Picture, SocketView};
 
-/// Interval between pictures on a terminal, and interval between lines without one.
+/// Interval between two pictures of the live view on a terminal, and interval between two lines without a
+/// terminal.
 const FRAME: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(1);
 
-/// State of the view, with the watched sockets.
+/// State of the live view, including the watched sockets.
 struct Model {
     host: SocketFacts,
     sockets: BTreeMap<i64, SocketView>,
@@ -63,7 +64,7 @@ impl Model {
         self.frozen.clone().unwrap_or_else(|| self.live())
     }
 
-    /// Handles a key press; returns whether the view should end.
+    /// Handles a key press, and returns whether the live view should end.
     fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
@@ -88,10 +89,11 @@ impl Model {
     }
 }
 
-/// Output device of the view.
+/// Output device of the live view.
 enum Surface {
     Terminal(DefaultTerminal),
-    /// One line per socket and second; the value is the time of the last line.
+    /// The live view prints one line per socket and second, because its output is not a terminal; the value
+    /// is the time of the last line.
     Lines(Option<Instant>),
 }
 
@@ -100,19 +102,19 @@ pub(crate) fn has_terminal() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// The live view.
+/// The live view and its output device.
 pub(crate) struct Screen {
     model: Model,
     surface: Surface,
     colour: bool,
-    /// Stop flag, set by a signal.
+    /// Flag that a signal sets to end the live view.
     asked_to_end: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
 }
 
 impl Screen {
-    /// Takes over the terminal, if there is one.
+    /// Takes control of the terminal, if there is one.
     pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
@@ -127,12 +129,12 @@ impl Screen {
         Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
     }
 
-    /// Adds a sample of a socket.
+    /// Adds a sample of a socket to the live view.
     pub(crate) fn push(&mut self, socket: i64, name: &str, row: &Row) {
         self.model.push(socket, name, row);
     }
 
-    /// Draws the picture at `now`, on the clock of the rows; returns whether to continue.
+    /// Draws the picture of the time `now`, on the clock of the trace rows, and returns whether to continue.
     pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
         if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
             self.drawn = Some(now);
@@ -141,8 +143,8 @@ impl Screen {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits for `time` while handling keys; returns whether to continue. Without a terminal it
-    /// returns immediately.
+    /// Waits for `time` and handles key presses meanwhile; returns whether to continue. Without a terminal,
+    /// it returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);
@@ -153,7 +155,7 @@ impl Screen {
             if self.asked_to_end.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            // Waits at most one frame at a time, so that a signal takes effect within one frame.
+            // Each wait lasts at most one frame, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
             if event::poll(slice).map_err(broken)? {
                 match event::read().map_err(broken)? {
@@ -175,7 +177,7 @@ impl Screen {
         }
     }
 
-    /// Shows the last picture until the user quits.
+    /// Shows the last picture until the user quits the live view.
     pub(crate) fn stay(&mut self) -> Result<(), Failure> {
         self.ended = true;
         self.repaint()?;
@@ -231,8 +233,8 @@ fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output for plain lines")
 }
 
-/// Sets the flag at a terminating signal, so that the view can restore the terminal before the
-/// process ends.
+/// Sets `flag` when the process receives a signal that would end it, so that the live view can restore the
+/// terminal first.
 #[cfg(unix)]
 fn ends_on_signals(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -249,7 +251,7 @@ fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replays the rows of a trace at the pace at which they were recorded.
+/// Replays the rows of a trace in the live view, at the pace at which they were recorded.
 pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), Failure> {
     let mut screen = Screen::open(host, look)?;
     let mut before: Option<Instant> = None;

@@ -1,5 +1,5 @@
-//! State of one socket in the live view: values computed from the rows of a flow. The `draw` module
-//! draws them.
+//! State of one socket in the live view, computed from the trace rows of its flow. The module `draw` draws
+//! it.
 
 use std::collections::VecDeque;
 
@@ -8,28 +8,30 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
-/// Maximum number of rates in the history: the number of columns of a wide terminal.
+/// Maximum number of rates in the history, which is the number of columns of a wide terminal.
 const HISTORY: usize = 240;
-/// Minimum averaging time of each rate: shorter times would show the bursts within an RTT.
+/// Minimum averaging time of each rate in the history. With a shorter time, the history would show the bursts
+/// within an RTT.
 const STEP: Duration = Duration::from_millis(250);
 
-/// A quantity displayed relative to its limit.
+/// A quantity that the live view shows relative to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gauge {
-    /// Data in flight, relative to the congestion window.
+    /// Data in flight relative to the congestion window.
     Cwnd,
-    /// Unacknowledged data, relative to the receive window.
+    /// Unacknowledged data relative to the receive window.
     Rwnd,
-    /// Memory in use, relative to the send buffer.
+    /// Memory that the send buffer uses, relative to the memory that it may use.
     Sndbuf,
-    /// Pacing rate, relative to the socket's maximum pacing rate.
+    /// Pacing rate relative to the maximum pacing rate of the socket.
     Pacing,
-    /// Delivery rate, relative to the rate of the link.
+    /// Delivery rate relative to the rate of the link.
     Line,
 }
 
 impl Gauge {
-    /// Returns the gauge that is full at `limit`; `None` if no gauge shows this limit.
+    /// Returns the gauge whose bar is full if `limit` is the limit; returns `None` if no gauge shows this
+    /// limit.
     fn of(limit: Limit) -> Option<Self> {
         match limit {
             Limit::Cwnd | Limit::SlowStart => Some(Self::Cwnd),
@@ -41,7 +43,7 @@ impl Gauge {
         }
     }
 
-    /// Returns the display name.
+    /// Returns the name of the gauge as it is displayed.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cwnd => "cwnd",
@@ -53,15 +55,15 @@ impl Gauge {
     }
 }
 
-/// A bar that shows one amount relative to another.
+/// A bar of the live view, which shows one amount relative to another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) gauge: Gauge,
-    /// First amount as a share of the second, from 0 to 1.
+    /// Ratio of the first amount to the second, from 0 to 1.
     pub(crate) share: f64,
-    /// Both amounts as text.
+    /// Both amounts of the bar as text.
     pub(crate) amounts: String,
-    /// Whether this quantity is the limit of the transfer.
+    /// Whether the quantity that the bar shows is the limit of the transfer.
     pub(crate) lit: bool,
 }
 
@@ -77,12 +79,12 @@ impl Bar {
     }
 }
 
-/// A watched socket.
+/// A watched socket in the live view.
 pub(crate) struct SocketView {
     name: String,
     live: Live,
     rates: VecDeque<Rate>,
-    /// Time of the last rate in the history, and number of bytes delivered by then.
+    /// Time of the last rate in the history, and number of bytes that were delivered by then.
     since: Option<(Instant, Bytes)>,
 }
 
@@ -106,7 +108,7 @@ impl SocketView {
         }
     }
 
-    /// Returns the current picture; `None` before the first row.
+    /// Returns the current picture of the socket; returns `None` before the first trace row.
     pub(crate) fn picture(&self) -> Option<Picture> {
         let row = self.live.last()?;
         let sender = &row.sender;
@@ -142,7 +144,7 @@ impl SocketView {
     }
 }
 
-/// Values displayed for a socket at one time.
+/// Values of a socket at one time, as the live view displays them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) name: String,
@@ -158,7 +160,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Describes the current limit.
+    /// Describes the current limit of the socket in words.
     pub(crate) fn limit(&self) -> String {
         match &self.held {
             None => "nothing is sent".into(),
@@ -178,7 +180,7 @@ impl Picture {
         }
     }
 
-    /// Formats the picture as one line, for output that cannot be redrawn.
+    /// Formats the picture as one line, for output that is not a terminal.
     pub(crate) fn line(&self) -> String {
         let rate = self.rate.map_or("-".into(), |rate| rate.to_string());
         let bars: Vec<String> = self

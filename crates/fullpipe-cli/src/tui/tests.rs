@@ -1,4 +1,5 @@
-//! Tests of pictures computed from simulated rows and drawn to an in-memory terminal.
+//! Tests of the live view: pictures are computed from simulated trace rows and drawn to an in-memory
+//! terminal.
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::sim;
@@ -7,7 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 
-/// Returns a model with two flows: the receive window limits one, the send buffer the other.
+/// Returns a model with two flows: one is limited by the receive window, the other by the send buffer.
 fn model() -> Model {
     rows_and_model().1
 }
@@ -41,7 +42,7 @@ fn view(model: &Model) -> View {
     }
 }
 
-/// Draws the model on a terminal of the given size, and returns its lines.
+/// Draws the model on a terminal of the given size, and returns the lines of the terminal.
 fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
     let picture = model.picture();
@@ -53,7 +54,7 @@ fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-/// The picture highlights the bar of the limit, and shows the limit with its evidence.
+/// The picture highlights the bar of the current limit, and names this limit with its evidence.
 #[test]
 fn the_binding_bar_is_lit() {
     let mut model = model();
@@ -72,8 +73,8 @@ fn the_binding_bar_is_lit() {
     }
 }
 
-/// A frozen picture does not change while new rows of the selected socket arrive. After unfreezing,
-/// the view includes those rows.
+/// While the picture is frozen, new rows of the selected socket do not change it. After the picture is
+/// unfrozen, it includes the new rows.
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();
@@ -102,7 +103,7 @@ fn keys_that_end_the_view() {
     }
 }
 
-/// Drawing works at any terminal size, and before the first row.
+/// The live view can be drawn at any terminal size, and before the first trace row.
 #[test]
 fn any_size_is_drawn() {
     let (empty, full) = (Model::new(SocketFacts::default()), model());
@@ -113,7 +114,7 @@ fn any_size_is_drawn() {
     assert!(drawn(&empty, 60, 5)[0].starts_with("waiting"));
 }
 
-/// Without a terminal, the line has the same content as the picture.
+/// The line that is printed without a terminal has the same content as the picture.
 #[test]
 fn a_line_says_the_same() {
     let line = model().picture().expect("rows").line();

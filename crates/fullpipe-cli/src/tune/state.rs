@@ -1,4 +1,4 @@
-//! Displays, confirms and reverts applied changes.
+//! Displays, confirms and reverts the changes that were applied to a host.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::args::{Format, PlaceArgs, RollbackArgs, StateArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// Returns the command-line options that select the same target.
+/// Returns the command-line options that select the same target as `place`.
 pub(super) fn options(place: &PlaceArgs) -> String {
     let mut text = String::new();
     if let Some(root) = &place.root {
@@ -66,8 +66,8 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
-    // Does not settle first: overdue or incomplete changes are exactly what the user wants to
-    // revert.
+    // Unfinished work is not completed first, because overdue or incomplete changes are exactly those that
+    // the user wants to revert.
     let place = place(&args.place)?;
     let mut any = false;
     while let Some(taken_back) = tune::rollback(&place, args.force)? {

@@ -1,4 +1,4 @@
-//! `--verify`: prints the measurements, and offers to roll back changes without a gain.
+//! `fullpipe tune --verify`: prints the measured rates, and offers to roll back changes without a gain.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -29,8 +29,8 @@ pub(super) fn text(verified: &VerifyResult) -> String {
     let _ = writeln!(text, "  after:  {}", list(&verified.after_bps));
     text
 }
-/// Offers to roll back changes without a gain. On a terminal it asks the user whether to roll back
-/// now. Otherwise, or without an answer, the trial ends as usual.
+/// Offers to roll back changes without a gain. On a terminal, the user is asked whether to roll back now.
+/// Without a terminal or without an answer, the trial ends as usual.
 pub(super) fn offer(doing: &ApplyContext<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);
@@ -42,7 +42,7 @@ pub(super) fn offer(doing: &ApplyContext<'_>, applied: Option<&AppliedChanges>) 
     }
     eprint!("Without a gain there is no reason to keep it. Take it back now{by_itself}? [y/N] ");
     let mut answer = String::new();
-    // Without an answer, or after a read error, the text is empty, which means no.
+    // Without an answer, or after a read error, the text is empty, which is treated as "no".
     let _ = io::stdin().read_line(&mut answer);
     if !matches!(answer.trim(), "y" | "Y" | "yes") {
         return output::print(&format!("Left on trial{by_itself}. Now: fullpipe tune rollback{options}\n"));

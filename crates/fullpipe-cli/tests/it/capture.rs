@@ -1,13 +1,13 @@
-//! Tests of captures as input. The simulator writes them together with the true values: each
-//! segment must be counted once, in the right category, and the information that only a capture
-//! contains must be used.
+//! Tests of captures as input of a diagnosis. The simulator writes the captures together with the true
+//! values. The diagnosis must count each segment once and in the right category, and it must use the
+//! information that only a capture contains.
 
 use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 use serde_json::Value;
 
-/// Runs an experiment with one flow; returns its first run, and the diagnosis of its capture.
+/// Runs an experiment with one flow, and returns its first run and the diagnosis of that run's capture.
 fn diagnosed(test: &str, experiment: &str) -> (Value, Value) {
     let folder = folder(test);
     let [file, capture] = ["it.toml", "it.pcapng"].map(|name| folder.join(name).display().to_string());
@@ -37,7 +37,8 @@ fn losses_are_counted_once() {
     assert_eq!((&connection["side"], &connection["handshake"]), (&"sender".into(), &true.into()));
     let rtt = connection["least_rtt_ms"].as_f64().expect("a time");
     assert!((60.0..60.5).contains(&rtt), "{rtt}");
-    // Both are payload rates; data acknowledged by the end had arrived half a round trip earlier.
+    // The rate in the diagnosis and the goodput of the run are both payload rates. Data that is acknowledged
+    // by the end had arrived half a round trip earlier.
     let (seen, true_rate) = (diagnosis["path"]["mean_bps"].as_f64(), flow["goodput_bps"].as_f64());
     let ratio = seen.expect("a rate") / true_rate.expect("a rate");
     assert!((0.97..1.01).contains(&ratio), "{ratio}");
@@ -60,7 +61,8 @@ fn a_full_window_is_seen() {
 fn what_cannot_be_read_is_said_in_a_line() {
     let folder = folder("capture-refused");
     let file = folder.join("it.pcap").display().to_string();
-    // A pcap header with an unexpected link type, a header without packets, and a truncated header.
+    // The inputs are a pcap header with an unexpected link type, a header without packets, and a truncated
+    // header.
     let header = |link: u8| {
         let mut header = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
         header.extend([0; 8]);

@@ -6,14 +6,14 @@ use std::fs;
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// Returns the log of a transfer limited by loss, at a few Mbit/s: the window falls at each loss
-/// and then recovers.
+/// Returns the log of a transfer at a few Mbit/s that is limited by loss: the window falls at each loss and
+/// then recovers.
 fn log() -> String {
     let mut text = "[ ID] Interval           Transfer     Bandwidth       Retr  Cwnd\n".to_owned();
     for second in 0..12 {
         let cwnd = [24, 48, 64, 45, 50, 56, 62, 44, 49, 55, 61, 43][second];
         let retransmits = if [3, 7, 11].contains(&second) { 2 } else { 0 };
-        // At an RTT of 100 ms, ten windows are sent per second.
+        // At an RTT of 100 ms, ten windows of data are sent per second.
         let (kbytes, kbits) = (cwnd * 10, cwnd * 10 * 1024 * 8 / 1000);
         let _ = writeln!(
             text,
@@ -38,7 +38,7 @@ fn a_log_is_read_from_standard_input() {
     assert!(!stdout.contains('\u{1b}'), "colour is for terminals");
 }
 
-/// Asserts that an object has these keys; their values may be null.
+/// Asserts that a JSON object has these keys; the values of the keys may be null.
 #[track_caller]
 fn has_keys(object: &Value, keys: &[&str]) {
     for key in keys {
@@ -79,7 +79,7 @@ fn the_document_has_the_promised_keys() {
     assert!(commands > 0, "{ladder:#?}");
 }
 
-/// The commands for each host contain the values of that host; the sysctl dump of the log's host
+/// The commands for each host contain the values of that host; the sysctl dump of the host that wrote the log
 /// does not affect the other host.
 #[test]
 fn commands_have_the_values_of_their_host() {
@@ -115,8 +115,8 @@ fn commands_have_the_values_of_their_host() {
     assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
 }
 
-/// The offered load of the application is compared with each rung. If this host is the sender, its
-/// free memory is known.
+/// The diagnosis compares the offered load of the application with each rung. The free memory of the sender
+/// is known if this host is the sender.
 #[test]
 fn an_offered_rate_meets_the_ladder() {
     let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];
@@ -145,7 +145,7 @@ fn an_offered_rate_meets_the_ladder() {
     refusal(2, diagnose(&log(), &["--memory", "1GiB"]));
 }
 
-/// The available memory of the sender is known if this host is the sender.
+/// The available memory of the sender is known only if this host is the sender.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_memory_of_this_host_is_known_if_it_sends() {
@@ -159,7 +159,7 @@ fn the_memory_of_this_host_is_known_if_it_sends() {
     assert_eq!(source(&["--peer-sysctl", "local"]), "example");
 }
 
-/// Every kind of bad input results in one line that describes the error, one line with a hint, and
+/// Every kind of invalid input results in one line that describes the error, one line with a hint, and
 /// nothing on standard output.
 #[test]
 fn what_cannot_be_used_gets_one_line_and_a_hint() {
@@ -212,7 +212,7 @@ fn files_that_cannot_be_read_are_named() {
     assert!(error.starts_with("cannot read absent.sysctl: "), "{error}");
 }
 
-/// Wrong usage has a different exit code, and also results in two lines.
+/// Invalid usage has a different exit code than invalid input, and also results in two lines.
 #[test]
 fn wrong_usage_gets_one_line_and_a_hint() {
     let cases: [(&[&str], &str, &str); 7] = [
@@ -240,8 +240,8 @@ fn wrong_usage_gets_one_line_and_a_hint() {
     assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
 }
 
-/// The HTML report is written atomically, in addition to the printed text, and contains the command
-/// that created it.
+/// The HTML report is written atomically, in addition to the printed text, and it contains the command that
+/// created it.
 #[test]
 fn a_report_is_written_on_demand() {
     let folder = folder("diagnose-html");
@@ -252,7 +252,7 @@ fn a_report_is_written_on_demand() {
     assert!(stdout.contains("\nLadder: "), "{stdout}");
     let page = fs::read_to_string(&file).expect("a report");
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-    // The command is quoted for a shell, and escaped for HTML.
+    // In the report, the command is quoted for a shell and escaped for HTML.
     let command = format!("fullpipe diagnose - --link 20mbit --rtt 100ms --html &#39;{path}&#39;");
     assert!(page.contains(&command), "no {command}");
     let left: Vec<_> =

@@ -1,4 +1,4 @@
-//! Tests of the command as users and scripts see it: text, JSON, hints, exit codes.
+//! Tests of the `fullpipe` command as users and scripts see it: text, JSON, hints, exit codes.
 
 #[path = "../process/mod.rs"]
 mod process;
@@ -14,5 +14,5 @@ mod snapshots;
 mod trace;
 mod whatif;
 
-/// Path of the program under test.
+/// Path of the `fullpipe` program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

@@ -1,4 +1,4 @@
-//! Tests of completions, manual pages and the common parts of all help texts.
+//! Tests of shell completions, of manual pages, and of the parts that all help texts have in common.
 
 use std::fs;
 
@@ -20,9 +20,9 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
-            // emu exits with the exit code of the command behind the path.
+            // emu has the exit code of the command that it runs behind the path.
             "emu" => "\nExit codes:\n  the exit code of ",
-            // The exporter runs until it is stopped, so it has no exit code 0.
+            // The exporter runs until it is stopped, so exit code 0 is not listed.
             "exporter" => "\nExit codes:\n  1  ",
             _ => "\nExit codes:\n  0  done\n",
         };

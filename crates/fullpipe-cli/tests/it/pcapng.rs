@@ -1,9 +1,10 @@
-//! Tests of the captures of runs. They are read with the library that wrote them, and with tshark,
-//! which is independent of this project. A capture must show the run as it happened, down to each
+//! Tests of captures that runs write. The captures are read with the library that wrote them, and with
+//! tshark, which is independent of this project. A capture must show the run as it happened, including each
 //! retransmission.
 //!
-//! Tests that need tshark or privileges for the emulator are skipped with a message if these are
-//! missing; `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` turn a skip into a failure.
+//! Tests that need tshark, or privileges for the emulator, are skipped with a message if these are missing.
+//! With `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of being
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,12 +18,12 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption
 use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::Value;
 
-/// Experiment with random loss, a queue that overflows, and two flows. It has two points; the first
-/// one is captured.
+/// Experiment with random loss, a queue that overflows, and two flows. The experiment has two points; the
+/// packets of the first point are captured.
 const LOSSY: &str = "name = 'lossy'\nduration = '3s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\nqueue = '1bdp'\n\
                      [[flow]]\ncc = ['bbr1', 'reno']\ncount = 2\n";
 
-/// Returns the folder of the test, the experiment file and the path of the capture.
+/// Returns the folder of the test, the path of the experiment file and the path of the capture.
 fn experiment(test: &str) -> (PathBuf, String, String) {
     let folder = folder(test);
     let [file, capture] = ["lossy.toml", "lossy.pcapng"].map(|name| folder.join(name));
@@ -31,7 +32,7 @@ fn experiment(test: &str) -> (PathBuf, String, String) {
     (folder, text(file), text(capture))
 }
 
-/// Runs the experiment, and returns the first run in the document.
+/// Runs the experiment with a capture, and returns the first run in the JSON document.
 fn captured(file: &str, capture: &str, more: &[&str]) -> Value {
     let arguments = [&["run", file, "--repeat", "2", "--json", "--pcapng", capture], more].concat();
     let (code, stdout, stderr) = fullpipe(&arguments);
@@ -45,14 +46,14 @@ fn retransmits(run: &Value) -> u64 {
     flows.iter().map(|flow| flow["retransmits"].as_u64().expect("a number")).sum()
 }
 
-/// Totals of a capture file.
+/// Counts of the packets in a capture file.
 #[derive(Debug, Default, PartialEq)]
 struct Summary {
     outbound: u64,
     inbound: u64,
-    /// Number of data segments that end no later than earlier data of their flow.
+    /// Number of data segments that contain no new data: they end no later than earlier data of their flow.
     resent: u64,
-    /// Numbers of new data segments with and without PSH.
+    /// Numbers of new data segments with and without the PSH flag.
     pushed: [u64; 2],
     comments: BTreeMap<String, u64>,
 }
@@ -98,7 +99,7 @@ fn summary(capture: &str) -> Summary {
         let end = be32(&tcp[4..]).wrapping_add(payload);
         let newest = sent.entry([tcp[0], tcp[1]]).or_insert(end.wrapping_sub(payload));
         if payload > 0 {
-            // Sequence numbers are compared modulo 2^32.
+            // TCP sequence numbers are compared modulo 2^32.
             let advances = end.wrapping_sub(*newest) as i32 > 0;
             summary.resent += u64::from(!advances);
             summary.pushed[usize::from(tcp[13] & 0x08 == 0)] += u64::from(advances);
@@ -123,16 +124,16 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
     assert_eq!(read.resent, retransmits(&run));
-    // PSH ends half of the receiver's window, or what is queued.
+    // PSH is set on a segment that ends half of the receiver's window, or the queued data.
     let [with, without] = read.pushed;
     assert!(with > 10 && without > 20 * with, "{:?}", read.pushed);
-    // Packets that left were delivered, dropped, or still in the network at the end of the run: at most
-    // a queue and a round trip.
+    // A packet that was sent was either delivered or dropped, or it was still in the network at the end of
+    // the run. At most a queue and a round trip of packets were still in the network.
     let gone = read.outbound - path("delivered") - lost - full;
     assert!(gone < 200, "{gone} of {}", read.outbound);
     assert!(read.inbound > 1_000, "{}", read.inbound);
 
-    // The same run gives the same file, and no other file remains.
+    // Repeating the run gives an identical file, and no other file remains in the folder.
     let again = folder.join("again.pcapng");
     captured(&file, again.to_str().expect("UTF-8"), &[]);
     assert!(fs::read(&capture).expect("a file") == fs::read(&again).expect("a file"));
@@ -151,7 +152,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }
 
-/// A device must not be replaced by a regular file.
+/// Writing a capture must not replace a device with a regular file.
 #[cfg(unix)]
 #[test]
 fn only_files_are_replaced() {
@@ -166,8 +167,7 @@ fn only_files_are_replaced() {
     assert_eq!(error, format!("cannot write {place}: not a regular file"));
 }
 
-/// Returns the number of frames in a capture that match a filter, with checksum verification
-/// enabled.
+/// Returns the number of frames in a capture that match a tshark filter, with checksum verification enabled.
 fn frames(capture: &str, filter: &str) -> u64 {
     let checked = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
     let told = Command::new("tshark")
@@ -179,13 +179,13 @@ fn frames(capture: &str, filter: &str) -> u64 {
     told.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Asserts that tshark agrees with a capture; `resent` is the number of retransmissions that the
-/// sending sockets counted.
+/// Asserts that tshark's analysis of a capture agrees with the run; `resent` is the number of retransmissions
+/// that the sending sockets counted.
 fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
     assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
     assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
-    // Segments that were not captured, or were acknowledged before they were captured, would
+    // If segments had not been captured, or had been acknowledged before they were captured, this would
     // indicate gaps in the capture.
     assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
     assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
@@ -210,8 +210,9 @@ fn tshark_finds_a_simulated_runs_retransmissions() {
     assert_eq!(frames(&capture, "tcp.checksum.status == 0"), 0);
 }
 
-/// Packets of the kernel TCP stack, both plain and split from super-packets. The capture continues
-/// until the path has drained, so it is compared with the socket counters at that time.
+/// Captures contain the packets of the kernel TCP stack, both in the plain datapath and split from
+/// super-packets. The capture continues until the path has drained, so it is compared with the socket
+/// counters at that time.
 #[cfg(target_os = "linux")]
 #[test]
 fn tshark_finds_a_kernels_retransmissions() {

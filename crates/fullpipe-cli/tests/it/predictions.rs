@@ -1,9 +1,9 @@
-//! Generates `docs/PREDICTIONS.md`, which compares predictions with results of the kernel TCP
-//! stack, and checks that it is up to date.
+//! Generates `docs/PREDICTIONS.md`, which compares fullpipe's predictions with results of the kernel TCP
+//! stack, and tests whether the file is current.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates it.
-//! The kernel results come from one measurement, and are stored in [`CALCULATED`] and as `kernel =
-//! ` in the experiments. A prediction that misses them stays in the table, and needs an entry that
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
+//! kernel results come from one measurement; they are stored in [`CALCULATED`] and as `kernel = ` in the
+//! experiments. A prediction that misses its kernel result stays in the table, and needs an entry that
 //! explains the known cause.
 
 use std::fmt::Write;
@@ -13,10 +13,12 @@ use std::path::Path;
 use crate::process::{example, fullpipe};
 use serde_json::Value;
 
-/// Maximum relative distance from the range of the kernel results that does not count as a miss.
+/// Maximum relative distance between a prediction and the range of the kernel results at which the prediction
+/// still counts as correct.
 const NEAR: f64 = 0.10;
 
-/// Kernel result: the range over its runs, and their mean if it is not the middle of the range.
+/// Result of the kernel TCP stack: the range over its runs, and their mean if it is not the middle of the
+/// range.
 #[derive(Clone, Copy)]
 struct Kernel {
     low: f64,
@@ -31,7 +33,7 @@ const fn range(low: f64, high: f64) -> Kernel {
 const WEAK: [&str; 4] = ["--link", "340mbit", "--rtt", "140ms"];
 const OCEAN: [&str; 4] = ["--link", "1gbit", "--rtt", "210ms"];
 
-/// Questions to the calculator, with the steady-state goodput of Linux 6.18 in Mbit/s.
+/// Questions to `fullpipe whatif`, with the steady-state goodput of Linux 6.18 in Mbit/s.
 const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (WEAK, "0%", "64MiB", "reno", range(328.1, 328.2)),
     (WEAK, "0%", "64MiB", "cubic", range(328.2, 328.2)),
@@ -48,13 +50,13 @@ const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (OCEAN, "20ppm", "64MiB", "bbr", Kernel { low: 550.0, high: 980.0, mean: 830.0 }),
 ];
 
-/// Known causes of misses, by row name.
+/// Known causes of predictions that miss, by the name of the row.
 const CAUSES: [(&str, &str); 1] = [(
     "1gbit 210ms, 20ppm lost, 64MiB, cubic",
     "CUBIC comes down from a peak of 744 Mbit/s, and how far it gets in a run rests on a handful of losses: seeds lie between 55 and 142 Mbit/s (experiments/cross-border.toml), and the kernel's range is that of one run",
 )];
 
-/// A row of the table.
+/// A row of the table that compares predictions with kernel results.
 struct Row {
     name: String,
     kernel: Kernel,
@@ -76,7 +78,7 @@ impl Row {
     }
 }
 
-/// Formats a value with three digits, like the kernel results.
+/// Formats a value with three digits, as in the kernel results.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
@@ -105,7 +107,7 @@ fn calculated() -> Vec<Row> {
     CALCULATED.iter().map(row).collect()
 }
 
-/// Returns the expectations of an experiment that have a kernel result, for example `136-147
+/// Returns a row for each expectation of an experiment that has a kernel result, for example `136-147
 /// Mbit/s`, `0.836 Mbit/s` or `226-246 ms`.
 fn simulated(experiment: &str) -> Vec<Row> {
     let report = document(&["run", &example(&format!("../experiments/{experiment}.toml"))]);

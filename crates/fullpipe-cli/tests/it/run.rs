@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::process::{CommandOutput, folder, fullpipe};
 
-/// Experiment on a 10 Mbit/s link: a transfer of 2 s moves some data, and never more than the link
-/// can carry.
+/// Experiment on a link of 10 Mbit/s: a transfer of 2 s moves some data, but never more than the link can
+/// carry.
 const EXPERIMENT: &str = "\
 name = 'small'
 duration = '2s'
@@ -95,7 +95,7 @@ fn json_lines_are_one_object_a_run() {
     let (code, stdout, stderr) = run(&file, &["--format", "jsonl", "--repeat", "2", "--check"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let lines = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    // Runs are listed in order of completion, which varies between machines.
+    // Runs are printed in the order of their completion, which varies between machines.
     let mut runs: Vec<_> = lines
         .map(|run| (run["point"].to_string(), run["seed"].to_string(), run["flows"].is_array()))
         .collect();
@@ -104,7 +104,7 @@ fn json_lines_are_one_object_a_run() {
     assert_eq!(runs, expected.map(|(point, seed)| (format!("{point:?}"), seed.to_owned(), true)));
 }
 
-/// After Ctrl-C during an experiment, completed runs are printed and written, and the exit code
+/// After Ctrl-C during an experiment, completed runs are printed and written to files, and the exit code
 /// shows that runs are missing.
 #[cfg(unix)]
 #[test]
@@ -112,7 +112,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     use std::io::{BufRead, BufReader, Read};
     use std::process::{Command, Stdio};
 
-    // 10 000 runs, far more than can complete before the interrupt.
+    // The experiment has 10 000 runs, far more than can complete before Ctrl-C.
     let file = experiment("interrupted", &format!("{EXPERIMENT}{MISSED}").replace("'2s'", "'20s'"));
     let out = file.with_file_name("results");
     let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
@@ -159,7 +159,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
 }
 
-/// A second Ctrl-C abandons the run in progress, and the finished runs are printed and written.
+/// A second Ctrl-C abandons the run in progress; the finished runs are printed and written to files.
 #[cfg(unix)]
 #[test]
 fn a_second_interruption_keeps_what_is_finished() {
@@ -170,9 +170,8 @@ fn a_second_interruption_keeps_what_is_finished() {
         eprintln!("skipped: one core makes one run after the other");
         return;
     }
-    // The first run simulates an hour at 10 Gbit/s, which takes minutes of real time. Another
-    // thread makes the short run that follows. Once the short run is reported, the long one is in
-    // progress.
+    // The first run simulates an hour at 10 Gbit/s, which takes minutes of wall-clock time. Another thread
+    // makes the short run that follows. Once the short run is reported, the long run is in progress.
     let text = EXPERIMENT.replace("['reno', 'cubic']", "'reno'");
     let text = text.replace("'2s'", "['3600s', '100ms']").replace("10mbit", "10gbit");
     let file = experiment("interrupted-twice", &text);
@@ -208,8 +207,8 @@ fn a_second_interruption_keeps_what_is_finished() {
     assert_eq!(fs::read_to_string(out.join("trace.csv")).expect("a trace").lines().count(), 2);
 }
 
-/// The cost of an experiment is stated before it starts, on standard error in every format, so that JSON on
-/// standard output stays JSON.
+/// `run` states the cost of an experiment before it starts. In every format, this line is on standard error,
+/// so that standard output contains only JSON.
 #[test]
 fn the_cost_is_stated_before_the_runs() {
     let file = experiment("cost", EXPERIMENT);
@@ -230,7 +229,7 @@ fn the_cost_is_stated_before_the_runs() {
     }
 }
 
-/// All runs are in one table, which data frame libraries can read directly.
+/// The traces of all runs are in one table, which data frame libraries can read directly.
 #[test]
 fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let two_flows = format!("{EXPERIMENT}count = 2\n[[sample]]\nevery = '100ms'\n");
@@ -250,7 +249,7 @@ fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let column = |name: &str| header.iter().position(|h| *h == name).expect(name);
     let (time, received) = (column("t_s"), column("received_bytes"));
 
-    // The last row of each flow agrees with the sums in the document.
+    // The last trace row of each flow agrees with the sums in the JSON document.
     let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
     let runs = document["runs"].as_array().expect("runs").iter();
     let expected = runs
@@ -287,7 +286,8 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
         said("nothing", EXPERIMENT, &["--check"]),
         "error: FILE: --check requires an [[expect]], and the experiment has none\nhint: add an [[expect]] or remove --check\n"
     );
-    // 319 rates x 300 RTTs x 10 000 seeds: each is within its limit, their product is not.
+    // The experiment has 319 rates x 300 RTTs x 10 000 seeds: each number is within its limit, but the
+    // product is not.
     let sweep = EXPERIMENT
         .replace("'10mbit'", "{ from = '1mbit', to = '319mbit', steps = 319 }")
         .replace("'10ms'", "{ from = '1ms', to = '300ms', steps = 300 }")

@@ -1,7 +1,7 @@
-//! Tests of the schemas of fullpipe's JSON documents: the files in `docs/schema` are up to date,
-//! and the output of the command conforms to them.
+//! Tests of the schemas of fullpipe's JSON documents: the files in `docs/schema` are current, and the output
+//! of the command conforms to them.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates them.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates the schemas.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
 }
 
-/// Returns the schemas of all JSON documents and lines that the command prints, except iperf3's.
+/// Returns the schemas of all JSON documents and JSON lines that the command prints, except those of iperf3.
 fn schemas() -> Vec<(&'static str, String)> {
     let mut schemas = vec![
         ("diagnose", schema::<fullpipe::Diagnosis>()),
@@ -57,8 +57,8 @@ fn schemas_in_docs_are_current() {
     }
 }
 
-/// Returns each violation of `schema` by `value`, with its location; empty if `value` conforms.
-/// Only the keywords that occur in fullpipe's schemas are supported. Any other keyword is reported,
+/// Returns each violation of `schema` by `value`, with its location; returns an empty list if `value`
+/// conforms. Only the keywords that occur in fullpipe's schemas are supported. Any other keyword is reported,
 /// so that none is ignored.
 fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
@@ -106,7 +106,7 @@ fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<S
                 true
             }
             "properties" => {
-                // A key that the schema does not contain is an error, as is a missing required key.
+                // A key that the schema does not contain is a violation, and so is a missing required key.
                 let open = schema.contains_key("additionalProperties");
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match wanted.get(key) {
@@ -150,8 +150,8 @@ fn printed(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Asserts that a document printed by diagnose conforms to its schema, and that parsing it restores
-/// the original value.
+/// Asserts that a document that diagnose prints conforms to its schema, and that parsing the document
+/// restores the original value.
 #[track_caller]
 fn diagnosed(arguments: &[&str]) {
     let document = printed(&[&["diagnose"], arguments, &["--json"]].concat());
@@ -182,7 +182,8 @@ fn runs_keep_their_schema() {
     for line in fs::read_to_string(out.join("results.jsonl")).expect("lines").lines() {
         keeps("run-line", &serde_json::from_str(line).expect("JSON"));
     }
-    // Captures and traces are also inputs; their documents have parts that those of a log lack.
+    // Captures and traces are also inputs; their documents have parts that the document of a log does not
+    // have.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// Experiment in which the send buffer limits a flow to half of the link rate. The second point has
-/// two flows and two seeds.
+/// Experiment in which the send buffer limits a flow to half of the link rate. The second point of the
+/// experiment has two flows and two seeds.
 const EXPERIMENT: &str = r#"
 name = "short"
 duration = "4s"
@@ -27,7 +27,7 @@ host = { rcvbuf = { fixed = "48KiB" } }
 flow = { count = 2 }
 "#;
 
-/// Returns the trace of [`EXPERIMENT`] as text.
+/// Runs [`EXPERIMENT`] and returns its trace as text.
 fn trace(test: &str) -> String {
     let folder = folder(test);
     let (file, out) = (folder.join("short.toml"), folder.join("out"));
@@ -48,7 +48,7 @@ fn document(input: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Returns the trace with only those columns whose names `keep` accepts.
+/// Returns the trace with only those columns that `keep` selects by name.
 fn columns(text: &str, keep: impl Fn(&str) -> bool) -> String {
     let names: Vec<&str> = text.lines().next().expect("names").split(',').collect();
     let line = |line: &str| {
@@ -105,8 +105,8 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("apply to traces"), "{error}");
 }
 
-/// A tool that samples kernel sockets can write these columns, which contain nothing about the
-/// path, the simulator's internal state or runs.
+/// A tool that samples kernel sockets can write these columns. These columns contain nothing about the path,
+/// the sender's internal state or runs.
 #[test]
 fn the_columns_of_a_socket_are_enough() {
     let text = trace("trace-stripped");
@@ -125,7 +125,7 @@ fn the_columns_of_a_socket_are_enough() {
     assert!(!said["notes"].to_string().contains("sender's own record"), "{}", said["notes"]);
 }
 
-/// An invalid trace results in one line that describes the error, and one line with a hint.
+/// An invalid trace results in one line that describes the error, and in one line with a hint.
 #[test]
 fn a_trace_that_cannot_be_used_is_refused() {
     let text = trace("trace-malformed");
@@ -165,7 +165,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
         let (error, _) = refusal(1, diagnose(&input, &["--link", "20mbit"]));
         assert!(error.contains(part), "{name}: {error}");
     }
-    // An interrupted run leaves an incomplete last line.
+    // An interrupted run leaves an incomplete last line in the trace.
     let cut = with(&rows[..60]);
     let said = document(&cut[..cut.len() - 40], &["--link", "20mbit"]);
     assert_eq!(said["input"]["truncated"], true);

@@ -3,7 +3,7 @@
 use crate::process::{fullpipe, refusal};
 use serde_json::Value;
 
-/// A path on which one second is quick to simulate.
+/// Options that describe a path on which a second can be simulated quickly.
 const SMALL: [&str; 6] = ["whatif", "--link", "20mbit", "--rtt", "100ms", "--loss=0.1%"];
 
 fn answer(arguments: &[&str]) -> Value {
@@ -17,10 +17,10 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Compares predictions with Linux 6.18 at 1 Gbit/s, 210 ms and 20 ppm, in single runs of 30 s. The
-/// bounds are those of `experiments/cross-border.toml`: 10 % beyond each end of the kernel's range.
-/// For CUBIC with large buffers they also extend beyond the range of the model, because the
-/// kernel's run shows the whole decay, and the simulated one a mean over half of it.
+/// Compares predictions with Linux 6.18 at 1 Gbit/s, 210 ms and 20 ppm, in single runs of 30 s. The bounds
+/// are those of `experiments/cross-border.toml`: 10 % beyond each end of the kernel's range. For CUBIC with
+/// large buffers, the bounds also extend beyond the range of the model, because the kernel's run contains the
+/// whole decay, but the simulated value is a mean over half of it.
 #[test]
 fn the_prediction_is_what_the_kernel_does() {
     let cells = [
@@ -68,7 +68,7 @@ fn the_document_has_its_figures() {
     assert_eq!(answer(&SMALL), answer(&SMALL), "the same question has the same answer");
 }
 
-/// If the link is already full, there is no advice.
+/// If the link is already full, the answer proposes no remedy.
 #[test]
 fn a_full_line_needs_no_remedy() {
     let document = answer(&["whatif", "--link", "20mbit", "--rtt", "10ms"]);
@@ -79,7 +79,7 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
 }
 
-/// Colour adds no information to the text, and is used on terminals.
+/// On a terminal the output is coloured, but colour adds no information to the text.
 #[test]
 fn colour_comes_when_asked_and_changes_no_word() {
     let said = |more: &[&str]| fullpipe(&[&SMALL[..], more].concat()).1;
@@ -95,7 +95,7 @@ fn colour_comes_when_asked_and_changes_no_word() {
     assert!(plain.lines().filter(|line| !to_copy(line)).all(|line| line.chars().count() <= 80), "{plain}");
 }
 
-/// If the link is too fast to simulate in reasonable time, its figures are still calculated.
+/// If the link is too fast to be simulated in reasonable time, the calculated values are still printed.
 #[test]
 fn too_fast_a_line_is_answered_on_paper() {
     let (code, stdout, stderr) = fullpipe(&["whatif", "--link", "400gbit", "--rtt", "100ms"]);

@@ -1,4 +1,4 @@
-//! Runs commands behind an emulated path, if the process is permitted to create one.
+//! Runs commands behind an emulated path, if the process is permitted to create an emulated path.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,8 +9,8 @@ use super::fullpipe;
 
 pub(crate) const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
 
-/// Returns whether the process has the privileges. The command itself reports it: without them it
-/// exits with code 4.
+/// Returns whether the process has the privileges for an emulated path: without them, `fullpipe emu` exits
+/// with code 4.
 pub(crate) fn allowed() -> bool {
     let (code, _, stderr) = fullpipe(&[&PATH[..], &["--", "true"]].concat());
     if code == 0 {
@@ -24,9 +24,9 @@ pub(crate) fn allowed() -> bool {
     false
 }
 
-/// A machine counts as disturbed if 1 % of wake-ups are later than this.
+/// Lateness that marks a machine as disturbed if 1 % of its wake-ups exceed it.
 pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
-/// Maximum number of attempts if a measurement was disturbed.
+/// Maximum number of attempts for a measurement that was disturbed.
 const ATTEMPTS: u32 = 5;
 
 /// Returns whether the machine was too busy for a run behind an emulated path, according to the
@@ -37,8 +37,8 @@ pub(crate) fn is_disturbed(stderr: &str) -> bool {
     woken > DISTURBED || stderr.contains("not valid: ")
 }
 
-/// Returns the result of `measure`. A disturbed measurement that does not satisfy `holds` is
-/// repeated. `measure` also returns whether it was disturbed.
+/// Returns the result of `measure`, which also says whether the measurement was disturbed. A disturbed
+/// measurement whose result does not satisfy `holds` is repeated.
 pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T) -> bool) -> T {
     for _ in 1..ATTEMPTS {
         let (value, disturbed) = measure();
@@ -49,7 +49,7 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T)
     measure().0
 }
 
-/// Starts a shell behind an emulated path, and reads its first line of output.
+/// Starts a shell behind an emulated path, and returns it together with the first line of its output.
 pub(crate) fn start(script: &str) -> (Child, String) {
     let mut child = Command::new(crate::PROGRAM)
         .args([&PATH[..], &["--", "sh", "-c", script]].concat())

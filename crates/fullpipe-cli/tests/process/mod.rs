@@ -1,4 +1,4 @@
-//! Runs the command and collects its output.
+//! Runs the `fullpipe` command and collects its output.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 #[cfg(target_os = "linux")]
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Exit code, standard output and standard error.
+/// Result of a command: exit code, standard output and standard error.
 pub(crate) type CommandOutput = (i32, String, String);
 
-/// Returns whether `program` is installed. If it is not, the test is skipped with a message; with
-/// FULLPIPE_REQUIRE_ followed by the program's name set to 1, the test fails instead.
+/// Returns whether `program` is installed. If the program is missing, the test is skipped with a message. If
+/// the environment variable FULLPIPE_REQUIRE_ followed by the program's name is 1, the test fails instead.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|told| told.status.success());
     let variable = format!("FULLPIPE_REQUIRE_{}", program.to_uppercase());
@@ -26,7 +26,7 @@ pub(crate) fn has(program: &str) -> bool {
     there
 }
 
-/// Creates an empty folder for one test.
+/// Creates an empty folder for a test.
 pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = fs::remove_dir_all(&folder);
@@ -34,7 +34,7 @@ pub(crate) fn folder(test: &str) -> PathBuf {
     folder
 }
 
-/// Returns the path of an example file of the project.
+/// Returns the path of a file in the project's folder `examples`.
 pub(crate) fn example(name: &str) -> String {
     format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -43,7 +43,7 @@ pub(crate) fn fullpipe(arguments: &[&str]) -> CommandOutput {
     fullpipe_reading(b"", arguments)
 }
 
-/// Runs the command with `input` on its standard input.
+/// Runs the `fullpipe` command with `input` on its standard input.
 pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutput {
     let mut child = Command::new(crate::PROGRAM)
         .args(arguments)
@@ -53,30 +53,30 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> CommandOutpu
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // A command that does not read its input may close the pipe early.
+    // If the command does not read its input, it may close the pipe early.
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), without_forecast(&text(stderr)))
 }
 
-/// Removes the line with which `run` states the cost of an experiment: it depends on the machine.
+/// Removes the line in which `run` states the cost of an experiment, because it depends on the machine.
 pub(crate) fn without_forecast(stderr: &str) -> String {
     stderr.split_inclusive('\n').filter(|line| !is_forecast(line)).collect()
 }
 
-/// Returns whether a line states runs, their time and an estimate.
+/// Returns whether a line states the number of runs, their duration and an estimate.
 pub(crate) fn is_forecast(line: &str) -> bool {
     line.contains(" s of virtual time; about ") || line.contains(" s of real time; about ")
 }
 
-/// Sends a signal; `name` is its name in `kill`.
+/// Sends the signal `name` to a process; `name` is the name of the signal in `kill`.
 pub(crate) fn signal(child: &Child, name: &str) {
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(sent.expect("a shell").success());
 }
 
-/// Waits until `happened` returns true, for at most one minute; returns whether it did.
+/// Waits until `happened` returns true, for at most one minute, and returns whether it did.
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
 pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     let tries = || std::thread::sleep(Duration::from_millis(10));
@@ -88,10 +88,10 @@ pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Returns a free port that stays free until the caller's server binds it. The port differs for
-/// each call, and lies below the kernel's ephemeral range, from which other tests open thousands of
-/// connections. An abstract socket named after the port reserves it, so that tests in other
-/// processes skip it until this process ends.
+/// Returns a port that stays free until the caller's server binds to it. Each call returns a different port.
+/// The ports are below the kernel's ephemeral range, from which other tests open thousands of connections. An
+/// abstract socket named after the port reserves it, so that tests in other processes skip the port until
+/// this process ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn port() -> u16 {
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -134,7 +134,7 @@ pub(crate) fn refusal(code: i32, said: CommandOutput) -> (String, String) {
     (error.into(), hint.into())
 }
 
-/// Writes an experiment to a new folder; returns the folder, and the file as an argument.
+/// Writes an experiment file to a new folder, and returns the folder and the path of the file.
 pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
     let folder = folder(test);
     let file = folder.join("runs.toml");
@@ -142,7 +142,8 @@ pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
     (folder, file.to_str().expect("UTF-8").into())
 }
 
-/// Runs `script` with a file system of `kib` KiB mounted at `$D`; `None` if it cannot be created.
+/// Runs `script` with a file system of `kib` KiB mounted at `$D`; returns `None` if the file system cannot be
+/// created.
 #[cfg(target_os = "linux")]
 pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<CommandOutput> {
     let disk = folder.join("disk");

@@ -1,6 +1,6 @@
-//! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most need
-//! namespaces and TUN devices, and are skipped with a message if the process is not permitted to
-//! create these; `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
+//! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most of these tests need
+//! namespaces and TUN devices. If the process is not permitted to create them, such tests are skipped with a
+//! message. With `FULLPIPE_REQUIRE_NETNS=1`, the tests fail instead of being skipped.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn the_command_answers_for_itself() {
     let (code, stdout, stderr) = emu(&["sh", "-c", "echo $FULLPIPE_ADDR $FULLPIPE_PEER; exit 7"]);
     assert_eq!((code, stdout.as_str()), (7, "198.18.0.1 198.18.0.2\n"), "{stderr}");
     assert!(stderr.starts_with("path: "), "{stderr}");
-    // The exit code is also passed on from a new session.
+    // If the command starts a new session, its exit code is also passed on.
     assert_eq!(emu(&["setsid", "sh", "-c", "exit 7"]).0, 7);
     let (error, _) = refusal(127, emu(&["no-such-command"]));
     assert!(error.starts_with("cannot run 'no-such-command': "), "{error}");
@@ -35,13 +35,13 @@ fn an_interrupt_reaches_the_command_and_its_answer_counts() {
     assert_eq!(ready, "ready");
     signal(&child, "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
-    // The signal ends a command that has no handler for it.
+    // If the command has no handler for the signal, the signal ends it.
     let (mut child, _) = start("echo ready; exec sleep 60");
     signal(&child, "TERM");
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
 }
 
-/// In /proc, the command sees itself and the processes that it starts, and no others.
+/// In /proc, the command sees only itself and the processes that it starts.
 #[test]
 fn the_command_is_alone() {
     if !allowed() {
@@ -53,7 +53,8 @@ fn the_command_is_alone() {
     let lines: Vec<&str> = stdout.lines().collect();
     let [_, shell, processes] = lines[..] else { panic!("{stdout}{stderr}") };
     assert_eq!((code, shell), (0, "sh"), "{stderr}");
-    // The processes are the first process, the shell, sleep, and those of the last pipeline.
+    // The visible processes are the first process of the namespace, the shell, sleep, and those of the last
+    // pipeline.
     assert!((4..=6).contains(&processes.parse().unwrap_or(0)), "{stdout}");
 }
 
@@ -88,15 +89,14 @@ fn an_experiment_runs_with_kernel_flows() {
     assert_eq!(hint, "remove the setting kernel, or use the simulator: --world sim");
 }
 
-/// An unprivileged user gets the privileges through a user namespace. The kernel allows only
-/// single-threaded processes to create one, so the command must create it before it starts the
-/// progress bar and the signal handler. If a user other than root runs the tests, every test in
-/// this file shows that.
+/// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded
+/// processes to create one, so the command must create it before it starts the progress bar and the signal
+/// handler. If a user other than root runs the tests, every test in this file covers this case.
 #[test]
 fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
     /// User ID of an unprivileged user (`nobody`).
     const USER: u32 = 65_534;
-    // Folder that this user is able to read.
+    // The experiment is in a folder that the unprivileged user can read.
     let folder = std::env::temp_dir().join(format!("fullpipe-test-rights-{}", std::process::id()));
     let (program, file) = (folder.join("fullpipe"), folder.join("run.toml"));
     fs::create_dir_all(&folder).expect("a folder");

@@ -1,4 +1,4 @@
-//! Tests of `fullpipe exporter` over loopback.
+//! Tests of `fullpipe exporter` over the loopback device.
 
 use crate::process;
 use std::cell::RefCell;
@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 
 use crate::process::{becomes, fullpipe, has, refusal};
 
-/// A running exporter, and its address.
+/// A running exporter, and the address on which it listens.
 struct Exporter {
     child: Child,
     address: String,
 }
 
 impl Exporter {
-    /// Starts an exporter on a port that the kernel chooses, so that no other process uses it.
+    /// Starts an exporter on a port that the kernel chooses, so that no other process uses the port.
     fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args(["exporter"])
@@ -26,7 +26,7 @@ impl Exporter {
             .expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
         let line = lines.next().expect("a line");
-        // Its further output must be read, so that the pipe does not fill up.
+        // The further output of the exporter must be read, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         let address = line.strip_prefix("note: http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
@@ -35,7 +35,7 @@ impl Exporter {
         Self { child, address }
     }
 
-    /// Sends a request; returns the head and the body of the answer.
+    /// Sends an HTTP request, and returns the head and the body of the answer.
     fn ask(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let text = format!(
@@ -63,7 +63,7 @@ impl Drop for Exporter {
     }
 }
 
-/// The bytes carried by the sockets of a group are counted, and stay counted after the sockets are
+/// The bytes that the sockets of a group carry are counted, and they stay counted after the sockets are
 /// closed.
 #[test]
 fn metrics_count_what_sockets_carry() {
@@ -105,8 +105,7 @@ fn a_probe_runs_a_test() {
     let mut server =
         Command::new("iperf3").args(["-s", "-p", &port]).stdout(Stdio::null()).spawn().expect("iperf3");
     let target = format!("GET /probe?target=127.0.0.1:{port}");
-    // The server needs some time to start, and on a busy machine a test may exceed its scrape
-    // timeout.
+    // The iperf3 server needs some time to start, and on a busy machine a test may exceed its scrape timeout.
     let last = RefCell::new(String::new());
     let up = becomes(|| {
         last.replace(exporter.ask(&target).1);
@@ -116,7 +115,7 @@ fn a_probe_runs_a_test() {
     let _ = server.wait();
     let page = last.into_inner();
     assert!(up && page.ends_with("# EOF\n"), "{page}");
-    // After the server has ended, the probe is still answered within the scrape timeout.
+    // After the iperf3 server has ended, the probe is still answered within the scrape timeout.
     let (head, page) = exporter.ask(&target);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(page.contains("iperf3_up 0") && page.ends_with("# EOF\n"), "{page}");
@@ -125,8 +124,8 @@ fn a_probe_runs_a_test() {
     assert!(body.contains("/probe?target=HOST"), "{body}");
 }
 
-/// Probes can be limited to servers, and refused altogether. On an address that other hosts reach, none is
-/// permitted by default.
+/// Probes can be limited to some servers or refused altogether. If the exporter listens on an address that
+/// other hosts can reach, no probe is permitted by default.
 #[test]
 fn probes_are_limited_to_the_permitted_servers() {
     let said = |exporter: &Exporter, target: &str| exporter.ask(&format!("GET /probe?target={target}")).0;
@@ -149,8 +148,8 @@ fn probes_are_limited_to_the_permitted_servers() {
     );
 }
 
-/// A thousand silent connections use only the permitted number of threads, and delay nothing: a
-/// scrape among them is answered immediately.
+/// A thousand silent connections use only the permitted number of threads and delay no request: a scrape
+/// among them is answered immediately.
 #[test]
 fn silent_connections_are_bounded() {
     let exporter = Exporter::start(&[]);
@@ -171,13 +170,13 @@ fn silent_connections_are_bounded() {
     for nth in 0..1_000 {
         let mut stream = TcpStream::connect(&exporter.address).expect("a connection");
         if nth % 2 == 0 {
-            // Writing may fail on a connection that has already been evicted.
+            // Writing to a connection that has already been evicted may fail.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ");
         }
         silent.push(stream);
         if nth % 250 == 249 {
             assert!(exporter.ask("GET /metrics").1.ends_with("# EOF\n"));
-            // The threads of evicted connections end shortly afterwards.
+            // The thread of an evicted connection ends shortly after the eviction.
             assert!(becomes(|| threads() <= 64 + 8), "{} threads", threads());
             let pushed_out = silent.drain(..silent.len() - 100);
             assert!(pushed_out.into_iter().all(|stream| is_closed(&stream)), "of the first {nth}");
@@ -193,7 +192,7 @@ fn other_requests_are_answered_as_they_should() {
     assert!(exporter.ask("GET /x").0.starts_with("HTTP/1.1 404 "));
     assert!(exporter.ask("POST /metrics").0.starts_with("HTTP/1.1 405 "));
     assert!(exporter.ask("GET /").1.contains("/metrics"));
-    // The port is already in use.
+    // The second exporter cannot listen, because the port is already in use.
     let (error, hint) = refusal(1, fullpipe(&["exporter", "--listen", &exporter.address]));
     assert!(error.starts_with(&format!("cannot listen on {}", exporter.address)), "{error}");
     assert!(hint.contains("--listen"), "{hint}");

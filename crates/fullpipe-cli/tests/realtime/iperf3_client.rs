@@ -1,8 +1,8 @@
-//! Tests of `fullpipe iperf3 -c` against iperf3's server on loopback: common uses, the keys of its
-//! JSON documents, and its behaviour if the server misbehaves.
+//! Tests of `fullpipe iperf3 -c` against iperf3's own server over the loopback device: common uses, the keys
+//! of the JSON documents, and the behaviour if the server misbehaves.
 //!
-//! Without iperf3, these tests are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 turns a skip
-//! into a failure.
+//! If iperf3 is not installed, these tests are skipped with a message. With FULLPIPE_REQUIRE_IPERF3=1, the
+//! tests fail instead of being skipped.
 
 use crate::process;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use crate::process::emulated::{is_disturbed, undisturbed};
 use crate::process::{CommandOutput, fullpipe, fullpipe_reading, has, refusal};
 use serde_json::Value;
 
-/// A running iperf3 server; dropping it ends the server.
+/// A running iperf3 server, which ends when this value is dropped.
 struct Server {
     child: Child,
     port: String,
@@ -32,7 +32,7 @@ impl Server {
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut lines = stdout.lines().map_while(Result::ok);
         assert!(lines.any(|line| line.starts_with("Server listening")), "it does not listen");
-        // Its further output must be read, so that the pipe does not fill up.
+        // The further output of the server must be read, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port }
     }
@@ -58,7 +58,7 @@ impl Server {
         serde_json::from_str(&stdout).expect("JSON")
     }
 
-    /// Returns the JSON document of iperf3's own client.
+    /// Returns the JSON document that iperf3's own client prints.
     fn theirs(&self, arguments: &[&str]) -> Value {
         let mut client = Command::new("iperf3");
         client.args([&["-c", "127.0.0.1", "-p", &self.port, "-J"], arguments].concat());
@@ -77,11 +77,11 @@ impl Drop for Server {
     }
 }
 
-/// Message of a server that is busy with the previous test, which it closes only after the client
-/// has ended.
+/// Error message of a server that is still busy with the previous test. The server closes that test only
+/// after its client has ended.
 const BUSY: &str = "the server is busy";
 
-/// Repeats `attempt` while the server is `busy`, and returns the result.
+/// Repeats `attempt` as long as the server is `busy`, and returns the last result.
 fn once_free<T>(mut attempt: impl FnMut() -> T, busy: impl Fn(&T) -> bool) -> T {
     let mut came = attempt();
     let last = RefCell::new(&mut came);
@@ -104,14 +104,15 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
-/// Returns the start and the end of a row's interval in seconds, and asserts that they are in the
-/// same columns as in iperf3.
+/// Returns the start and the end of the interval in a row of the report, in seconds. Asserts that both are in
+/// the same text columns as in iperf3's report.
 fn interval(row: &str) -> [f64; 2] {
     assert_eq!((row.find('-'), row.find(" sec ")), (Some(12), Some(19)), "{row}");
     [&row[5..12], &row[13..19]].map(|time| time.trim().parse().unwrap_or_else(|_| panic!("{row}")))
 }
 
-/// The columns are those of iperf3, and the sums of both ends agree as closely as loopback allows.
+/// The columns are those of iperf3, and the sums of both hosts agree as closely as the loopback device
+/// allows.
 #[test]
 fn a_transfer_is_told_in_the_columns_of_iperf3() {
     if !has("iperf3") {
@@ -122,8 +123,8 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
     let [reports @ .., sent, received] = &rows[..] else { panic!("{text}") };
-    // Five reports, or fewer on a busy machine, where a late report also covers the delay and
-    // reports that are due meanwhile are skipped.
+    // The test prints five reports, or fewer on a busy machine. There, a late report also covers the delay,
+    // and reports that become due in the meantime are skipped.
     assert!((2..=5).contains(&reports.len()), "{text}");
     let times: Vec<[f64; 2]> = reports.iter().map(|row| interval(row)).collect();
     assert!(times[0][0] == 0.0 && times.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{text}");
@@ -134,7 +135,7 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
         sent.ends_with("             sender") && received.ends_with("                  receiver"),
         "{text}"
     );
-    // A parser for iperf3's logs also accepts this one.
+    // The parser for iperf3's logs also accepts this log.
     let reading = ["diagnose", "-", "--rtt", "1ms", "--link", "100mbit", "--json"];
     let (code, told, stderr) = fullpipe_reading(text.as_bytes(), &reading);
     assert_eq!((code, stderr.as_str()), (0, ""));
@@ -148,8 +149,7 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     assert!(received <= f64::from(20 << 20), "{received}");
     let warm = server.text(&["-t", "1", "-O", "1"]);
     assert_eq!(warm.matches("(omitted)").count(), 1, "{warm}");
-    // With small buffers, data in flight at the end is a small part of all data, even on a busy
-    // machine.
+    // With small buffers, the data in flight at the end is a small part of all data, even on a busy machine.
     let told = server.document(&["-t", "1", "-R", "-f", "K", "-w", "256K"]);
     let (sent, received) = (number(&told, "/end/sum_sent/bytes"), number(&told, "/end/sum_received/bytes"));
     assert!(
@@ -178,27 +178,27 @@ fn many_streams_and_both_directions_arrive() {
     assert!(text.contains("[TX-C]") && text.contains("[RX-C]"), "{text}");
 }
 
-/// Each datagram is counted once as sent, and at the other end once as received or lost.
+/// Each datagram is counted once as sent, and once as received or lost at the other end.
 #[test]
 fn datagrams_are_counted_at_both_ends() {
     if !has("iperf3") {
         return;
     }
     let server = Server::start();
-    // The rate is 125 datagrams per second, and the receive buffer holds those of almost one
-    // second, so none is lost while the receiver waits for a CPU.
+    // At 125 datagrams per second, the receive buffer holds the datagrams of almost one second, so no
+    // datagram is lost while the receiver waits for a CPU.
     let slow = ["-u", "-b", "1M", "-l", "1000"];
     let forward = server.document(&[&slow[..], &["-n", "125K"]].concat());
     let (sent, took) = (number(&forward, "/end/sum_sent/packets"), number(&forward, "/end/sum_sent/seconds"));
     assert_eq!(sent, 128.0, "{forward:#}");
-    // The first datagram leaves immediately.
+    // The first datagram is sent immediately.
     assert!(took >= 127.0 / 125.0, "{sent} in {took} s");
     assert!(number(&forward, "/end/sum/lost_percent") <= 1.0, "{forward:#}");
     let reverse = server.document(&[&slow[..], &["-R", "-t", "2", "-P", "2"]].concat());
     let (received, took) =
         (number(&reverse, "/end/sum_received/packets"), number(&reverse, "/end/sum_received/seconds"));
-    // Two streams of 125 datagrams per second each. A server that waits for a CPU at the end has
-    // not sent all of them.
+    // There are two streams of 125 datagrams per second each. If the server waits for a CPU at the end, it
+    // has not sent all datagrams.
     assert!((180.0..=260.0).contains(&(received / took)), "{received} came in {took} s");
     let wide = server.document(&["-u", "-n", "100K", "-l", "1000", "-b", "0", "--udp-counters-64bit"]);
     assert_eq!(number(&wide, "/end/sum_sent/packets"), 103.0, "the last one is whole");
@@ -206,7 +206,7 @@ fn datagrams_are_counted_at_both_ends() {
     assert!(text.contains("Jitter    Lost/Total Datagrams\n"), "{text}");
 }
 
-/// Returns all keys of a document, without list indices.
+/// Returns all keys of a JSON document, without list indices.
 fn keys(document: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, into: &mut BTreeSet<String>) {
         match value {
@@ -226,12 +226,12 @@ fn keys(document: &Value) -> BTreeSet<String> {
     into
 }
 
-/// Keys that iperf3 versions after 3.12 added.
+/// Keys that iperf3 versions after 3.12 have added to the JSON document.
 const NEWER: [&str; 7] =
     ["timemillisecs", "fq_rate", "fqrate", "bidir", "interval", "reorder", "sum_bidir_reverse"];
 
-/// A document contains all keys of iperf3's document. Its other keys are those of later iperf3
-/// versions, and `fullpipe`.
+/// The JSON document contains all keys of iperf3's document. The other keys of the document are those of
+/// later iperf3 versions, and `fullpipe`.
 #[test]
 fn documents_have_the_keys_of_iperf3() {
     if !has("iperf3") {
@@ -274,7 +274,7 @@ fn events_come_one_a_line() {
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
     let [first, reports @ .., last] = &names[..] else { panic!("{stdout}") };
     assert_eq!((*first, *last), ("start", "end"), "{stdout}");
-    // Four reports, or fewer on a busy machine, where late ones are skipped.
+    // There are four reports, or fewer on a busy machine, where late reports are skipped.
     assert!((2..=4).contains(&reports.len()) && reports.iter().all(|name| *name == "interval"), "{stdout}");
     let told = &events[2]["data"]["streams"][0]["fullpipe"];
     for key in ["srtt_us", "rwnd_bytes", "delivery_bps", "notsent_bytes", "limit"] {
@@ -285,8 +285,8 @@ fn events_come_one_a_line() {
     assert!(number(end, "/latency/samples") >= 10.0, "at least ten a second: {end:#}");
 }
 
-/// A UDP test follows the TCP test at the rate that TCP reached, and one table compares both. (This
-/// test sets the rate, because loopback is faster than any sender of datagrams.)
+/// After the TCP test, a UDP test runs at the rate that TCP reached, and one table compares both. (In this
+/// test the rate is given, because no sender of datagrams reaches the rate of TCP over loopback.)
 #[test]
 fn tcp_and_udp_stand_side_by_side() {
     if !has("iperf3") {
@@ -306,8 +306,8 @@ fn tcp_and_udp_stand_side_by_side() {
     assert!((9e6..=11e6).contains(&offered), "{offered}");
 }
 
-/// Between two ends on the same host there is no path: the limit is reported, together with the
-/// reason why there is no ladder. Over UDP, only that reason is reported.
+/// If client and server are on the same host, there is no path. The limit is then reported, together with the
+/// reason why there is no ladder. For UDP, only that reason is reported.
 #[test]
 fn on_one_host_there_is_no_ladder() {
     if !has("iperf3") {
@@ -323,7 +323,8 @@ fn on_one_host_there_is_no_ladder() {
     assert!(stdout.contains("|       RTT "), "the columns behind the bar: {stdout}");
 }
 
-/// `diagnose HOST` and its control server: a name that is not a file is a host, which must answer.
+/// In `diagnose HOST`, a name that is not a file is the name of a host. The host must answer, and so must the
+/// control server.
 #[test]
 fn a_host_that_is_not_there_is_no_measurement() {
     let said = fullpipe(&["diagnose", "127.0.0.1:1"]);
@@ -356,7 +357,7 @@ fn what_cannot_be_is_said_in_two_lines() {
     assert!(document["error"].as_str().is_some_and(|error| error.contains("refused")), "{document:#}");
 }
 
-/// A busy server is an error, and so is a server that is killed during a test.
+/// If the server is busy, or is killed during a test, the client reports an error.
 #[test]
 fn a_server_that_does_not_do_its_part_is_an_error() {
     if !has("iperf3") {
@@ -384,13 +385,13 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
     assert!(!rest.iter().any(|line| line.contains("iperf Done")), "{rest:?}");
 }
 
-/// Returns the first limit of the diagnosis in a document.
+/// Returns the first limit that the diagnosis in a JSON document names.
 fn named<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
     document["end"]["fullpipe"][key]["findings"][0]["limit"].as_str()
 }
 
-/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is
-/// named as the limit. fullpipe's server sends its rows, so both ends are visible.
+/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is named as the
+/// limit. fullpipe's server sends the samples of its sockets, so both ends are visible.
 #[test]
 fn either_end_names_the_same_limit() {
     if !has("iperf3") || !process::emulated::allowed() {
@@ -407,7 +408,7 @@ fn either_end_names_the_same_limit() {
         let file = folder.join("document.json");
         let path = ["emu", "--rate", "50mbit", "--rtt", "40ms", "--serve"];
         let serve = format!("{}; exec {server} > {}/server.txt", buffers(131_072), folder.display());
-        // The server needs some time to start.
+        // The client retries, because the server needs some time to start.
         let client = format!(
             "{}; for try in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; {own} iperf3 -c $FULLPIPE_PEER -J -t 2 --link 50mbit {flags} \
              > {} && exit; done; exit 7",

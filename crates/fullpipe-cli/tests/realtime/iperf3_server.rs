@@ -1,8 +1,8 @@
-//! Tests of `fullpipe iperf3 -s` on loopback, with iperf3's own client and with misbehaving
+//! Tests of `fullpipe iperf3 -s` over the loopback device, with iperf3's own client and with misbehaving
 //! clients.
 //!
-//! Without iperf3, the tests that need it are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1
-//! turns a skip into a failure.
+//! If iperf3 is not installed, the tests that need it are skipped with a message. With
+//! FULLPIPE_REQUIRE_IPERF3=1, a test that needs iperf3 fails instead of being skipped.
 
 use crate::process;
 use std::fs;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::process::{becomes, has, signal};
 use serde_json::Value;
 
-/// A running server; dropping it ends the server.
+/// A running fullpipe server, which ends when this value is dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -45,7 +45,7 @@ impl Server {
         server
     }
 
-    /// Returns the server's standard output so far; it is complete once [`Server::ends_with`] has
+    /// Returns the server's standard output so far, which is complete once [`Server::ends_with`] has
     /// returned.
     fn said(&self) -> String {
         self.said.so_far()
@@ -55,7 +55,7 @@ impl Server {
         self.noted.so_far()
     }
 
-    /// Starts iperf3's client.
+    /// Starts iperf3's own client.
     fn client(&self, arguments: &[&str]) -> Child {
         Command::new("iperf3")
             .args([&["-c", "127.0.0.1", "-p", &self.port.to_string()], arguments].concat())
@@ -78,14 +78,14 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
     }
 
-    /// Returns the server's resident memory in KiB.
+    /// Returns the resident memory of the server in KiB.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Waits until the server has ended and its last line of output has arrived.
+    /// Waits until the server has ended with this exit code and the last line of its output has arrived.
     fn ends_with(&mut self, code: i32) {
         assert!(becomes(|| fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
             .is_ok_and(|stat| stat.contains(") Z "))));
@@ -135,8 +135,7 @@ impl Lines {
         self.text.lock().expect("whole").clone()
     }
 
-    /// Waits until the pipe is closed, because it may still contain output after the process has
-    /// ended.
+    /// Waits until the pipe is closed, because after the process has ended the pipe may still contain output.
     fn end(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("it only reads");
@@ -167,8 +166,8 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
-/// Common uses of iperf3, all at the same time on one port; iperf3's own server would run these
-/// tests one after another.
+/// Common uses of iperf3, all of them at the same time on one port. iperf3's own server would run these tests
+/// one after another.
 #[test]
 fn many_clients_measure_at_once() {
     if !has("iperf3") {
@@ -202,8 +201,8 @@ fn many_clients_measure_at_once() {
             assert!(told.contains("Server output:") && told.contains("Accepted connection from"), "{told}");
         }
     }
-    // The server prints that it is listening whenever no test is running, so this line may also
-    // appear between two tests.
+    // Whenever no test is running, the server prints that it is listening, so this line may also appear
+    // between two tests.
     let accepted = || server.said().matches("Accepted connection from 127.0.0.1, port").count();
     assert!(becomes(|| accepted() >= tests.len()
         && server
@@ -232,7 +231,7 @@ fn both_ends_agree_on_what_was_sent() {
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&server.serves(&[arguments, &["-J"]].concat())).expect("JSON")
     };
-    // JSON documents of the server; the last one may not have arrived yet.
+    // Returns the JSON documents that the server has printed; the last one may not have arrived yet.
     let documents = || -> Option<Vec<Value>> {
         serde_json::Deserializer::from_str(&server.said()).into_iter().collect::<Result<_, _>>().ok()
     };
@@ -251,11 +250,12 @@ fn both_ends_agree_on_what_was_sent() {
     assert_eq!(number(&back, "/end/sum_received/bytes"), f64::from(3 << 20), "{back:#}");
     assert!(number(&back, "/end/streams/0/sender/retransmits") >= 0.0);
     assert!(has_documents(2), "{}", server.said());
-    // These datagrams fit into the receive buffer, so none is lost, however late the client reads.
+    // All of these datagrams fit into the receive buffer, so no datagram is lost, however late the client
+    // reads.
     let datagrams = json(&["-u", "-b", "4M", "-l", "1000", "-n", "50K", "-R"]);
     assert!(number(&datagrams, "/end/sum/packets") >= 50.0, "{datagrams:#}");
     assert_eq!(number(&datagrams, "/end/sum/lost_packets"), 0.0, "{datagrams:#}");
-    // The server has printed one document per test.
+    // The server has printed one JSON document per test.
     assert!(has_documents(3), "{}", server.said());
     let documents = documents().expect("JSON");
     assert_eq!(number(&documents[0], "/end/sum_received/bytes"), bytes);
@@ -268,7 +268,7 @@ fn events_say_of_which_test_they_are() {
         return;
     }
     let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
-    // The rate is low, because at a high rate a client that waits for a CPU would close its window.
+    // The rate is low, because at a high rate a client that waits for a CPU would close its receive window.
     server.serves(&["-t", "2", "-R", "-b", "20M"]);
     server.ends_with(0);
     let said = server.said();
@@ -277,7 +277,7 @@ fn events_say_of_which_test_they_are() {
     assert_eq!((names[0], names[names.len() - 1]), ("start", "end"), "{said}");
     assert!(names.iter().filter(|name| **name == "interval").count() >= 2, "{said}");
     assert!(events.iter().all(|event| event["fullpipe"]["test"] == 1), "{said}");
-    // The server was the sender, so it knows the state of its socket.
+    // The server was the sender, so it reports the state of its socket.
     assert!(events[1]["data"]["streams"][0]["fullpipe"]["rwnd_bytes"].as_u64() > Some(0), "{said}");
 }
 
@@ -293,7 +293,7 @@ fn a_full_server_says_that_it_is_busy() {
     assert!(told.contains("the server is busy running a test"), "{told}");
     let noted = || server.noted().contains("note: 127.0.0.1: busy: a test is running");
     assert!(becomes(noted), "{}", server.noted());
-    // The running test is not disturbed.
+    // The rejected client does not disturb the running test.
     let reports = || server.said().matches(" sec ").count();
     let before = reports();
     assert!(becomes(|| reports() > before), "{}", server.said());
@@ -314,16 +314,15 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
     assert!(becomes(|| server.noted().contains("refused: 3s requested, but at most 2s allowed")));
     let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
     assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
-    // The client sends at full speed, which exceeds the limit; the server detects this after one
-    // second.
+    // The client sends at full speed, which exceeds the limit. The server detects this after one second.
     refused(server.client(&["-t", "2"]));
     assert!(becomes(|| server.noted().contains("at most 20 Mbit/s allowed")), "{}", server.noted());
-    // If the server sends, it limits its own rate.
+    // If the server is the sender, it limits its own rate.
     server.serves(&["-t", "2", "-R"]);
 }
 
-/// After the client is killed or the server is interrupted, the other side detects it, and the port
-/// is free again.
+/// If the client is killed or the server is interrupted, the other side detects it, and the port becomes free
+/// again.
 #[test]
 fn whoever_vanishes_is_no_harm() {
     if !has("iperf3") {
@@ -351,7 +350,7 @@ fn whoever_vanishes_is_no_harm() {
     server.ends_with(0);
 }
 
-/// A server that is stopped, by whichever signal, tells its clients, also those that send on several streams.
+/// A server that is stopped by any signal tells its clients, including those that send on several streams.
 #[test]
 fn a_stopped_server_tells_its_clients() {
     if !has("iperf3") {
@@ -374,10 +373,10 @@ fn a_stopped_server_tells_its_clients() {
     }
 }
 
-/// Cookie that starts a test.
+/// Cookie of an iperf3 test, whose first use starts the test.
 const COOKIE: &[u8; 37] = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
 
-/// Sends `words` as a client, and returns all data that the server sends until it closes the
+/// Connects as a client, sends `words`, and returns all data that the server sends until it closes the
 /// connection.
 fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
     let mut stream = server.connect();
@@ -386,7 +385,7 @@ fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
         stream.write_all(word).expect("room");
     }
     let mut heard = Vec::new();
-    // The connection may also end with a reset.
+    // The server may also end the connection with a reset.
     let _ = stream.read_to_end(&mut heard);
     heard
 }
@@ -395,8 +394,8 @@ fn frame(length: u32, text: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), text].concat()
 }
 
-/// Invalid data at any step of the protocol results in one line of output and a closed connection,
-/// and leaves no state behind.
+/// Invalid data at any step of the protocol results in one line of output and a closed connection, and leaves
+/// no state in the server.
 #[test]
 fn nonsense_is_refused_in_a_line() {
     let server = Server::start(&[]);
@@ -416,7 +415,7 @@ fn nonsense_is_refused_in_a_line() {
         let expected = [&[9, 0xfe], &i32::to_be_bytes(code)[..], &[0; 4]].concat();
         assert_eq!(heard, expected, "{}", String::from_utf8_lossy(&params));
     }
-    // An invalid state while data connections are expected.
+    // An invalid state byte arrives while the server waits for data connections.
     let heard = answer(&server, &[COOKIE, &whole(b"{\"tcp\":true}"), &[99]]);
     assert_eq!(heard[..3], [9, 10, 0xfe]);
     assert!(becomes(|| server.noted().lines().count() == 9), "{}", server.noted());
@@ -426,16 +425,17 @@ fn nonsense_is_refused_in_a_line() {
     }
 }
 
-/// Number of silent connections that are open at once: more than the server keeps (256), but fewer
-/// than the usual limit of a process (1024), because concurrent tests also need descriptors.
+/// Number of silent connections that are open at the same time. This number is larger than the number of
+/// connections that the server keeps (256), but smaller than the usual limit on open files (1024), because
+/// concurrent tests also need descriptors.
 const SILENT_AT_ONCE: usize = 600;
 
-/// Among ten thousand silent connections, a client can still run a test, and the memory of the
-/// server does not grow.
+/// Among ten thousand silent connections, a client can still run a test, and the server's memory does not
+/// grow.
 #[test]
 fn silent_connections_cost_little_and_stop_nobody() {
     let server = Server::start(&[]);
-    // The first test allocates memory permanently, which should not count.
+    // The first test allocates memory that stays allocated, so it precedes the measurement.
     if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }
@@ -443,7 +443,7 @@ fn silent_connections_cost_little_and_stop_nobody() {
     let mut silent = Vec::new();
     let mut measured = 0;
     for number in 0..10_000 {
-        // The oldest connections are closed, as if all came from many hosts.
+        // The oldest silent connections are closed, as if the connections came from many hosts.
         if silent.len() == SILENT_AT_ONCE {
             silent.drain(..SILENT_AT_ONCE / 2);
         }
@@ -461,8 +461,8 @@ fn silent_connections_cost_little_and_stop_nobody() {
     assert_eq!(server.noted(), "", "nothing to say of those who say nothing");
 }
 
-/// The number of tests that start and never continue is also limited. They end after a timeout; in
-/// this test, they end with their clients.
+/// The number of tests that start but never continue is also limited. A test that never continues ends after
+/// a timeout; here, the tests end when their clients disconnect.
 #[test]
 fn tests_that_never_go_on_are_bounded() {
     let server = Server::start(&["--max-tests", "4", "--max-per-address", "4"]);
@@ -484,7 +484,7 @@ fn tests_that_never_go_on_are_bounded() {
     }
 }
 
-/// If the port is in use, the server prints one line, and exits with the same code as iperf3.
+/// If the port is in use, the server prints one error line, and has the same exit code as iperf3.
 #[test]
 fn a_port_that_is_taken_is_told() {
     let server = Server::start(&[]);

@@ -1,7 +1,7 @@
-//! Tests that interrupted runs leave nothing behind once fullpipe has been started again. Runs are
-//! ended by SIGINT, by SIGKILL and by a full disk. Tests that need namespaces are skipped with a
-//! message if the process is not permitted to create these; `FULLPIPE_REQUIRE_NETNS=1` turns a skip
-//! into a failure.
+//! Tests that interrupted runs leave nothing behind once fullpipe has been started again. The runs are ended
+//! by SIGINT, by SIGKILL and by a full disk. Tests that need namespaces are skipped with a message if the
+//! process is not permitted to create them. With `FULLPIPE_REQUIRE_NETNS=1`, these tests fail instead of
+//! being skipped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -11,20 +11,20 @@ use std::process::{Command, Stdio};
 use crate::process::emulated::{PATH, allowed, start};
 use crate::process::{becomes, experiment, fullpipe, refusal, signal, with_disk};
 
-/// Experiment with short, lossy runs, in which each seed gives a different result.
+/// Experiment with short runs and losses, in which each seed gives a different result.
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
 
-/// Returns the number of processes with `marker` in the command line.
+/// Returns the number of processes whose command line contains `marker`.
 fn processes(marker: &str) -> usize {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(marker)).count()
 }
 
-/// No process can clean up after its own SIGKILL, so nothing may be left to clean up. A descendant
-/// of the command ends with it, even in a new session or after its parent has ended; the same
-/// applies to the server.
+/// A process cannot clean up after its own SIGKILL, so there must be nothing to clean up. A descendant of the
+/// command ends together with the command, even if it is in a new session or its parent has ended. The same
+/// applies to descendants of the server.
 #[test]
 fn a_killed_command_takes_all_that_descends_from_it_along() {
     if !allowed() {
@@ -41,8 +41,7 @@ fn a_killed_command_takes_all_that_descends_from_it_along() {
         signal(&child, name);
         let status = child.wait().expect("it ends");
         assert_eq!(status.signal(), ended, "{status}");
-        // On SIGTERM the shell ends. The processes that it leaves behind end before the command
-        // returns.
+        // On SIGTERM, the shell ends. The processes that it leaves behind end before `fullpipe emu` returns.
         let gone = || processes(&marker) == 0;
         assert!(if name == "KILL" { becomes(gone) } else { gone() }, "{} are left", processes(&marker));
     }
@@ -59,7 +58,7 @@ fn a_killed_command_takes_all_that_descends_from_it_along() {
     assert_eq!(namespaces(), before);
 }
 
-/// After Ctrl-C during runs on the kernel TCP stack, completed runs are printed and written.
+/// After Ctrl-C during runs on the kernel TCP stack, completed runs are printed and written to files.
 #[test]
 fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     if !allowed() {
@@ -89,12 +88,12 @@ fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     assert_eq!(fs::read_dir(&out).expect("a folder").count(), 4, "nothing but the four files");
 }
 
-/// A file is first written under a temporary name in the same folder. A killed process leaves the
-/// temporary file behind; the next start removes that file, and no other.
+/// A file is first written under a temporary name in the same folder. A killed process leaves the temporary
+/// file behind. The next start removes that file, but no other file.
 #[test]
 fn what_a_killed_writer_has_left_is_removed() {
     let (folder, file) = experiment("abandoned", RUNS);
-    // No process can have this ID: the kernel's limit is 4 million.
+    // No process can have this process ID, because the kernel's limit is 4 million.
     let left = folder.join(".result.json.4200000.tmp");
     let (own, other) = (folder.join(".result.json.notes.tmp"), folder.join(".results.csv.4200000.old"));
     let alive = folder.join(format!(".result.json.{}.tmp", std::process::id()));
@@ -106,8 +105,8 @@ fn what_a_killed_writer_has_left_is_removed() {
     assert!(!left.exists() && own.exists() && other.exists() && alive.exists());
 }
 
-/// Writing results to a full disk fails with an error line, a hint and exit code 1, and leaves no
-/// partial file.
+/// If the disk is full, writing results fails with an error line, a hint and exit code 1, and leaves no
+/// partial file behind.
 #[test]
 fn a_full_disk_is_said_and_leaves_no_half_file() {
     let long = RUNS.replace("300ms", "20s");
@@ -117,7 +116,7 @@ fn a_full_disk_is_said_and_leaves_no_half_file() {
         let (folder, file) = experiment(&format!("full-{number}"), &long);
         let script =
             format!(r#""$FULLPIPE" run '{file}' {option} >/dev/null; code=$?; ls -A "$D"; exit $code"#);
-        // The disk has room for the small files of --out, but not for the trace.
+        // The disk has room for the small files of --out, but not for the trace file.
         let Some((code, left, stderr)) = with_disk(&folder, 20, &script) else { return };
         let left = left.lines().filter(|name| !name.starts_with("result")).collect::<String>();
         let (error, hint) = refusal(1, (code, left, stderr));

@@ -1,4 +1,4 @@
-//! Tests of the command in real time: sockets, namespaces, signals, terminals.
+//! Tests of the `fullpipe` command in real time: sockets, namespaces, signals, terminals.
 #![cfg(target_os = "linux")]
 
 #[path = "../process/mod.rs"]
@@ -15,5 +15,5 @@ mod tui;
 mod tune;
 mod watch_cost;
 
-/// Path of the program under test.
+/// Path of the `fullpipe` program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

@@ -1,5 +1,5 @@
-//! Tests of `fullpipe diagnose --pid`, `--dst` and `--watch` as users and scripts run them. They
-//! use loopback and, if permitted, an emulated path.
+//! Tests of `fullpipe diagnose --pid`, `--dst` and `--watch` as users and scripts run them. The tests use the
+//! loopback device and, if permitted, an emulated path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,21 +11,21 @@ use std::thread;
 use crate::process::emulated::{allowed, is_disturbed, undisturbed};
 use crate::process::{fullpipe, refusal, signal};
 
-/// A sender and a receiver on loopback; dropping this value stops them.
+/// A sender and a receiver over the loopback device, which stop when this value is dropped.
 struct Transfer {
     peer: SocketAddr,
     over: Arc<AtomicBool>,
 }
 
 impl Transfer {
-    /// Starts a transfer; `reads` selects whether the receiver reads the data.
+    /// Starts a transfer over the loopback device; `reads` says whether the receiver reads the data.
     fn begin(reads: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let peer = listener.local_addr().expect("an address");
         let over = Arc::new(AtomicBool::new(false));
         let mut near = TcpStream::connect(peer).expect("a connection");
         let (mut far, _) = listener.accept().expect("a connection");
-        // Timeout, so that neither thread blocks longer than the test.
+        // With this timeout, neither thread blocks for longer than the test.
         let patience = Some(std::time::Duration::from_millis(100));
         near.set_write_timeout(patience).and_then(|()| far.set_read_timeout(patience)).expect("timeouts");
         let (ended, ended_too) = (Arc::clone(&over), Arc::clone(&over));
@@ -77,8 +77,8 @@ fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
     assert_eq!(sockets.len(), 1, "the kernel filters: {sockets:#?}");
     assert_eq!(sockets[0]["remote"], dst);
     assert!(sockets[0]["achieved_bps"].as_u64() > Some(1_000_000), "{sockets:#?}");
-    // The other end of the connection, selected by its port, only receives; the limit is visible at
-    // its sender.
+    // The other end of the connection, which is selected by its port, only receives; the limit is visible
+    // only at the sender.
     let local = sockets[0]["local"].as_str().expect("an address").to_owned();
     let said = fullpipe(&["diagnose", "--dst", &local, "--for", "1s"]);
     let (error, hint) = refusal(1, said);
@@ -86,7 +86,7 @@ fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
     assert!(hint.contains("at its sender"), "{hint}");
 }
 
-/// The receiver does not read, so data waits and the window is closed; each line shows this.
+/// The receiver does not read, so data is queued and the receive window is closed; each line shows this.
 #[test]
 fn a_watch_tells_each_interval() {
     let transfer = Transfer::begin(false);
@@ -103,7 +103,7 @@ fn a_watch_tells_each_interval() {
     }
     let limit = lines[lines.len() - 1]["limit"].as_str().expect("a limit");
     assert!(["rwnd", "receiver_app"].contains(&limit), "{limit}");
-    // With an offered load, the line contains the time at which the memory is full.
+    // With an offered load, the line contains the time after which the memory is full.
     let demand = [&arguments[..], &["--offered", "8mbit", "--memory", "1MB"]].concat();
     let (_, stdout, stderr) = fullpipe(&demand);
     assert!(stdout.starts_with(" seconds    #  connection"), "{stdout}{stderr}");
@@ -140,7 +140,7 @@ fn what_is_not_there_is_said() {
     refusal(2, fullpipe(&["diagnose", "log.txt", "--pid", "1"]));
     refusal(2, fullpipe(&["diagnose", "--pid", "1", "--jsonl"]));
     refusal(2, fullpipe(&["diagnose", "--watch", "-i", "10ms"]));
-    // A connection that carries no data.
+    // The connection on this listener carries no data.
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
     let peer = near.peer_addr().expect("an address").to_string();
@@ -149,7 +149,7 @@ fn what_is_not_there_is_said() {
     assert!(hint.contains("--for"), "{hint}");
 }
 
-/// Diagnoses an unmodified application behind a path whose limit is known.
+/// Diagnoses an unmodified application behind an emulated path whose limit is known.
 #[test]
 fn the_limit_of_a_running_application_is_named() {
     if !allowed() {
@@ -175,10 +175,11 @@ fn the_limit_of_a_running_application_is_named() {
         (&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit", "link"),
         (&fast, "-C cubic --fq-rate 10M", "100mbit", "pacing"),
         (&lossy, "-C cubic", "100mbit", "cwnd"),
-        // Both buffers have this size, but only a part of the receive buffer becomes window.
+        // With `-w`, both socket buffers have the given size, but only a part of the receive buffer becomes
+        // window.
         (&fast, "-C cubic -w 100K", "100mbit", "rwnd"),
     ];
-    // The paths use separate namespaces and carry little traffic, so they can run concurrently.
+    // The emulated paths use separate namespaces and carry little traffic, so they can run at the same time.
     thread::scope(|scope| {
         for (path, client, link, limit) in cases {
             let named = &named;

@@ -1,9 +1,10 @@
-//! Tests of captures by tcpdump on both hosts of the emulator, compared with the emulator's own
-//! drop counters. They cover truncated packets (`-s`), both link types of a host without Ethernet,
-//! and packets longer than the MTU. A lost segment must count once at either end.
+//! Tests of captures that tcpdump makes on both hosts of the emulator, compared with the emulator's own drop
+//! counters. The tests cover truncated packets (`-s`), both link types of a host without Ethernet, and
+//! packets longer than the MTU. A lost segment must be counted once at either end.
 //!
-//! Skipped with a message without tcpdump or without privileges for creating namespaces;
-//! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_TCPDUMP=1` turn a skip into a failure.
+//! Without tcpdump, or without the privileges for creating namespaces, these tests are skipped with a
+//! message. With `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_TCPDUMP=1`, the tests fail instead of being
+//! skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -15,12 +16,12 @@ use crate::process::emulated::allowed;
 use crate::process::{folder, fullpipe, has};
 use serde_json::Value;
 
-/// Number of bytes to send: a few seconds at the path's rate, in which hundreds of segments are
-/// lost.
+/// Number of bytes to send: the transfer takes a few seconds at the path's rate, in which hundreds of
+/// segments are lost.
 const LOAD: usize = 12_000_000;
 const PORT: u16 = 8_000;
 
-/// Client and server programs of the two hosts: this test program, started again.
+/// Client and server programs on the two hosts: this test program, started a second time.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), PORT);
@@ -48,9 +49,9 @@ fn role() {
     }
 }
 
-/// Builds a shell command that captures on `device` while this program plays `role`. It captures
-/// until the server's FIN, which follows all data. Then it waits for the `other` capture, because
-/// the server ends together with the client's command.
+/// Builds a shell command that captures packets on `device` while this program plays `role`. The capture
+/// continues until the server's FIN, which follows all data. After that, the command waits for the `other`
+/// capture, because the server ends together with the client's command.
 fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
     let program = std::env::current_exe().expect("this program");
     let (file, other, program) = (file.display(), other.display(), program.display());
@@ -65,12 +66,12 @@ fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
     )
 }
 
-/// Returns the numbers in the emulator's output line.
+/// Returns all numbers in the line that the emulator prints.
 fn numbers(line: &str) -> Vec<u64> {
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Returns the connection in the capture of one host.
+/// Returns the diagnosis of the single connection in the capture of one host.
 fn connection(file: &Path) -> Value {
     let (code, stdout, stderr) =
         fullpipe(&["diagnose", &file.display().to_string(), "--link", "50mbit", "--json"]);
@@ -78,19 +79,18 @@ fn connection(file: &Path) -> Value {
     serde_json::from_str::<Value>(&stdout).expect("JSON")["capture"]["connections"][0].take()
 }
 
-/// Returns the first and last sequence number of each data segment in a capture, as tcpdump prints
-/// them.
+/// Returns the first and the last sequence number of each data segment in a capture, as printed by tcpdump.
 fn segments(file: &Path) -> Vec<(u32, u32)> {
     let told = Command::new("tcpdump").args(["-nnS", "-r"]).arg(file).output().expect("it starts");
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    // tcpdump prints "seq 17:1465" for data, and a single number for a bare SYN or FIN.
+    // tcpdump prints "seq 17:1465" for data, and a single number for a SYN or FIN without data.
     let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next()?.split_once(':'));
     ranges.map(|(from, to)| (from.parse().expect("a number"), to.parse().expect("a number"))).collect()
 }
 
-/// Returns the number of retransmitted segments that arrived after later ones. A retransmission
-/// that arrives in order, because no later data has arrived (the last segments before a pause),
-/// cannot be recognised at the receiver alone.
+/// Returns the number of retransmitted segments that arrived after later segments. At the receiver alone, a
+/// retransmission cannot be recognised if it arrives in order because no later data has arrived (the last
+/// segments before a pause).
 fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut times = BTreeMap::<u32, u64>::new();
     for (from, _) in segments(sender) {
@@ -101,7 +101,7 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut top = arrived[0].0;
     let mut count = 0;
     for (from, to) in arrived {
-        // Sequence numbers wrap around: one number is ahead of another if it is less than half the
+        // Sequence numbers wrap around: one number is ahead of another if it is less than half the number
         // range away.
         let behind = top.wrapping_sub(from).cast_signed() > 0;
         count += u64::from(seen.insert(from) && behind && times[&from] > 1);
@@ -110,7 +110,7 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     count
 }
 
-/// Asserts that `seen` agrees with the true number of drops to within 1 % or two.
+/// Asserts that the count `seen` differs from the true number of drops by at most 1 %, or at most two.
 #[track_caller]
 fn agree(what: &str, seen: u64, true_count: u64) {
     println!("{what}: {seen} seen, {true_count} are true");
@@ -137,22 +137,22 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     let [sender, receiver] = [&files[0], &files[1]].map(|file| connection(file));
     assert_eq!((&sender["side"], &receiver["side"]), (&"sender".into(), &"receiver".into()), "{line}");
     let count = |of: &Value, name: &str| of["counts"][name].as_u64().expect("a count");
-    // The path preserves the order of packets, even if a busy machine delays them.
+    // The path does not reorder packets, even if a busy machine delays them.
     let swapped = count(&receiver, "out_of_order");
     assert_eq!(swapped, 0, "{receiver}");
     for end in [&sender, &receiver] {
         assert_eq!(count(end, "missed_bytes"), 0, "{end}");
     }
     assert_eq!(count(&sender, "out_of_order"), 0, "{sender}");
-    // One extra segment repairs each loss. Needless retransmissions, such as a tail loss probe,
-    // repair none.
+    // One extra segment repairs each loss. An unnecessary retransmission, such as a tail loss probe, repairs
+    // no loss.
     let again = count(&sender, "retransmits") - count(&sender, "needless");
     agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
     agree("lost between the two", sent - arrived, drops);
-    // A segment that is lost twice arrives late only once, and the number of such segments depends
-    // on the load of the machine. If each packet is a single segment, the two captures give the
-    // exact number.
+    // A segment that is lost twice arrives late only once, and the number of such segments depends on the
+    // load of the machine. If each packet is a single segment, the exact number is computed from the two
+    // captures.
     let arrived_late = count(&receiver, "retransmits");
     if datapath == "plain" {
         agree("late, at the receiver", arrived_late, late(&files[0], &files[1]));
@@ -165,13 +165,13 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     assert_eq!(sender["super_segments"], super_segments, "{sender}");
 }
 
-/// Captures on a single device, in which packets start with the IP header.
+/// Tests captures on a single device, in which packets start with the IP header.
 #[test]
 fn captures_of_a_device_agree_with_the_drops() {
     counts_agree("tcpdump-device", "fullpipe0", "plain");
 }
 
-/// Captures on all devices ("any"), in which packets contain many segments.
+/// Tests captures on all devices ("any"), in which packets contain many segments.
 #[test]
 fn captures_of_super_segments_agree_with_the_drops() {
     counts_agree("tcpdump-any", "any", "offload");

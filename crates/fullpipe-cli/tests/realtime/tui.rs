@@ -1,5 +1,5 @@
-//! Tests of the live view in a terminal created by `script`: the view takes over the terminal, and
-//! restores it however it ends.
+//! Tests of the live view in a terminal that `script` creates: the view takes control of the terminal, and
+//! restores it however the view ends.
 
 use crate::process;
 use std::fs;
@@ -7,11 +7,11 @@ use std::process::Command;
 
 use crate::process::{folder, fullpipe, refusal};
 
-/// Control sequences that switch to the alternate screen and back.
+/// Control sequences that switch a terminal to its alternate screen and back.
 const TAKEN: &str = "\u{1b}[?1049h";
 const GIVEN_BACK: &str = "\u{1b}[?1049l";
 
-/// Returns a trace of a few seconds in which the receive window is the limit.
+/// Returns the path of a trace of a few seconds, in which the receive window is the limit.
 fn trace(test: &str) -> String {
     let folder = folder(test);
     let file = folder.join("it.toml");
@@ -25,9 +25,9 @@ fn trace(test: &str) -> String {
     out.join("trace.csv").display().to_string()
 }
 
-/// Returns the exit code and the terminal output of the live view. `keys` is a shell script that
-/// presses keys: `shown TEXT` waits until the view has displayed a text, and `$VIEW` is the process
-/// ID of the view.
+/// Runs the live view on a terminal, and returns its exit code and output. `keys` is a shell script that
+/// presses keys: `shown TEXT` waits until the view has displayed a text, and `$VIEW` is the process ID of the
+/// view.
 fn on_a_terminal(test: &str, keys: &str) -> Option<(i32, String)> {
     if !Command::new("script").arg("--version").output().is_ok_and(|told| told.status.success()) {
         eprintln!("skipped: there is no script(1)");
@@ -50,7 +50,7 @@ fn q_ends_the_view_and_the_terminal_is_given_back() {
     let keys = "shown rwnd; shown 'send buffer'; printf f; shown FROZEN; printf q";
     let Some((code, sent)) = on_a_terminal("tui-q", keys) else { return };
     assert_eq!(code, 0, "{sent}");
-    // The view may move the cursor between words instead of printing a space.
+    // The live view may move the cursor between words instead of printing a space.
     for part in [TAKEN, "rwnd", "send buffer", "quit", "FROZEN"] {
         assert!(sent.contains(part), "{part}: {sent}");
     }
@@ -63,8 +63,8 @@ fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
     assert!(sent.contains(TAKEN) && sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");
 }
 
-/// Without a terminal, one line per second of the trace is printed at once, without waiting. An
-/// input that is not a trace cannot be replayed.
+/// Without a terminal, one line per second of the trace is printed, without waiting. An input that is not a
+/// trace cannot be replayed.
 #[test]
 fn without_a_terminal_there_are_lines() {
     let trace = trace("tui-lines");

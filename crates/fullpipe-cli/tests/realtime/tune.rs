@@ -1,5 +1,4 @@
-//! Tests of `fullpipe tune` as users run it, on a folder that imitates a host, and tests of its
-//! exit codes.
+//! Tests of `fullpipe tune` as users run it, on a folder that imitates a host, and tests of the exit codes.
 
 use crate::process;
 use std::fs;
@@ -8,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{becomes, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// Creates a host with kernel 6.1 whose send buffer is too small for 20 Mbit/s at an RTT of 100 ms.
+/// Creates a folder that imitates a host with kernel 6.1, whose send buffer is too small for 20 Mbit/s at an
+/// RTT of 100 ms.
 fn host(test: &str) -> PathBuf {
     let root = folder(test);
     let file = |path: &str, text: &str| {
@@ -91,7 +91,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     assert_eq!(done(tune(&root, &["status"], &[])), "Nothing is changed by fullpipe.\n");
 }
 
-/// The guard is this program; it reverts the changes long after the command has ended.
+/// The guard is a process of the same program, and it reverts the changes long after the command has ended.
 #[test]
 fn unconfirmed_changes_are_taken_back_by_themselves() {
     let root = host("tune-deadline");
@@ -104,7 +104,7 @@ fn unconfirmed_changes_are_taken_back_by_themselves() {
     assert!(becomes(|| !root.join("etc/sysctl.d/90-fullpipe.conf").exists()));
 }
 
-/// The report supplies the path, the loss probability and the settings of the other host.
+/// A diagnosis report supplies the path, the loss probability and the settings of the other host.
 #[test]
 fn a_report_of_diagnose_is_an_input() {
     let root = host("tune-report");
@@ -154,7 +154,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(!hint.is_empty());
 }
 
-/// Without the privileges, the plan is still printed, and no process is started.
+/// Without the privileges, the plan is still printed, and no guard process is started.
 #[test]
 fn without_authority_it_prints_the_commands_and_exits_with_4() {
     let root = host("tune-rights");
@@ -182,7 +182,7 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
             .unwrap()
     };
     let said = as_nobody(&[&["plan", "--apply"], &PATH[..]].concat());
-    // Only root can read the journal that root wrote, but a plan does not require it.
+    // Only root can read the journal that root has written, but a plan does not require the journal.
     done(tune(&host, &[], &[&PATH[..], &["--apply", "--revert-after", "never"]].concat()));
     let (status, plan) = (as_nobody(&["status"]), as_nobody(&[&["plan"], &PATH[..]].concat()));
     let (stdout, stderr) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
@@ -211,10 +211,8 @@ fn show_says_what_each_setting_limits() {
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
 }
 
-/// Programs and files that set the same keys are listed; of the files, only those that would take
-/// precedence at the next boot.
-/// A damaged journal stops no command. What is readable is restored, lost values are named, and the damaged file
-/// is kept.
+/// A damaged journal makes no command fail. All readable changes are reverted, lost values are named, and the
+/// damaged file is kept.
 #[test]
 fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let root = host("tune-damaged");
@@ -226,7 +224,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let whole = fs::read_to_string(&journal).unwrap();
     assert_ne!(wmem(&root), before);
 
-    // The end is missing: the setting is intact.
+    // The end of the journal is missing, but the setting is intact.
     let cut = whole.find("\"routes\"").unwrap();
     fs::write(&journal, &whole[..cut]).unwrap();
     let text = done(tune(&root, &["status"], &[]));
@@ -243,7 +241,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     assert!(!journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists());
     assert_eq!(done(tune(&root, &["rollback"], &[])), "There is nothing to take back.\n");
 
-    // The former value is unreadable: the key is named from the file of settings.
+    // The former value is not readable; its key is taken from the settings file.
     done(tune(&root, &[], &apply));
     let tuned = wmem(&root);
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
@@ -256,7 +254,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
         "a reboot restores it"
     );
 
-    // Nothing at all is readable, and a new trial is still possible.
+    // No part of the journal is readable, but a new trial is still possible.
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), &before).unwrap();
     fs::write(&journal, [0xff, 0, b'{']).unwrap();
     done(tune(&root, &[], &[&PATH[..], &["--apply"]].concat()));
@@ -264,7 +262,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     assert_eq!(wmem(&root), before);
 }
 
-/// A symbolic link below --root could lead to the files of this host, so it is not followed.
+/// A symbolic link below --root could lead to the files of this host, so fullpipe does not follow it.
 #[test]
 fn a_link_below_the_root_is_refused() {
     for link in ["var", "var/lib", "var/lib/fullpipe", "etc/sysctl.d"] {
@@ -283,6 +281,8 @@ fn a_link_below_the_root_is_refused() {
     }
 }
 
+/// Programs and files that set the same keys are listed. Of the files, only those are listed that would take
+/// precedence over fullpipe's at the next boot.
 #[test]
 fn status_names_whoever_else_sets_it() {
     let root = host("tune-others");
@@ -298,12 +298,12 @@ fn status_names_whoever_else_sets_it() {
     file("etc/sysctl.d/10-early.conf", "net.ipv4.tcp_wmem = 4096 16384 1\n");
     file("etc/sysctl.d/92-same.conf", "net.ipv4.tcp_wmem = 4096\t16384\t503808\n");
     file("run/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 2\n");
-    // A file in /etc hides a file of the same name elsewhere, and so does a link to /dev/null.
+    // A file in /etc hides a file of the same name in other folders, and so does a link to /dev/null.
     file("usr/lib/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 3\n");
     file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
     file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/97-masked.conf")).unwrap();
-    // A second link to /dev/null masks its own name.
+    // A second link to /dev/null hides the file of the same name.
     file("usr/lib/sysctl.d/98-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 7\n");
     std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/98-masked.conf")).unwrap();
     file("etc/sysctl.conf", "net.ipv4.tcp_wmem = 4096 16384 6\n");
@@ -372,7 +372,7 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
             .unwrap();
         json(&String::from_utf8(said.stdout).unwrap())
     };
-    // The trial is long enough for killing the guard before its end, even on a busy machine.
+    // The trial lasts long enough to kill the guard before the trial ends, even on a busy machine.
     let document = apply("5s");
     let arguments = fs::read_to_string(&asked).unwrap();
     let arguments: Vec<&str> = arguments.lines().collect();
@@ -380,7 +380,7 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     assert!(arguments.contains(&timer) && arguments.contains(&"--on-active=6s"), "{arguments:?}");
     kill_guard(&root);
     assert_ne!(wmem(&root), before);
-    // Runs the command that systemd would start.
+    // The test runs the command that systemd would start.
     let end = arguments.iter().position(|argument| *argument == "--").unwrap();
     let run = || {
         let status = std::process::Command::new(arguments[end + 1]).args(&arguments[end + 2..]).status();
@@ -390,17 +390,17 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     assert!(becomes(run), "{}", wmem(&root));
     assert!(!root.join("etc/sysctl.d/90-fullpipe.conf").exists());
 
-    // A timer that fires late finds a different trial, and leaves it alone.
+    // If the timer fires late and finds a different trial, it leaves that trial alone.
     apply("3600s");
     assert!(!run());
     done(tune(&root, &["rollback"], &[]));
-    // If systemd is missing or refuses, there is only the guard.
+    // If systemd is missing or refuses, only the guard reverts the changes.
     fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
     assert_eq!(apply("3600s")["applied"]["timer"], Value::Null);
     done(tune(&root, &["rollback"], &[]));
 }
 
-/// The lock of the state, which another process holds until this value is dropped.
+/// A process that holds the lock of the state until this value is dropped.
 struct Held(std::process::Child);
 
 impl Held {
@@ -425,8 +425,8 @@ impl Drop for Held {
     }
 }
 
-/// Returns the output of `fullpipe tune`, which must end within one minute, six times its lock
-/// timeout.
+/// Returns the output of `fullpipe tune`, which must end within one minute, six times the time for which it
+/// waits for the lock.
 fn within_a_limit(arguments: &[&str], root: &Path) -> (i32, String, String) {
     let child = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
         .args(["tune", arguments[0], "--root", root.to_str().unwrap()])
@@ -448,7 +448,7 @@ fn within_a_limit(arguments: &[&str], root: &Path) -> (i32, String, String) {
     (said.status.code().unwrap(), text(said.stdout), text(said.stderr))
 }
 
-/// Waiting for the lock ends after 10 s, and the error names the holder.
+/// `fullpipe tune` waits for the lock for 10 s. The error then names the process that holds it.
 #[test]
 fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
     if !process::has("flock") {
@@ -471,7 +471,7 @@ fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
     assert_eq!(wmem(&root), before);
 }
 
-/// An overdue trial ends even while another process holds the lock: the guard ends it, or the
+/// An overdue trial is reverted even while another process holds the lock, either by the guard or by the
 /// command that the systemd timer runs.
 #[test]
 fn an_overdue_trial_ends_although_the_lock_is_held() {
@@ -499,8 +499,8 @@ fn an_overdue_trial_ends_although_the_lock_is_held() {
     }
 }
 
-/// No other user can open the lock or read the journal, whatever the umask. System folders that
-/// fullpipe creates are not writable by others.
+/// Whatever the umask, no other user can open the lock or read the journal. Other users cannot write to the
+/// system folders that fullpipe creates.
 #[test]
 fn the_state_is_closed_to_others_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt;
@@ -523,7 +523,7 @@ fn the_state_is_closed_to_others_whatever_the_umask() {
         if umask == "0" {
             assert_eq!(mode("etc/sysctl.d/90-fullpipe.conf"), 0o644);
         }
-        // The modes that earlier versions set.
+        // The list contains the file modes that earlier versions of fullpipe set.
         for (name, mode) in [("", 0o755), ("/lock", 0o644), ("/0001.json", 0o644)] {
             let path = root.join(format!("var/lib/fullpipe{name}"));
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -535,7 +535,7 @@ fn the_state_is_closed_to_others_whatever_the_umask() {
     }
 }
 
-/// Kills the guard, as the end of a session may do.
+/// Kills the guard, as may happen at the end of a session.
 fn kill_guard(root: &Path) {
     let root = root.to_str().unwrap();
     let guard = fs::read_dir("/proc").unwrap().flatten().find(|process| {
@@ -547,8 +547,8 @@ fn kill_guard(root: &Path) {
     assert!(killed.unwrap().success());
 }
 
-/// Larger buffers have no effect on a path that is slow itself. The exit code is 5, and the command
-/// for rolling back is printed; on a terminal, the user is asked.
+/// Larger buffers have no effect on a path whose link is slow. The exit code is then 5, and the command for
+/// rolling back is printed; on a terminal, the user is asked.
 #[test]
 fn without_a_gain_the_way_back_is_offered() {
     if !process::emulated::allowed() {
@@ -576,7 +576,7 @@ fn without_a_gain_the_way_back_is_offered() {
         let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
         let path = ["emu", "--rate", "4mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
         let (mut code, mut said, mut error) = fullpipe(&path);
-        // On a busy machine, one of two measurements may lose the 5 % that count as a gain, but not
+        // On a busy machine, one of two measurements may be slower by the 5 % that count as a gain, but not
         // in every attempt.
         for _ in 0..4 {
             if !said.contains("Verified: the gain came") {
@@ -599,8 +599,8 @@ fn without_a_gain_the_way_back_is_offered() {
     }
 }
 
-/// The output of `fullpipe iperf3` is also a valid report: as a document or as events, with several
-/// streams, and with a UDP test.
+/// The output of `fullpipe iperf3` is also a valid report for a plan: as a document or as events, with
+/// several streams, and with a UDP test.
 #[test]
 fn a_test_of_iperf3_is_an_input() {
     let root = host("tune-iperf3");
@@ -623,7 +623,7 @@ fn a_test_of_iperf3_is_an_input() {
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());
         assert_eq!(code, 0, "{error}");
         let root = root.to_str().unwrap();
-        // The RTT of loopback is not plausible for a plan, so another one is given.
+        // The RTT of the loopback device is not plausible for a plan, so the test passes a different RTT.
         let arguments = ["tune", "--from", "-", "--rtt", "100ms", "--root", root, "--json"];
         let document = json(&done(fullpipe_reading(report.as_bytes(), &arguments)));
         assert_eq!(document["link_bps"], 200_000_000, "{flags:?}");
@@ -632,7 +632,7 @@ fn a_test_of_iperf3_is_an_input() {
     }
 }
 
-/// A server; dropping it ends the server.
+/// An iperf3 server, which ends when this value is dropped.
 struct Server(std::process::Child);
 
 impl Drop for Server {

@@ -1,12 +1,12 @@
-//! Measures the cost of `fullpipe diagnose --watch`, which is the CPU time of the watching process.
-//! There are 1000 connections on loopback, of which none, one hundred or all are active.
+//! Measures the cost of `fullpipe diagnose --watch`, which is the CPU time of the watching process. There are
+//! 1000 connections over the loopback device, of which none, one hundred or all are active.
 //!
 //! ```text
 //! cargo test --release -p fullpipe-cli --test realtime watch_cost:: -- --ignored --nocapture
 //! ```
 //!
-//! `FULLPIPE_BINARY` is the path of another build, which is measured in the same way, in turns with
-//! this one.
+//! `FULLPIPE_BINARY` is the path of another build of fullpipe. The other build is measured in the same way,
+//! alternating with this build.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Number of open connections.
+/// Number of open connections to watch.
 const CONNECTIONS: usize = 1_000;
-/// Block that each active connection writes ten times per second, which makes 320 kbit/s.
+/// Block that each active connection writes ten times per second, which amounts to 320 kbit/s.
 const WRITE: [u8; 4_000] = [7; 4_000];
 const EVERY: Duration = Duration::from_millis(100);
-/// Duration before the measurement, in which each connection is sampled and classified as idle or
-/// active; and duration of the measurement.
+/// Time before the measurement, in which each connection is sampled and classified as idle or active;
+/// followed by the duration of the measurement.
 const SETTLES: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(10);
-/// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
+/// Number of clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
 const TICKS_A_SECOND: f64 = 100.0;
 
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
@@ -34,13 +34,13 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Returns the CPU time of a process in seconds: the exact total, and the ticks in kernel mode and
-/// user mode.
+/// Returns the CPU time of a process in seconds: the exact total, and the times in kernel mode and in user
+/// mode from clock ticks.
 fn spent(process: &Child) -> Option<[f64; 3]> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", process.id())).ok();
     let all = read("schedstat")?.split_whitespace().next()?.parse::<f64>().ok()? / 1e9;
-    // The fields after the name, which is in parentheses, start with the state, field 3 of the man
-    // page. These are fields 15 and 14.
+    // The fields after the process name, which is in parentheses, start with the state (field 3 in proc(5)).
+    // The CPU times in kernel mode and user mode are fields 15 and 14.
     let stat = read("stat")?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / TICKS_A_SECOND);

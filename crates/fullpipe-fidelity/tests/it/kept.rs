@@ -1,5 +1,5 @@
 //! Tests of `fullpipe-fidelity` without special privileges: rejected input, and the reuse of stored kernel
-//! runs. The stored runs of these tests come from the simulator, so both worlds agree exactly.
+//! runs. The stored runs of these tests come from the simulator, so simulator and kernel agree exactly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use fullpipe::lab::validity::{LatenessQuantiles, Stalls, Validity};
 use fullpipe::ladder::{Repeats, climb_known};
 use fullpipe::units::Duration;
 
-/// A run limited by a window, then one limited by the link. The kernel that runs the tests is never 4.15, so
-/// a run that is not stored is rejected.
+/// An experiment with a run limited by a window, followed by a run limited by the link. The kernel that runs
+/// the tests is never 4.15, so a run that is not stored is rejected.
 const CELLS: &str = "name = 'cells'\nduration = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
                      [host]\nkernel = '4.15'\nsndbuf = '64KiB'\nrcvbuf = '64KiB'\n[[flow]]\ncc = 'cubic'\n\
                      [[point]]\nname = 'small'\nflow = { cc = 'cubic' }\n";
@@ -26,8 +26,8 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
     path.to_str().expect("UTF-8").into()
 }
 
-/// Returns a line of `kernel.jsonl`: the simulator's run of `scenario` with the lateness `late`, which
-/// determines its validity.
+/// Returns a line of `kernel.jsonl` for the simulator's run of `scenario`. The lateness `late` determines
+/// whether the run is valid.
 fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> String {
     let lateness = LatenessQuantiles { p99: late, ..LatenessQuantiles::default() };
     let validity = Validity {
@@ -48,7 +48,7 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
     format!("{run}\n")
 }
 
-/// Returns the experiment file and the runs of its ladder.
+/// Returns the path of an experiment file, and the scenarios of its ladder.
 fn cells(dir: &Path) -> (String, Vec<Scenario>) {
     let experiment = Experiment::from_toml(CELLS).expect("valid");
     let first = Scenario { seed: 2, ..experiment.points()[0].scenario.clone() };
@@ -102,7 +102,7 @@ fn rungs_are_held_against_kept_runs() {
 }
 
 /// A run is identified by its scenario: a stored run with the same label but another duration is not reused.
-/// A run that was late is not reused either.
+/// A stored run that was late is not reused either.
 #[test]
 fn what_is_not_the_same_run_is_not_taken() {
     let dir = folder("ladder-stale");
@@ -120,7 +120,7 @@ fn what_is_not_the_same_run_is_not_taken() {
     assert_eq!(taken(&line(label, &runs[1], true, Duration::ZERO)).0, 0);
 }
 
-/// Old lines, which lack a scenario, are identified by point and seed.
+/// Old lines contain no scenario, and are identified by point and seed.
 #[test]
 fn cells_are_compared_with_kept_runs() {
     let dir = folder("fidelity-kept");
@@ -137,7 +137,7 @@ fn cells_are_compared_with_kept_runs() {
     }
 }
 
-/// A reader that closes the pipe after the first lines of the table causes no error.
+/// If the reader of the output closes the pipe after the first lines of the table, this is not an error.
 #[test]
 fn a_reader_may_leave() {
     let dir = folder("fidelity-unread");
@@ -154,7 +154,8 @@ fn a_reader_may_leave() {
     assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
 }
 
-/// A stored run without a classification is repeated; a stored run with one is reused. Every seed counts.
+/// A stored run without a classification is repeated, and a stored run with a classification is reused. Every
+/// seed counts.
 #[test]
 fn situations_are_told_by_kept_runs() {
     let dir = folder("situations-kept");

@@ -1,4 +1,4 @@
-//! Tests of the comparison without kernel runs.
+//! Tests of `fullpipe-fidelity` that make no kernel runs.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
@@ -6,5 +6,5 @@ mod process;
 
 mod kept;
 
-/// Path of the program under test.
+/// Path of the `fullpipe-fidelity` program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");

@@ -1,4 +1,4 @@
-//! Tests of interrupted comparisons: the next call continues from the stored runs.
+//! Tests of interrupted comparisons: the next invocation continues from the stored runs.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use crate::alone;
 use crate::process::{becomes, experiment, fullpipe, signal, with_disk};
 
-/// Short runs with losses, so that each seed gives a separate run.
+/// An experiment of short runs with losses, so that the runs of different seeds differ.
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
 
-/// After any kind of interruption, the next call continues after the finished runs.
+/// Whatever interrupts a comparison, the next invocation continues after the finished runs.
 #[test]
 fn an_interrupted_comparison_goes_on() {
     let Some(_alone) = alone() else { return };
@@ -21,10 +21,10 @@ fn an_interrupted_comparison_goes_on() {
     let arguments =
         |repeat: &'static str| [file.as_str(), "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
     let mut before = String::new();
-    // SIGINT is not tested: a background process of a script may inherit that SIGINT is ignored.
+    // SIGINT is not tested, because a background process of a script may inherit that SIGINT is ignored.
     for (name, number) in [("TERM", 15), ("KILL", 9)] {
-        // There are more runs than the comparison can finish before the signal, although disturbed runs are
-        // not stored.
+        // The comparison has more runs than it can finish before the signal, although disturbed runs are not
+        // stored.
         let mut child = Command::new(crate::PROGRAM)
             .args(arguments("100"))
             .stdout(Stdio::null())
@@ -41,7 +41,7 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
     assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
-    // Disturbed runs are not stored, so later seeds may be present; no seed is run twice.
+    // Disturbed runs are not stored, so the file may contain runs of later seeds, but no seed twice.
     let seed =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("a whole line")["seed"].as_u64();
     let mut seeds: Vec<_> = kept().lines().map(seed).collect();
@@ -51,13 +51,13 @@ fn an_interrupted_comparison_goes_on() {
     assert_eq!(seeds.len(), all, "{}", kept());
 }
 
-/// On a full disk, earlier runs stay stored, and the run for which there is no space is not stored. Once
-/// there is space again, the same command continues.
+/// When the disk is full, the runs stored earlier remain, and a run for which there is no space is not
+/// stored. Once the disk has space again, the same command continues.
 #[test]
 fn a_comparison_goes_on_when_there_is_room_again() {
     let Some(_alone) = alone() else { return };
     let (folder, file) = experiment("full-fidelity", RUNS);
-    // A line takes about 2 KiB, and the disk allocates 4 KiB at a time.
+    // A line of the file takes about 2 KiB, and the disk allocates 4 KiB at a time.
     let script = format!(
         r#"compare() {{ "$FULLPIPE" '{file}' --repeat 6 --out "$D" >"$1" 2>>"$1.err"; }}
            compare '{0}/first'; first=$?; tail -c 1 "$D/kernel.jsonl" | od -An -c; cp "$D/kernel.jsonl" '{0}/before'
@@ -71,7 +71,7 @@ fn a_comparison_goes_on_when_there_is_room_again() {
     };
     let errors = read("first.err");
     if !errors.contains("cannot write") {
-        // Too few valid runs to fill the disk: the machine is busy with other work.
+        // If the machine is busy with other work, there are too few valid runs to fill the disk.
         assert!(errors.contains("not valid: "), "{told}{errors}");
         eprintln!("skipped: {errors}");
         return;

@@ -1,4 +1,4 @@
-//! Tests of the comparison on the kernel of this machine.
+//! Tests that compare the simulator with the kernel of this machine.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]
@@ -9,11 +9,11 @@ mod situations;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Path of the program under test.
+/// Path of the `fullpipe-fidelity` program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");
 
 /// Returns a guard for exclusive use of the machine, because parallel runs in real time disturb each other;
-/// `None` if the process is not allowed to create namespaces and TUN devices.
+/// returns `None` if the process is not permitted to create namespaces and TUN devices.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! Tests the classifier on samples of kernel sockets: eleven situations on an emulated path. The test is
-//! skipped with a message if the process is not allowed to create namespaces and TUN devices;
-//! `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
+//! Tests the classifier on samples of kernel sockets: eleven situations on an emulated path. If the process
+//! is not permitted to create namespaces and TUN devices, the test is skipped with a message. With
+//! `FULLPIPE_REQUIRE_NETNS=1`, the test fails instead of being skipped.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,7 +20,7 @@ fn the_classifier_names_the_limit_of_kernel_flows() {
     let Some(_alone) = crate::alone() else { return };
     let text = std::fs::read_to_string(SITUATIONS).expect("the situations");
     let experiment = Experiment::from_toml(&text).expect("a valid experiment");
-    // Two situations run at a time, because a path needs little processor time.
+    // Two situations run at a time, because an emulated path needs little CPU time.
     let next = AtomicUsize::new(0);
     let missed = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -39,7 +39,8 @@ fn the_classifier_names_the_limit_of_kernel_flows() {
     assert!(missed.is_empty(), "\n{}", missed.join("\n"));
 }
 
-/// Runs a situation on the kernel; returns the limit that the classifier named if it is wrong.
+/// Runs a situation on the kernel; if the classifier names the wrong limit, returns a description of that
+/// limit.
 fn miss(point: &Point) -> Option<String> {
     let scenario = Scenario { seed: 1, ..point.scenario.clone() };
     let measure = || {

@@ -1,21 +1,22 @@
-//! Errors in an experiment file, one line each.
+//! Errors in an experiment file; each error message is one line.
 
 use std::fmt;
 
 use super::swept::HINT;
 use crate::metric::MetricError;
 
-/// The reason why an experiment cannot be run.
+/// Error message and hint that explain why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExperimentError {
-    /// What is wrong, with the position if it is known; one line without a final period.
+    /// Error message: what is wrong in the experiment file, with line and column if they are known; one line
+    /// without a final period.
     pub message: String,
-    /// What to write instead; one line, empty if there is no suggestion.
+    /// Hint for the user: what to write instead; one line, empty if there is no suggestion.
     pub hint: String,
 }
 
 impl ExperimentError {
-    /// Creates an error from `message` and `hint`.
+    /// Creates an error from a message and a hint.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
     }
@@ -35,11 +36,11 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-/// The text of a file, for converting byte offsets to positions.
+/// The text of an experiment file, for converting byte offsets to lines and columns.
 pub(super) struct Source<'t>(pub(super) &'t str);
 
 impl Source<'_> {
-    /// Prefixes `error` with the line and column of byte `offset`.
+    /// Prefixes the message of `error` with the line and the column of byte `offset`.
     pub(super) fn at(&self, offset: usize, error: ExperimentError) -> ExperimentError {
         let before = self.0.get(..offset).unwrap_or(self.0);
         let line = before.matches('\n').count() + 1;
@@ -47,7 +48,7 @@ impl Source<'_> {
         ExperimentError { message: format!("line {line}, column {column}: {}", error.message), ..error }
     }
 
-    /// Converts the parser's error into an error for users.
+    /// Converts the error of the TOML parser into an error message and a hint for users.
     pub(super) fn explain(&self, error: &toml::de::Error) -> ExperimentError {
         let text = error.message();
         let error_here = match text.split_once(HINT) {
@@ -61,7 +62,7 @@ impl Source<'_> {
     }
 }
 
-/// Rewords an error of `serde` or `toml` without Rust terms.
+/// Rewords an error message of `serde` or `toml` without Rust terms.
 fn translated(text: &str) -> ExperimentError {
     let unquoted = |quoted: &str| quoted.replace('`', "'");
     if let Some(rest) = text.strip_prefix("unknown field ") {

@@ -1,4 +1,4 @@
-//! The keys of an experiment file.
+//! Types for deserializing an experiment file: one field per key.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn one() -> u64 {
     1
 }
 
-/// A value that cannot be swept.
+/// A field of an experiment file that takes one value only, neither a list nor a range.
 #[derive(Debug)]
 pub(super) struct Single<T>(pub(super) T);
 
@@ -55,7 +55,7 @@ impl<'de, T: Value> Deserialize<'de> for Single<T> {
     }
 }
 
-/// Defines a table of fields that can be swept, and how a `[[point]]` overrides them.
+/// Defines a table of swept fields, and how a `[[point]]` overrides them.
 macro_rules! swept_table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty),* $(,)? }
      $(own { $($own:ident: $own_type:ty),* })?) => {
@@ -68,7 +68,7 @@ macro_rules! swept_table {
         }
 
         impl $name {
-            /// Returns this table, with fields replaced by those that `over` sets.
+            /// Returns a copy of this table in which the fields that `over` sets are replaced.
             pub(super) fn overlaid(&self, over: &Self) -> Self {
                 Self {
                     $($field: over.$field.as_ref().map(Sweep::varied).or_else(|| self.$field.clone()),)*
@@ -100,7 +100,7 @@ swept_table! {
 }
 
 swept_table! {
-    /// A policer or a shaper; present if it has a rate.
+    /// A `[policer]` or `[shaper]` table; the element exists only if the table sets a rate.
     LimiterFile { rate: Rate, burst: Amount, queue: Amount, per_flow: bool }
 }
 
@@ -136,7 +136,7 @@ swept_table! {
 }
 
 impl PathFile {
-    /// Returns the names of the traces that this path refers to.
+    /// Returns the names of the trace files that the rates of this path refer to.
     pub(super) fn traces(&self) -> impl Iterator<Item = &str> {
         let rates = [&self.rate, &self.forward.rate, &self.backward.rate];
         rates.into_iter().flatten().flat_map(Sweep::values).filter_map(|rate| match rate {
@@ -146,7 +146,7 @@ impl PathFile {
     }
 }
 
-/// A set of overrides that defines points.
+/// A `[[point]]` table: a set of overrides that defines one or more points.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PointFile {
@@ -180,7 +180,7 @@ pub(super) struct ExpectFile {
     pub(super) published: Option<Scalar>,
 }
 
-/// A word from a fixed list.
+/// A metric or an aggregation, deserialized from its name.
 #[derive(Debug, Default)]
 pub(super) struct Keyword<T>(pub(super) T);
 

@@ -1,4 +1,5 @@
-//! Impairments of a direction apart from loss and queueing, and the types of link rates.
+//! Field types for link rates and for impairments of one direction: jitter, duplication, detours, aggregation
+//! and ACK decimation.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,11 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::ExperimentError;
 use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 
-/// The rate of a link: constant, or from a trace.
+/// The rate of a link: constant, or variable as in a trace file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkRate {
     Constant(Rate),
-    /// Name of a trace file, as written in the experiment.
+    /// Name of a trace file, as written in the experiment file.
     Trace(String),
 }
 
@@ -20,7 +21,7 @@ impl Value for LinkRate {
     const EXAMPLE: &'static str = "write 340mbit, or { trace = \"cellular.trace\" }";
     const KEYS: &'static [&'static str] = &["trace"];
 
-    /// Reads `340mbit` or `trace=cellular.trace`.
+    /// Parses a link rate such as `340mbit` or `trace=cellular.trace`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         match text.split_once('=') {
             Some(("trace", name)) if !name.trim().is_empty() => Ok(Self::Trace(name.trim().into())),
@@ -37,12 +38,12 @@ impl Value for LinkRate {
     }
 }
 
-/// The contents of the traces that an experiment refers to.
+/// Parsed trace files of an experiment, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traces(BTreeMap<String, Opportunities>);
 
 impl Traces {
-    /// Reads each trace in `names` once.
+    /// Reads each trace file in `names` once.
     pub(super) fn read<'n>(
         names: impl Iterator<Item = &'n str>,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -61,7 +62,8 @@ impl Traces {
         Ok(Self(traces))
     }
 
-    /// Returns the rate; for a trace, returns its mean rate and the trace.
+    /// Returns a constant rate as it is; for a trace file, returns the mean rate and the delivery
+    /// opportunities.
     pub(super) fn resolve(&self, rate: &LinkRate) -> Option<(Rate, Option<Opportunities>)> {
         match rate {
             LinkRate::Constant(rate) => Some((*rate, None)),
@@ -73,15 +75,15 @@ impl Traces {
     }
 }
 
-/// Size of a delivery opportunity: one full packet. (Mahimahi counts 1504 bytes, 4 of which are its own
-/// header.)
+/// Number of bytes that a link may send at a delivery opportunity: one full packet. (Mahimahi counts 1504
+/// bytes, 4 of which are its own header.)
 const OPPORTUNITY: Bytes = Bytes::new(1_500);
-/// Latest time accepted in a trace, in milliseconds: one day.
+/// Latest time accepted in a trace file, in milliseconds: one day.
 const LONGEST_TRACE: u64 = 86_400_000;
 
-/// Reads a trace in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order, at
-/// which one packet may be sent; a time is repeated for several packets. The trace restarts after its last
-/// line.
+/// Parses a trace file in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order,
+/// at which one packet may be sent. A time is repeated for several packets. After the last line, the trace
+/// restarts.
 fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     const FORM: &str =
         "write one whole number of milliseconds per line, in ascending order, the last above zero";
@@ -100,7 +102,7 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
         .ok_or_else(|| ExperimentError::new("it blocks all packets", FORM))
 }
 
-/// A share of packets.
+/// A probability that applies to each packet, such as `1%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share(pub(super) Probability);
 
@@ -112,7 +114,7 @@ impl Value for Share {
     }
 }
 
-/// Jitter, given as its maximum or as a table.
+/// Jitter, written as its maximum or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 
@@ -121,7 +123,7 @@ impl Value for JitterSpec {
         "write 10ms, or { up_to = \"10ms\", spread = \"normal\", share = \"5%\", order = false }";
     const KEYS: &'static [&'static str] = &["up_to", "spread", "share", "order"];
 
-    /// Reads `10ms` or `up_to=10ms,spread=normal,share=5%,order=false`.
+    /// Parses jitter such as `10ms` or `up_to=10ms,spread=normal,share=5%,order=false`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let plain =
             |most| JitterConfig { most, spread: Spread::Uniform, share: Probability::ONE, in_order: true };
@@ -154,7 +156,7 @@ impl Value for JitterSpec {
     }
 }
 
-/// An additional delay for a limited time, as after a route change.
+/// An additional delay for a limited time, such as after a route change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detour(pub(super) DetourConfig);
 
@@ -162,7 +164,7 @@ impl Value for Detour {
     const EXAMPLE: &'static str = "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until is optional";
     const KEYS: &'static [&'static str] = &["by", "at", "until"];
 
-    /// Reads `by=40ms,at=20s,until=60s`.
+    /// Parses a detour such as `by=40ms,at=20s,until=60s`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let fields = fields::<Self>("detour", text)?;
         let time = |key| -> Result<Option<Duration>, ExperimentError> {
@@ -179,7 +181,7 @@ impl Value for Detour {
     }
 }
 
-/// Packet aggregation, given as the maximum holding time or as a table.
+/// Packet aggregation, written as the maximum holding time or as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aggregation(pub(super) AggregatorConfig);
 
@@ -187,7 +189,7 @@ impl Value for Aggregation {
     const EXAMPLE: &'static str = "write 5ms, or { within = \"5ms\", packets = 32 }";
     const KEYS: &'static [&'static str] = &["within", "packets"];
 
-    /// Reads `5ms` or `within=5ms,packets=32`.
+    /// Parses packet aggregation such as `5ms` or `within=5ms,packets=32`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if !text.contains('=') {
             return Delay::read(text)
@@ -205,7 +207,7 @@ impl Value for Aggregation {
     }
 }
 
-/// ACK decimation: one of this number of pure ACKs passes.
+/// ACK decimation factor n: of n pure ACKs, one is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thinning(pub(super) u32);
 
@@ -213,11 +215,11 @@ impl Value for Thinning {
     const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        // The ten segments of an initial window produce ten ACKs; if none of them passed, the transfer would
-        // stall.
+        // The ten segments of an initial window produce ten ACKs. If none of these ACKs were forwarded, the
+        // transfer would stall.
         match whole_number("ack_thinning", text, 1, 10) {
             Ok(n) => Ok(Self(n as u32)),
-            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10: one ACK in so many is kept")),
+            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10; 4 keeps one ACK in four")),
         }
     }
 }
@@ -243,7 +245,8 @@ mod tests {
         Experiment::from_toml_with(&text, &load)
     }
 
-    /// Fields in [path] apply to the data direction, except for the rate; each direction may set its own.
+    /// An impairment in `[path]` applies to the data direction only, but the rate applies to both directions.
+    /// Each direction may set its own values.
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(
@@ -274,7 +277,7 @@ mod tests {
         assert_eq!((path.forward.aggregation, path.backward.aggregation), (None, Some(aggregation)));
     }
 
-    /// Four packets in 4 ms are 12 Mbit/s. The BDP is computed from this mean rate.
+    /// The trace delivers four packets in 4 ms, which is 12 Mbit/s. The BDP is computed from this mean rate.
     #[test]
     fn a_trace_stands_for_its_mean_rate() {
         let experiment =

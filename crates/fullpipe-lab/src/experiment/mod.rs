@@ -1,12 +1,13 @@
-//! Experiments: a TOML file of defaults, lists and multiples of the BDP, and the points that it defines.
+//! Experiments: a TOML file with defaults, lists and multiples of the BDP, and the experiment points that the
+//! file defines.
 //!
 //! ```text
 //!   file ──[[point]] overrides──► tables ──lists, ranges──► points ──seeds──► runs
 //! ```
 //!
-//! `duration` and every field of `[path]`, `[host]` and `[[flow]]` take one value, a list, or a range
-//! `{ from = "10mbit", to = "100mbit", steps = 4 }`; the points are all combinations. Fields that vary
-//! together go into `[[point]]` tables, each a set of overrides of path, host and flow:
+//! `duration` and every field of `[path]`, `[host]` and `[[flow]]` take one value, a list, or a range `{ from
+//! = "10mbit", to = "100mbit", steps = 4 }`; the points are all combinations. Fields that vary together
+//! belong in `[[point]]` tables; each of these tables is a set of overrides of path, host and flow:
 //!
 //! ```toml
 //! [[point]]
@@ -15,56 +16,54 @@
 //! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
 //! ```
 //!
-//! `app` in a `[[flow]]` describes its applications ([`workload`](crate::workload)). By default the sender
-//! always has more to write and the receiver reads at once. A value is one table; a list of tables is a
-//! sweep:
+//! `app` in a `[[flow]]` describes the applications of the flow ([`workload`](crate::workload)). By default
+//! the sender always has more to write and the receiver reads at once. A value is one table; a list of tables
+//! is a sweep:
 //!
-//! | `app` | means |
+//! | `app` | meaning |
 //! |---|---|
-//! | `"greedy"` | the default, for use in a list |
-//! | `{ write = "20mbit" }` | writes payload at a rate, one millisecond of data at a time |
-//! | `{ write = "20mbit", chunk = "64KiB" }` | writes at a rate in bursts: 64 KiB every 26 ms |
-//! | `{ read = "8mbit" }` | reads payload at a rate, evenly |
-//! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: one buffer, then a pause |
-//! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | reads 1 KiB, sleeps 50 ms, and so on |
+//! | `"greedy"` | the default, for use in a list of values |
+//! | `{ write = "20mbit" }` | writes payload at the given rate, one millisecond of data at a time |
+//! | `{ write = "20mbit", chunk = "64KiB" }` | writes at the given rate in bursts: 64 KiB every 26 ms |
+//! | `{ read = "8mbit" }` | reads payload at the given rate, evenly |
+//! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: fills one buffer, then pauses |
+//! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | repeats: read 1 KiB, then sleep 50 ms |
 //!
-//! A table may combine keys for writing and for reading. In labels and in `where` the value is a text without
-//! spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
+//! A table may combine keys for writing and for reading. In labels and in `where`, the value is written as
+//! text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
-//! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP; omitted keys have
-//! the default of the RFC (of `tc-red` for RED):
+//! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP. Omitted AQM keys
+//! have the default of the RFC; for RED, they have the default of `tc-red`:
 //!
-//! | `queue` | means |
+//! | `queue` | meaning |
 //! |---|---|
-//! | `"1bdp"` | drop-tail |
+//! | `"1bdp"` | drop-tail queue of one BDP |
 //! | `{ size = "1bdp", aqm = "codel", target = "5ms", interval = "100ms", ecn = true }` | CoDel (RFC 8289), with ECN |
 //! | `{ aqm = "fq_codel", flows = 1024, quantum = "1514B", packets = 10240 }` | FQ-CoDel (RFC 8290); takes CoDel's keys too |
 //! | `{ aqm = "pie", target = "15ms", update = "15ms", burst = "150ms" }` | PIE (RFC 8033) |
 //! | `{ aqm = "red", min = "30KiB", max = "90KiB", probability = "2%", gentle = true }` | RED; `max` = size/4, `min` = `max`/3 |
 //! | `{ aqm = "step", threshold = "100KiB" }` | marks above a threshold (DCTCP), drops when the queue is full |
 //!
-//! The other fields of a path may be set for either direction unless noted. In `[path]` itself, `rate`
-//! applies to both directions and the other fields apply to the data direction:
+//! Each of the other fields of a path may be set for either direction unless noted otherwise. In `[path]`
+//! itself, `rate` applies to both directions and the other fields apply to the data direction:
 //!
-//! | field | means |
+//! | field | meaning |
 //! |---|---|
 //! | `rate = { trace = "cellular.trace" }` | 1500-byte delivery opportunities from a file in Mahimahi's format |
 //! | `jitter = "10ms"` | random extra delay, uniform up to 10 ms; packets stay in order |
 //! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | delays 5 % of packets; others overtake |
-//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | adds delay for a limited time; without `until`,
-//! to the end |
+//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | adds delay from `at` on; `until` is optional |
 //! | `duplicate = "1%"` | duplicates 1 % of packets |
-//! | `ack_thinning = 4` | ACK decimation: passes one pure ACK in four; `[path.backward]` or `[path.forward]` only |
-//! | `aggregation = { within = "5ms", packets = 32 }` | releases packets in batches; only in the same two
-//! tables |
+//! | `ack_thinning = 4` | ACK decimation: forwards one pure ACK in four; not in `[path]` itself |
+//! | `aggregation = { within = "5ms", packets = 32 }` | releases packets in batches; not in `[path]` itself |
 //!
-//! `spread` is `"uniform"`, `"normal"` or `"fixed"`. A detour keeps packets in order. The name of a trace is
-//! relative to the experiment's file.
+//! `spread` is `"uniform"`, `"normal"` or `"fixed"`. A detour does not reorder packets. The path of a trace
+//! file is relative to the experiment file.
 //!
 //! `stack` in a `[[flow]]` selects the TCP implementation at both ends. The default is fullpipe's TCP in the
-//! simulator and the kernel TCP stack in the emulator:
+//! simulator, and the kernel TCP stack in the emulator:
 //!
-//! | `stack` | means |
+//! | `stack` | meaning |
 //! |---|---|
 //! | `"fullpipe"` | fullpipe's TCP sends; in the emulator the kernel TCP stack receives |
 //! | `"kernel"` | the kernel TCP stack at both ends; emulator only |
@@ -73,8 +72,8 @@
 //! An experiment has at most 100 000 points, 10 000 seeds per point and 10 000 flows per point, and at most
 //! [`MOST_RESULTS`] flows over all runs ([`Experiment::check_size`]).
 //!
-//! The whole file is checked when it is read: an experiment of that size that [`Experiment::from_toml`]
-//! accepts can be run.
+//! The whole file is validated when it is parsed: an experiment that [`Experiment::from_toml`] accepts and
+//! that is within these limits can be run.
 
 mod error;
 mod file;
@@ -97,7 +96,7 @@ pub use value::Amount;
 use crate::metric::{Metric, Over};
 use crate::scenario::{Scenario, Stack};
 
-/// An experiment, checked and expanded into its points.
+/// An experiment that has been validated and expanded into its points.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     name: String,
@@ -108,39 +107,39 @@ pub struct Experiment {
     expectations: Vec<Expectation>,
 }
 
-/// One combination of values.
+/// A point of an experiment: one combination of field values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Label that distinguishes the point from the others: `"loss=1.5% cc=bbr1"`.
+    /// Label that distinguishes the point from the other points, such as `"loss=1.5% cc=bbr1"`.
     pub label: String,
-    /// Every field that the file sets, as written, and the name of the `[[point]]` under the key `point`.
-    /// Fields of a direction have the prefix `forward.` or `backward.`; those of the second `[[flow]]` have
-    /// `flow2.`.
+    /// Every field that the file sets, with its value as written; the name of the `[[point]]` has the key
+    /// `point`. Fields of a direction have the prefix `forward.` or `backward.`, and fields of the second
+    /// `[[flow]]` have the prefix `flow2.`.
     pub parameters: BTreeMap<String, String>,
-    /// The limit that the point is designed to have, as named in the file.
+    /// Limit that the point is designed to have, such as `rwnd`; `None` if the file names none.
     pub limit: Option<String>,
-    /// Scenario of the point; its seed is zero, and each repeat sets its own seed.
+    /// Scenario of the point; its seed is zero, and each run sets its own seed.
     pub scenario: Scenario,
 }
 
-/// Expected range of a metric for some of the points.
+/// Bounds for a metric at some of the points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// Conditions that select the points: `where` in the file.
+    /// Field values that select points, from the key `where` of the file.
     pub conditions: BTreeMap<String, String>,
-    /// The metric that is checked.
+    /// Metric to which the bounds apply.
     pub metric: Metric,
-    /// Lower bound, in the unit of the metric.
+    /// Lower bound, in the unit of the metric; `None` for no lower bound.
     pub min: Option<f64>,
-    /// Upper bound, in the unit of the metric.
+    /// Upper bound, in the unit of the metric; `None` for no upper bound.
     pub max: Option<f64>,
-    /// Aggregation of a point's repeats into one value.
+    /// How the values of a point's runs are aggregated into one value.
     pub over: Over,
-    /// Result of the real kernel, shown next to the value.
+    /// Value measured with a real kernel, as text that is shown next to the result.
     pub kernel: Option<String>,
-    /// Published result, shown next to the value.
+    /// Published value, as text that is shown next to the result.
     pub published: Option<String>,
-    /// Indices of the points that meet the conditions; never empty.
+    /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
 }
 
@@ -148,14 +147,15 @@ pub struct Expectation {
 pub const MOST_REPEATS: u64 = 10_000;
 
 /// Maximum number of flows over all runs of an experiment (points x seeds x flows). The results of all runs
-/// are kept until the end, at about 3 KB for each flow.
+/// are kept until the end, and each flow takes about 3 KB.
 pub const MOST_RESULTS: u64 = 200_000;
 
-/// Maximum number of trace rows over all runs, for callers that keep the rows: each takes about 300 bytes.
+/// Maximum number of trace rows over all runs, for callers that keep the rows; each row takes about 300
+/// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
 
 impl Experiment {
-    /// Checks that the results of all runs fit into memory.
+    /// Checks whether the results of all runs fit into memory.
     ///
     /// # Errors
     /// Returns an error if points x seeds x flows exceed [`MOST_RESULTS`].
@@ -176,10 +176,10 @@ impl Experiment {
         ))
     }
 
-    /// Checks that the trace rows of all runs fit into memory, for a caller that keeps them.
+    /// Checks whether the trace rows of all runs fit into memory, for a caller that keeps them.
     ///
     /// # Errors
-    /// Returns an error if all runs together have more than [`MOST_ROWS`] rows.
+    /// Returns an error if all runs together have more than [`MOST_ROWS`] trace rows.
     pub fn check_trace_size(&self) -> Result<(), ExperimentError> {
         let rows = |point: &Point| {
             let Scenario { duration, sample_every, flows, .. } = &point.scenario;
@@ -195,12 +195,12 @@ impl Experiment {
         ))
     }
 
-    /// Returns the number of runs: points x seeds.
+    /// Returns the number of runs of the experiment: points x seeds.
     pub fn runs(&self) -> u64 {
         (self.points.len() as u64).saturating_mul(self.repeat)
     }
 
-    /// Checks that the simulator can run the whole experiment.
+    /// Checks that every flow of the experiment can run in the simulator.
     ///
     /// # Errors
     /// Returns an error if a flow requires the kernel TCP stack, which the simulator does not have.
@@ -220,21 +220,23 @@ impl Experiment {
         }
     }
 
-    /// Reads an experiment that refers to no other file.
+    /// Parses an experiment that refers to no other file.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, its position and a hint if the experiment is invalid.
+    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
+    /// invalid.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
         Self::from_toml_with(text, &|name| {
             Err(format!("cannot read the trace '{name}' without the experiment's folder"))
         })
     }
 
-    /// Reads an experiment. `load` returns the text of a file that the experiment refers to, by its path
-    /// relative to the experiment, or a one-line error.
+    /// Parses an experiment. `load` returns the text of another file to which the experiment refers, given
+    /// its path relative to the experiment file, or a one-line error.
     ///
     /// # Errors
-    /// Returns an error with a one-line message, its position and a hint if the experiment is invalid.
+    /// Returns an error with a one-line message, the position in the file and a hint if the experiment is
+    /// invalid.
     pub fn from_toml_with(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -264,7 +266,7 @@ impl Experiment {
         Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations })
     }
 
-    /// Returns the experiment's name.
+    /// Returns the name of the experiment.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -274,7 +276,7 @@ impl Experiment {
         &self.description
     }
 
-    /// Returns the points, in the order of the file.
+    /// Returns the points of the experiment, in the order of the file.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
@@ -284,12 +286,13 @@ impl Experiment {
         &self.expectations
     }
 
-    /// Returns the seeds of every point: the first seed, and its successors for the repeats.
+    /// Returns the random seeds with which every point is run: the first seed, and consecutive numbers for
+    /// the repeats.
     pub fn seeds(&self) -> Vec<u64> {
         (0..self.repeat).map(|i| self.seed.wrapping_add(i)).collect()
     }
 
-    /// Replaces the first seed.
+    /// Replaces the first random seed of the experiment.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -341,11 +344,12 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
 }
 
-/// Returns whether `point` meets all of `conditions`. Values are compared, not texts: `"0.015 %"` equals
-/// `"150ppm"`.
+/// Returns whether `point` meets all of `conditions`. Values are compared as quantities rather than as texts:
+/// `"0.015 %"` equals `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
-        // The condition is read first, so that an error in it is reported even if the point lacks the field.
+        // The condition is parsed first, so that an invalid condition is reported even if the point lacks the
+        // field.
         value::same(key, wanted, wanted)?;
         match point.parameters.get(key) {
             Some(value) if value::same(key, wanted, value)? => {}

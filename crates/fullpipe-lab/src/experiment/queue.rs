@@ -1,4 +1,4 @@
-//! The queue of a direction: a size, or a table that selects the AQM.
+//! Field type for the queue of one direction: a size, or a table that selects the AQM.
 
 use fullpipe_path::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};
 use fullpipe_units::{Bytes, Duration, Probability};
@@ -7,7 +7,7 @@ use super::ExperimentError;
 use super::impairments::Share;
 use super::value::{Amount, Value, fields, of_unit, out_of_range, whole_number};
 
-/// Size and AQM of a queue. Sizes that are multiples of the BDP are resolved later.
+/// Size and AQM of a queue. Sizes that are multiples of the BDP are converted to bytes later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
     size: Amount,
@@ -27,14 +27,14 @@ enum Manager {
         gentle: bool,
         ecn: bool,
     },
-    /// A discipline without parameters that depend on the BDP.
+    /// A queue discipline whose parameters do not depend on the BDP.
     Fixed(Discipline),
 }
 
 impl Queue {
     pub(super) const ONE_BDP: Self = Self { size: Amount::ONE_BDP, manager: Manager::DropTail };
 
-    /// Returns the size in bytes and the discipline, on a path with this BDP.
+    /// Returns the size in bytes and the queue discipline, on a path with the given BDP.
     pub(super) fn resolve(self, bdp: Bytes) -> Result<(Bytes, Discipline), ExperimentError> {
         let size = self.size.resolve(bdp);
         let discipline = match self.manager {
@@ -42,7 +42,7 @@ impl Queue {
             Manager::Step { threshold } => Discipline::Step(threshold.resolve(bdp)),
             Manager::Fixed(discipline) => discipline,
             Manager::Red { min, max, probability, gentle, ecn } => {
-                // Defaults of tc-red: `max` is a quarter of the limit, `min` a third of `max`.
+                // In tc-red, `max` defaults to a quarter of the limit, and `min` to a third of `max`.
                 let max = max.map_or(size.mul_div(1, 4), |max| max.resolve(bdp));
                 let min = min.map_or(max.mul_div(1, 3), |min| min.resolve(bdp));
                 if min >= max {
@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-/// Keys that each AQM accepts, besides `size` and `aqm`.
+/// Keys that each AQM accepts in addition to `size` and `aqm`.
 const DISCIPLINES: [(&str, &[&str]); 6] = [
     ("droptail", &[]),
     ("step", &["threshold"]),
@@ -88,7 +88,7 @@ impl Value for Queue {
         "ecn",
     ];
 
-    /// Reads `1bdp`, `aqm=codel` or `size=1bdp,aqm=red,min=30KiB,max=90KiB`.
+    /// Parses a queue such as `1bdp`, `aqm=codel` or `size=1bdp,aqm=red,min=30KiB,max=90KiB`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if !text.contains('=') {
             let size = Amount::read(text).map_err(|e| ExperimentError { hint: Self::EXAMPLE.into(), ..e })?;
@@ -180,11 +180,11 @@ impl Value for Queue {
     }
 }
 
-/// Shortest time accepted as an AQM parameter. A shorter time has no effect on a queue and would only keep
-/// the controller busy.
+/// Shortest time accepted as an AQM parameter. A shorter time has no effect on a queue and would only cost
+/// run time.
 const LEAST_TIME: Duration = Duration::from_micros(10);
 const MOST_TIME: Duration = Duration::from_secs(100);
-/// Default `max_P` of `tc-red`: 2 %.
+/// Default value of `max_P` in `tc-red`: 2 %.
 const RED_PROBABILITY: Probability = Probability::from_ppm(20_000);
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// A queue is a size, a table, or a list of both. Omitted keys have the RFC's defaults, and tables are
-    /// compared by value.
+    /// compared by their values.
     #[test]
     fn queues_are_sizes_or_managed() {
         let experiment = with_queue(
@@ -210,7 +210,7 @@ mod tests {
              { aqm = 'step', threshold = '65KiB' }]",
         )
         .unwrap_or_else(|e| panic!("{e}"));
-        // BDP of 100 Mbit/s and 40 ms.
+        // BDP of a path with 100 Mbit/s and 40 ms.
         let bdp = Bytes::new(500_000);
         let codel = CodelConfig { ecn: true, ..CodelConfig::RFC8289 };
         let red = RedConfig {

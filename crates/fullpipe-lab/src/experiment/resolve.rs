@@ -1,4 +1,5 @@
-//! Resolves the fields of a file into scenarios: defaults, combinations, multiples of the BDP.
+//! Converts the fields of an experiment file into scenarios: fills in defaults, expands combinations, and
+//! converts multiples of the BDP to bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +15,14 @@ use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, MOST_RESULTS, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
-/// Maximum number of points; a larger number is treated as a mistake in the file.
+/// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
 const MOST_POINTS: u64 = 100_000;
-/// Maximum number of flows per point; each flow needs memory for its window.
+/// Maximum number of flows per point. The number is limited because each flow needs memory for its window.
 const MOST_FLOWS: usize = 10_000;
 /// Default interval between trace rows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// The three tables that define points, with the overrides of one `[[point]]` applied.
+/// The path, host and flow tables, with the overrides of one `[[point]]` applied.
 struct Tables<'f> {
     name: Option<&'f str>,
     limit: Option<&'f str>,
@@ -52,7 +53,8 @@ impl<'f> Tables<'f> {
     }
 }
 
-/// Returns every point of the file, in order; the field that comes last in the file format changes fastest.
+/// Returns every point of the experiment in order; the field that comes last in the file format varies
+/// fastest.
 pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point>, ExperimentError> {
     let tables: Vec<Tables<'_>> = match file.point.as_slice() {
         [] => vec![Tables::plain(file)],
@@ -120,15 +122,15 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     Ok(points)
 }
 
-/// Returns the label of a point from the values that differ between points.
+/// Returns the label of a point, made of the values that differ between points.
 fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
-    // A name replaces the fields that its [[point]] sets; swept fields must still be listed.
+    // A name stands for all fields that its [[point]] sets, but swept fields must still appear in the label.
     let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
     let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
     name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the label and the parameters of a point, from its picked values.
+/// Returns the label and the parameters of a point, from the field values that were picked for the point.
 fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
     let mut label = differences(name, &chosen);
     let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();
@@ -159,8 +161,8 @@ fn scenario(
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();
     for (i, flow) in tables.flows.iter().enumerate() {
-        // The keys of the first flow have no prefix, so that a file with one flow can use plain keys such as
-        // `cc`.
+        // The keys of the first flow have no prefix, so that conditions for a file with one flow can use
+        // plain keys such as `cc`.
         let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
         flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
     }
@@ -199,8 +201,8 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
         return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
     };
     let backward_rate = backward.rate.clone().or(rate).unwrap_or_else(|| forward_rate.clone());
-    // The data direction inherits from the path all fields that it does not set. The ACK direction inherits
-    // only the rate: ACKs are small and rarely the problem, so by default none is lost or dropped.
+    // The data direction inherits from the path all fields that it does not set itself. The ACK direction
+    // inherits only the rate. ACKs are small and rarely the problem, so by default no ACK is lost or dropped.
     let of_data = Direction {
         rate: Some(forward_rate),
         loss: forward.loss.or(loss),
@@ -220,7 +222,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
     })
 }
 
-/// Fields that `[path.forward]` or `[path.backward]` sets.
+/// Fields of one direction, which `[path.forward]` or `[path.backward]` sets.
 struct Direction {
     rate: Option<LinkRate>,
     loss: Option<Loss>,
@@ -236,7 +238,8 @@ struct Direction {
 }
 
 impl Direction {
-    /// Resolves the fields; multiples of the BDP use the direction's own rate.
+    /// Converts the fields into the specification of a direction; multiples of the BDP use the direction's
+    /// own rate.
     fn resolve(
         self,
         delay: Duration,
@@ -275,7 +278,7 @@ impl Direction {
     }
 }
 
-/// Fields that a policer or shaper table sets.
+/// Fields that a `[policer]` or `[shaper]` table sets.
 struct Limiter {
     rate: Option<Rate>,
     burst: Option<Amount>,
@@ -284,8 +287,8 @@ struct Limiter {
 }
 
 impl Limiter {
-    /// Resolves the fields. The BDP is computed from the limiter's rate, but is at most that of the
-    /// direction. The default queue of a shaper is one BDP.
+    /// Converts the fields into the specification of a limiter. The BDP is computed from the limiter's rate,
+    /// but is at most that of the direction. The default queue of a shaper is one BDP.
     fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
         let Some(rate) = self.rate else {
             return Err(ExperimentError::new(
@@ -306,7 +309,8 @@ impl Limiter {
     }
 }
 
-/// Minimum and default burst: two full-size packets. A packet larger than the bucket would never pass.
+/// Minimum and default burst size of a token bucket: two full-size packets. A packet larger than the bucket
+/// would never pass.
 const DEFAULT_BURST: Bytes = Bytes::new(3_000);
 
 fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limiter> {
@@ -338,7 +342,8 @@ fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction
     }
 }
 
-/// Returns the delay of each direction, from the RTT and the delays that the directions set.
+/// Returns the one-way delay of each direction, from the RTT of the path and the delays that the directions
+/// set.
 fn delays(
     rtt: Option<Duration>,
     forward: Option<Duration>,

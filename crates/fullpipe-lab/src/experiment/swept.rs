@@ -1,4 +1,5 @@
-//! Fields that may be one value, a list or a range, and the selection of one point from their combinations.
+//! Fields that may be one value, a list or a range, and the selection of one experiment point from their
+//! combinations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,51 +9,52 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Seq
 use super::ExperimentError;
 use super::value::Value;
 
-/// Separates message and hint in the single text that a `serde` error carries.
+/// Separator between error message and hint in the single text that a `serde` error carries.
 pub(super) const HINT: &str = "\nhint: ";
 
-/// Converts `problem` into a deserializer error, to which the deserializer adds the position.
+/// Converts `problem` into a deserializer error; the deserializer adds the position in the file.
 pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
     E::custom(format!("{}{HINT}{}", problem.message, problem.hint))
 }
 
-/// All values of one field, as written and as parsed.
+/// All values of one swept field, both as written and as parsed.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
-    /// Whether the value differs between points and therefore belongs in their labels.
+    /// Whether the value differs between points. A value that differs appears in the labels.
     varied: bool,
 }
 
 impl<T> Sweep<T> {
-    /// Returns all values, in the order of the file.
+    /// Returns all values of the field, in the order of the file.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.iter().map(|(_, value)| value)
     }
 }
 
 impl<T: Clone> Sweep<T> {
-    /// Returns the same values, marked as set by a `[[point]]`.
+    /// Returns the same values, flagged as set by a `[[point]]`.
     pub(super) fn varied(&self) -> Self {
         Self { values: self.values.clone(), varied: true }
     }
 }
 
-/// Picks one value of each field, so that counting through all positions yields every combination.
+/// Picks one value of each field. Counting through all positions yields every combination of values.
 ///
-/// The fields are picked in a fixed order; the last field changes fastest.
+/// The fields are picked in a fixed order; the last field varies fastest.
 #[derive(Debug)]
 pub(super) struct Picker {
-    /// While counting: the number of combinations so far. Otherwise: the number of combinations of the fields
-    /// that are not yet picked.
+    /// When counting: the number of combinations so far. When picking: the number of combinations of the
+    /// fields that have not been picked yet.
     stride: u64,
-    /// Remaining index among those combinations; `None` while counting.
+    /// When picking: the index of the wanted combination among the remaining combinations. `None` when
+    /// counting.
     position: Option<u64>,
-    /// Picked values, in the order of picking.
+    /// Values picked so far, in the order of picking.
     pub(super) chosen: Vec<Choice>,
 }
 
-/// Picked value of one field at one point.
+/// Value picked for one field at one experiment point.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) key: String,
@@ -72,12 +74,12 @@ impl Picker {
         Self { stride: count, position: Some(position), chosen: Vec::new() }
     }
 
-    /// Returns the number of combinations that a counting picker has seen.
+    /// Returns the number of combinations counted so far.
     pub(super) fn count(&self) -> u64 {
         self.stride
     }
 
-    /// Returns the value of `field` at this point; `None` if the file does not set the field.
+    /// Returns the value of `field` at this point; returns `None` if the file does not set the field.
     pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         let field = field?;
         let len = field.values.len() as u64;
@@ -100,7 +102,7 @@ impl Picker {
     }
 }
 
-/// A scalar of any type, kept as the text in which it was written.
+/// A scalar value of any TOML type, kept as the text in which it was written.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,
@@ -155,16 +157,17 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// Content of a field in the file, independent of the field's type.
+/// Value of a field as written in the experiment file, independent of the Rust type of the field.
 ///
-/// A separate visitor for each of two dozen types took half of this crate's compile time.
+/// With a separate visitor for each of two dozen types, this code took half of the crate's compile time.
 enum FieldValue {
     One(Scalar),
     List(Vec<Self>),
     Table(BTreeMap<String, Scalar>),
 }
 
-/// Reads the content of a field and checks each value at once, so that an error carries its position.
+/// Deserializes the value of a field and validates each scalar immediately, so that an error carries its
+/// position in the file.
 #[derive(Clone, Copy)]
 struct ValueReader(fn(&Scalar) -> Result<(), ExperimentError>);
 
@@ -222,13 +225,13 @@ impl<'de> Visitor<'de> for ValueReader {
     }
 }
 
-/// A single value or a range, from the content of a field.
+/// One scalar value or one range, as an element of a swept field.
 enum Piece {
     One(Scalar),
     Range { from: Scalar, to: Scalar, steps: String },
 }
 
-/// Allowed notations of a type's values: the constants of [`Value`].
+/// Notations that the type of a field allows, copied from the constants of [`Value`].
 struct Form {
     example: &'static str,
     fixed: bool,
@@ -315,7 +318,7 @@ impl<'de, T: Value> Deserialize<'de> for Sweep<T> {
     }
 }
 
-/// Returns `steps` equally spaced values from `from` to `to`, both included.
+/// Returns `steps` equally spaced values from `from` to `to`, including both ends.
 fn range<T: Value>(
     from: (String, T),
     to: (String, T),
@@ -343,7 +346,7 @@ fn range<T: Value>(
         let value = T::read(&text)?;
         values.push((text, value));
     }
-    // The ends keep the notation of the file.
+    // The first and the last value keep the notation of the file.
     values.push(to);
     Ok(values)
 }

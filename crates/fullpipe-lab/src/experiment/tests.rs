@@ -1,4 +1,4 @@
-//! Tests of how experiment files are read, and of the errors for invalid ones.
+//! Tests of the parsing of experiment files, and of the errors for invalid files.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
@@ -9,7 +9,8 @@ use super::{Experiment, ExperimentError};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
-/// Returns a file with `path`, `host` and `flow` as the bodies of those tables, followed by `rest`.
+/// Returns an experiment file with `path`, `host` and `flow` as the contents of those tables, followed by
+/// `rest`.
 fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
     format!("name = 'x'\nduration = '20s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n{rest}\n")
 }
@@ -104,7 +105,7 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
-/// A list is accepted wherever a single value is, and `where` can select the resulting point.
+/// Every field accepts a list instead of a single value, and `where` can select the resulting points.
 #[test]
 fn every_field_can_be_swept() {
     let path = [
@@ -259,7 +260,7 @@ fn where_compares_values_not_words() {
     assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
 }
 
-/// Every kind of mistake yields one line that says what is wrong and one line that says what to write.
+/// Every kind of mistake yields one line that says what is wrong, and one line that says what to write.
 #[test]
 fn mistakes_are_named_in_one_line() {
     let f = file;
@@ -493,7 +494,8 @@ fn the_experiments_of_the_project_are_valid() {
     }
 }
 
-/// A table of rate and burst is one value, also within a list; limiters belong to the path or to a direction.
+/// A table of rate and burst is one value, even within a list. Policers and shapers belong to the path or to
+/// a direction.
 #[test]
 fn bursts_and_limiters_are_read() {
     let experiment = read(
@@ -528,7 +530,7 @@ fn bursts_and_limiters_are_read() {
     }
 }
 
-/// An app is one value, also within a list; conflicting keys are rejected.
+/// A table of `app` keys is one value, even within a list. Conflicting keys are rejected.
 #[test]
 fn applications_are_read() {
     let experiment = read(
@@ -550,7 +552,7 @@ fn applications_are_read() {
     let rate = Rate::from_bps;
     let workload = |i: usize| experiment.points()[i].scenario.flows[0].workload;
     assert_eq!(workload(0), Workload::default());
-    // One millisecond of data at 20 Mbit/s.
+    // The default chunk is one millisecond of data at 20 Mbit/s.
     let writing = |chunk| Writing::Paced { rate: rate(20_000_000), chunk: Bytes::new(chunk) };
     assert_eq!((workload(1).writing, workload(1).reading), (writing(2_500), Reading::Greedy));
     assert_eq!(workload(2).writing, writing(65_536));
@@ -578,7 +580,7 @@ fn applications_are_read() {
     }
 }
 
-/// Before the first run, the simulator rejects flows that need a kernel TCP stack.
+/// An experiment with flows that need the kernel TCP stack is rejected by the simulator before the first run.
 #[test]
 fn a_kernels_tcp_is_not_simulated() {
     let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");

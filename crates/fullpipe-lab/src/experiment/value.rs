@@ -1,7 +1,7 @@
-//! The types of fields in an experiment, each with its allowed range.
+//! The types of the fields of an experiment file, each with its allowed range.
 //!
-//! Implausible values are rejected here, where the line in the file is still known. A run that would take a
-//! year or divide by zero must not surface in the middle of a campaign.
+//! Implausible values are rejected during parsing, while their line in the file is still known. A value that
+//! makes a run take a year or divide by zero must not cause an error in the middle of a campaign.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,25 +16,26 @@ use super::queue::Queue;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
-/// A type that a field of an experiment can have.
+/// A type that a field of an experiment file can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
-    /// Example shown as the hint if an error has no better hint.
+    /// Example value for the hint of an error that has no better hint.
     const EXAMPLE: &'static str;
-    /// Whether a TOML number is rejected, because it would lose information.
+    /// Whether the value must be written as text because a TOML number would lose information.
     const TEXT_ONLY: bool = false;
-    /// Whether `{ fixed = … }` is accepted.
+    /// Whether the notation `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-    /// Keys that may stand beside `rate` in a two-key table, which is accepted as another notation.
+    /// Second keys of the two-key table notation, such as `{ rate = "1%", burst = 5 }`; `None` if this
+    /// notation is not accepted.
     const TABLE: Option<[&'static str; 2]> = None;
-    /// Keys of a table that is accepted as a value. The text form of the table is `key=value` for each key,
-    /// in this order, separated by commas.
+    /// Keys of the table notation. As text, the table is written as `key=value` for each key, in this order,
+    /// separated by commas.
     const KEYS: &'static [&'static str] = &[];
 
-    /// Reads and checks one value.
+    /// Parses and validates one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
-    /// Returns step `step` of `last` between two values as text; `None` for types without intermediate
-    /// values.
+    /// Returns value number `step` of `last` on the way between two values, as text; returns `None` for types
+    /// without intermediate values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
         None
     }
@@ -45,20 +46,20 @@ pub(super) fn of_unit(error: &ParseUnitError, example: &str) -> ExperimentError 
     ExperimentError::new(error.to_string(), hint)
 }
 
-/// Interpolates linearly in integers, exact at both ends.
+/// Interpolates linearly between two integers with integer arithmetic, exact at both ends.
 fn lerp(from: u64, to: u64, step: u64, last: u64) -> u64 {
     let (from, to, step, last) =
         (i128::from(from), i128::from(to), i128::from(step), i128::from(last.max(1)));
     (from + (to - from) * step / last) as u64
 }
 
-/// Formats `n` in the largest unit that divides it, so that reading the text returns `n`.
+/// Formats `n` in the largest unit that divides it, so that parsing the text returns exactly `n`.
 fn exact(n: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| n.is_multiple_of(*factor)).unwrap_or(&(1, ""));
     format!("{}{unit}", n / factor)
 }
 
-/// Formats `millionths` as a decimal number without trailing zeros.
+/// Formats a number of millionths as a decimal number without trailing zeros.
 fn decimal(millionths: u64) -> String {
     let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').into()
@@ -80,7 +81,7 @@ pub(super) fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Res
     }
 }
 
-/// Splits `key=value,key=value`; each key of `T` may appear once.
+/// Splits a text of the form `key=value,key=value`; each key of `T` may appear at most once.
 pub(super) fn fields<'t, T: Value>(
     what: &str,
     text: &'t str,
@@ -99,10 +100,11 @@ pub(super) fn fields<'t, T: Value>(
     Ok(fields)
 }
 
-/// Highest rate accepted: above any real link, and low enough that a virtual second does not take an hour.
+/// Highest link rate accepted: above that of any real link, but low enough that simulating one second does
+/// not take an hour.
 const FASTEST: Rate = Rate::from_bps(1_000_000_000_000);
-/// Longest delay accepted. A round trip to the Moon takes 2.6 s, and TCP gives up after a few minutes at
-/// most.
+/// Longest propagation delay accepted. A round trip to the Moon takes 2.6 s, and TCP gives up after a few
+/// minutes at most.
 const LONGEST_DELAY: Duration = Duration::from_secs(100);
 
 impl Value for Rate {
@@ -135,7 +137,7 @@ impl Value for Duration {
     }
 }
 
-/// A propagation delay.
+/// A propagation delay of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay(pub(super) Duration);
 
@@ -155,7 +157,7 @@ impl Value for Delay {
     }
 }
 
-/// Loss: its rate and its pattern.
+/// Random packet loss: its rate and its pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Loss {
     pub(super) rate: Probability,
@@ -165,7 +167,8 @@ pub(super) struct Loss {
 impl Loss {
     pub(super) const NONE: Self = Self { rate: Probability::ZERO, pattern: LossPattern::Independent };
 
-    /// Compares up to rounding: 1.5 % and 15000 ppm are rounded to thresholds that differ in the last bits.
+    /// Compares two loss rates up to rounding: 1.5 % and 15000 ppm are rounded to thresholds that differ in
+    /// the last bits.
     fn is_same(self, other: Self) -> bool {
         let (a, b) = (self.rate.as_f64(), other.rate.as_f64());
         (a - b).abs() <= a.max(b) * 1e-9 && self.pattern == other.pattern
@@ -177,7 +180,7 @@ impl Value for Loss {
     const EXAMPLE: &'static str =
         "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }";
 
-    /// Reads `1.5%`, `1%:burst=5` or `1%:of=super_packets`.
+    /// Parses a loss such as `1.5%`, `1%:burst=5` or `1%:of=super_packets`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let (rate, spread) = match text.split_once(':') {
             Some((rate, spread)) => (rate, spread.split_once('=')),
@@ -204,25 +207,25 @@ impl Value for Loss {
     }
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
-        // In millionths of a ppm, which is finer than any measurable loss.
+        // The interpolation uses millionths of a ppm, which are finer than any measurable loss.
         let millionths = |loss: &Self| (loss.rate.as_f64() * 1e12).round() as u64;
         Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
     }
 }
 
-/// A size in bytes, or a multiple of the point's bandwidth-delay product.
+/// A size in bytes, or a multiple of the bandwidth-delay product of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// Size in bytes.
+    /// A size in bytes.
     Bytes(Bytes),
-    /// Multiple of the BDP, in millionths.
+    /// A multiple of the BDP, in millionths.
     Bdp(u64),
 }
 
 impl Amount {
     pub(super) const ONE_BDP: Self = Self::Bdp(1_000_000);
 
-    /// Returns the size in bytes on a path with this BDP.
+    /// Returns the size in bytes on a path with the given BDP.
     pub fn resolve(self, bdp: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -268,7 +271,7 @@ impl FromStr for Amount {
     }
 }
 
-/// An amount above zero: a window, or the size of a transfer.
+/// A nonzero amount of data: a window, or the size of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Positive(pub(super) Amount);
 
@@ -354,7 +357,7 @@ impl Value for SlowStart {
     }
 }
 
-/// Behaviour of the applications of a flow.
+/// Behaviour of the applications at both ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct App(Workload);
 
@@ -364,8 +367,8 @@ impl App {
     }
 }
 
-/// Shortest interval between writes of an application. Real applications have no finer timer, and a shorter
-/// interval would make a virtual second take an hour.
+/// Shortest interval between two writes of an application. Real applications have no finer timer. With a
+/// shorter interval, simulating one second would take an hour.
 const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
 impl Value for App {
@@ -374,7 +377,8 @@ impl Value for App {
     const KEYS: &'static [&'static str] =
         &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
 
-    /// Reads `greedy`, `write=20mbit` or `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
+    /// Parses an application such as `greedy`, `write=20mbit` or
+    /// `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if text == "greedy" {
             return Ok(Self(Workload::default()));
@@ -439,7 +443,7 @@ impl Value for App {
 
 impl Value for KernelVersion {
     const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
-    // As a number, 6.10 would be 6.1.
+    // TOML would read the number 6.10 as 6.1.
     const TEXT_ONLY: bool = true;
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
@@ -457,7 +461,7 @@ impl Value for Mtu {
     const EXAMPLE: &'static str = "write mtu = 1500";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        // Every IPv4 host accepts 576 bytes; the length field of an IP packet has 16 bits.
+        // Every IPv4 host accepts packets of 576 bytes; the length field of the IP header has 16 bits.
         whole_number("mtu", text, 576, 65_535).map(Self)
     }
 
@@ -466,7 +470,7 @@ impl Value for Mtu {
     }
 }
 
-/// Number of identical flows.
+/// Number of identical flows that a `[[flow]]` table defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
 
@@ -482,7 +486,7 @@ impl Value for Count {
     }
 }
 
-/// Initial congestion window in segments.
+/// Initial congestion window, in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segments(pub(super) u32);
 
@@ -498,7 +502,7 @@ impl Value for Segments {
     }
 }
 
-/// `tcp_adv_win_scale`.
+/// Value of the sysctl `net.ipv4.tcp_adv_win_scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WinScale(pub(super) i8);
 
@@ -513,7 +517,7 @@ impl Value for WinScale {
     }
 }
 
-/// Share of the receive buffer's memory that is offered as window, in 256ths.
+/// Share of the receive buffer's memory that is advertised as window, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ratio(pub(super) u16);
 
@@ -541,10 +545,10 @@ impl Value for bool {
     }
 }
 
-/// Returns whether two texts mean the same value of the field `key`.
+/// Returns whether two texts denote the same value of the field `key`.
 ///
 /// # Errors
-/// Returns an error if the field does not exist, or if a text is not a valid value of the field.
+/// Returns an error if the field does not exist, or if one of the texts is not a valid value of the field.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

@@ -1,4 +1,5 @@
-//! One flow: two connections, the applications at both ends, and the history for its outcome.
+//! One simulated flow: two connections, the applications at both ends, and the history from which its outcome
+//! is computed.
 
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, Tunables};
@@ -10,7 +11,8 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
 
-/// Maximum payload of a merged (GRO) segment: whole segments only, within the 64 KiB of an IP packet.
+/// Maximum payload of a merged (GRO) segment, in bytes. A merged segment consists of whole segments and fits
+/// into the 64 KiB of an IP packet.
 const MERGE_LIMIT: u32 = 65_000;
 
 pub(crate) struct Flow {
@@ -20,24 +22,25 @@ pub(crate) struct Flow {
     starts_at: Instant,
     opened: bool,
     writer: Writer,
-    /// Remaining bytes of the application's current offer, while a write into a full buffer is in progress.
+    /// Number of bytes that the application still has to write, while it is blocked in a write to a full
+    /// buffer.
     offered: u64,
-    /// Completion time of a write in progress into a full buffer; far future if no write is in progress.
+    /// Time at which a write into a full buffer completes; far future if no such write is in progress.
     writes_until: Instant,
     reader: Reader,
-    /// Whether the receiver has the sender's FIN.
+    /// Whether the receiver has received the sender's FIN.
     peer_closed: bool,
     finished_at: Option<Instant>,
-    /// Time of the last read; for a greedy reader, the start of the flow.
+    /// Time of the receiving application's last read; for a greedy reader, the start time of the flow.
     read_at: Instant,
-    /// Payload that has crossed the path, including duplicates.
+    /// Payload in bytes that has crossed the path, including duplicates.
     arrived: u64,
     history: History,
     merge: Merge,
 }
 
-/// Receive merging (GRO): consecutive segments that arrive within `within` of the first one are delivered as
-/// one segment.
+/// Receive merging (GRO): consecutive segments that arrive within the time `within` of the first one are
+/// delivered as one segment.
 struct Merge {
     within: Duration,
     held: Option<(Segment, Instant)>,
@@ -123,7 +126,7 @@ impl Flow {
         }
     }
 
-    /// Writes what the sending application offers, block by block, while the socket accepts it.
+    /// Writes the data that the sending application offers, block by block, as long as the socket accepts it.
     #[inline(never)]
     fn offer(&mut self, now: Instant) {
         self.writes_until = Instant::FAR_FUTURE;
@@ -150,7 +153,7 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which the sending application continues even without a socket event.
+    /// Returns the time at which the sending application continues to write, even without a socket event.
     fn writes_at(&self) -> Instant {
         self.writer.wakes_at().min(self.writes_until)
     }
@@ -195,13 +198,13 @@ impl Flow {
                 _ => {}
             }
         }
-        // An application closes its socket when it reads the end of the stream.
+        // An application closes its socket when it reads end-of-file.
         if self.peer_closed && self.receiver.readable() == 0 {
             self.receiver.close();
         }
     }
 
-    /// Reads as much of the available data as the receiving application wants.
+    /// Reads as much of the available data as the receiving application currently wants.
     #[inline]
     fn application_reads(&mut self, now: Instant) {
         if self.reader.is_greedy() {
@@ -234,20 +237,21 @@ impl Flow {
         }
     }
 
-    /// Returns the time of the sender's next timer.
+    /// Returns the time of the sending connection's next timer.
     #[inline]
     pub(crate) fn sender_timer(&self) -> Instant {
         if self.opened { self.sender.poll_timeout().min(self.writes_at()) } else { self.starts_at }
     }
 
-    /// Returns the time of the receiver's next timer.
+    /// Returns the time of the receiving connection's next timer.
     #[inline]
     pub(crate) fn receiver_timer(&self) -> Instant {
         let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
         self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
-    /// Returns the flow's trace row. It reuses the allocation `room` of an earlier row, if there is one.
+    /// Returns the current trace row of the flow. The row reuses the allocation `room` of an earlier row if
+    /// there is one.
     pub(crate) fn row(
         &self,
         now: Instant,
@@ -280,7 +284,7 @@ impl Flow {
     }
 
     pub(crate) fn outcome(&self, end: Instant) -> FlowOutcome {
-        // Data may be acknowledged but not yet read.
+        // Acknowledged data may not have been read yet.
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
         let rtts = self.sender.rtts();
@@ -313,7 +317,7 @@ fn mergeable(held: &Segment, next: &Segment) -> bool {
         && held.len + next.len <= MERGE_LIMIT
         && next.timestamps == held.timestamps
         && !next.flags.has(Flags::FIN)
-        // ECN marks and CWR of one segment must not apply to another.
+        // ECN marks and CWR of one segment must not be applied to another segment.
         && next.ecn == held.ecn
         && !next.flags.has(Flags::CWR)
         && next.sack.is_empty()

@@ -1,4 +1,4 @@
-//! The event loop with the virtual clock.
+//! The simulator's event loop and its virtual clock.
 //!
 //! ```text
 //!   sender ──segments──► forward path ──packets──► receiver
@@ -6,10 +6,11 @@
 //!      └───────── backward path ◄──────ACKs───────────┘
 //! ```
 //!
-//! No event is scheduled per packet. The next event is the earliest of: the head of each path, each
-//! connection's own timer, the start of a flow, the next trace row. The loop jumps to that time, delivers
-//! what is due, and polls each affected connection for segments to send. Simultaneous events are processed in
-//! a fixed order (forward, backward, timers by number, rows), so a run is a function of its scenario.
+//! No event is scheduled per packet. The next event is the earliest of: the departure of the next packet from
+//! each path, each connection's own timer, the start of a flow, and the next trace row. The loop jumps to
+//! that time, delivers what is due, and polls each affected connection for segments to send. Simultaneous
+//! events are processed in a fixed order (forward direction, backward direction, timers by number, trace
+//! rows), so a run is a function of its scenario.
 
 mod flow;
 mod schedule;
@@ -31,23 +32,23 @@ use flow::Flow;
 pub use flow::connection;
 use schedule::Schedule;
 
-/// Runs a scenario to its end.
+/// Runs a scenario to its end and returns the outcome.
 pub fn run(scenario: &Scenario) -> Outcome {
     run_traced(scenario, &mut NoTrace)
 }
 
-/// Runs a scenario to its end and hands every trace row to `sink`.
+/// Runs a scenario to its end, and passes every trace row to `sink`.
 pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
     run_tapped(scenario, sink, &mut NoTap)
 }
 
-/// Runs a scenario to its end, hands every trace row to `sink`, and shows `tap` the segments at both ends of
-/// the path.
+/// Runs a scenario to its end, passes every trace row to `sink`, and passes the segments at both ends of the
+/// path to `tap`.
 pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of iterations of the event loop between two questions whether the run should continue: a few
+/// Number of event-loop iterations after which the loop asks whether the run should continue; they take a few
 /// milliseconds.
 const ASK_EVERY: u32 = 1 << 14;
 
@@ -61,7 +62,7 @@ struct World<'s> {
     timers: Schedule,
     digest: Digest,
     events: u64,
-    /// Allocation of the last row's `truth`, reused for the next row.
+    /// Allocation of the last trace row's `truth`, which is reused for the next row.
     room: Option<Box<SenderTruth>>,
 }
 
@@ -122,7 +123,7 @@ impl<'s> World<'s> {
         self.outcome()
     }
 
-    /// Delivers the packets that now leave the data direction to their receivers.
+    /// Delivers the packets that leave the data direction now to their receivers.
     fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
@@ -136,7 +137,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Delivers the packets that now leave the ACK direction to their senders.
+    /// Delivers the packets that leave the ACK direction now to their senders.
     fn senders_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
@@ -162,7 +163,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Sends the pending segments of a flow's sender into the path, and sets its next timer.
+    /// Sends all pending segments of a flow's sender into the path, and sets the sender's next timer.
     fn sender_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, forward, timers, .. } = self;
         let flow = &mut flows[number];
@@ -172,7 +173,7 @@ impl<'s> World<'s> {
         timers.set(sender_timer(number), flow.sender_timer());
     }
 
-    /// Sends the pending segments of a flow's receiver into the path, and sets its next timer.
+    /// Sends all pending segments of a flow's receiver into the path, and sets the receiver's next timer.
     fn receiver_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, backward, timers, .. } = self;
         let flow = &mut flows[number];
@@ -218,20 +219,19 @@ impl<'s> World<'s> {
     }
 }
 
-/// Returns the number of the sender's timer of a flow; simultaneous timers fire in the order of their
-/// numbers.
+/// Returns the timer number of a flow's sender; simultaneous timers fire in the order of their numbers.
 const fn sender_timer(flow: usize) -> usize {
     2 * flow
 }
 
-/// Returns the number of the receiver's timer of a flow.
+/// Returns the timer number of a flow's receiver.
 const fn receiver_timer(flow: usize) -> usize {
     2 * flow + 1
 }
 
-/// Sends the pending segments of `connection` into `path` at `now`, cut into wire segments, and passes each
-/// segment with its verdict to `seen`. The function is not inlined: most callers have nothing to send and
-/// need not save registers for it.
+/// Sends the pending segments of `connection` into `path` at `now`. Super-segments are cut into wire
+/// segments, and each wire segment is passed to `seen` together with the path's verdict. The function is not
+/// inlined: most callers have nothing to send and need not save registers for it.
 #[inline(never)]
 fn send(
     connection: &mut Connection,
@@ -240,7 +240,7 @@ fn send(
     flow: u32,
     mut seen: impl FnMut(&Segment, Verdict),
 ) {
-    // The super-packet is borrowed and cut in place, without a copy.
+    // The super-packet is borrowed and segmented in place, without a copy.
     while let Some(transmit) = &mut connection.poll_transmit(now) {
         let whole = transmit.segment();
         let (header_len, ecn) = (whole.header_len(), whole.ecn);
@@ -251,7 +251,7 @@ fn send(
         };
         for piece in transmit.segments(0) {
             let (len, continues) = (header_len + piece.payload(), piece.start() > 0);
-            // The verdict goes into the path's counters; the sender learns of losses only by TCP's own means.
+            // The path counts the verdict; the sender learns of a loss only from its own loss detection.
             let packet = PacketInfo { len, flow, kind, continues, ecn };
             let verdict = path.push_with(now, packet, || piece.segment());
             seen(&piece.segment(), verdict);
@@ -259,11 +259,12 @@ fn send(
     }
 }
 
-/// Builds one direction of a path, identical in every world. `number` separates its random draws from those
-/// of the other direction.
+/// Builds one direction of a path, in the same way for the simulator and the emulator. `number` separates the
+/// random numbers of this direction from those of the other direction.
 pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
-    // Random streams are numbered 2 x element + direction. Loss is element 0, so its streams are 0 and 1.
+    // Random streams are numbered 2 x element + direction. The number of the loss element is 0, so its
+    // streams are 0 and 1.
     let draws = |element: u64| 2 * element + number;
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {
@@ -304,7 +305,7 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
     Path::new(elements)
 }
 
-/// Returns the faster kind of hop, which computes departures at entry, wherever possible.
+/// Returns the kind of hop that computes departures when a packet enters, if possible; this kind is faster.
 fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
     let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
     let service = match &spec.trace {

@@ -1,29 +1,29 @@
-//! Finds the earliest of many timers.
+//! A schedule that finds the earliest of many timers.
 //!
-//! The structure is a tournament tree: each inner node names the earlier of its two children, and the root
-//! names the winner. Ties go to the lower number, so the order of events never depends on how the tree was
-//! filled.
+//! The schedule is a tournament tree: each inner node names the earlier of its two children, and the root
+//! names the winner. If two timers are due at the same time, the lower number wins, so the order of events
+//! never depends on how the tree was filled.
 //!
 //! Most timers are postponed repeatedly and never fire: every ACK postpones the retransmission timeout, and
-//! every second segment postpones the delayed ACK. Postponing is therefore lazy. The tree keeps the earlier
-//! time, a lower bound on the true time, and is updated only when that bound is reached.
+//! every second segment postpones the delayed ACK. The schedule therefore postpones lazily. The tree keeps
+//! the earlier time, which is a lower bound of the true time, and is updated only when that bound is reached.
 
 use fullpipe_units::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timers: Vec<Timer>,
-    /// `winner[1]` is the root; leaf `i` is node `leaves + i`.
+    /// Timer number of the winner at each node: `winner[1]` is the root, and leaf `i` is node `leaves + i`.
     winner: Vec<u32>,
     leaves: usize,
-    /// Bound of the root, cached because the loop reads it before each event.
+    /// Lower bound of the winner at the root, cached because the event loop reads it before each event.
     bound: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     due: Instant,
-    /// Time that the tree uses; never later than `due`.
+    /// Lower bound that the tree uses for this timer; never later than `due`.
     bound: Instant,
 }
 
@@ -42,14 +42,14 @@ impl Schedule {
         schedule
     }
 
-    /// Returns a time before which no timer is due.
+    /// Returns a time before which no timer of the schedule is due.
     #[inline]
     pub(crate) fn bound(&self) -> Instant {
         self.bound
     }
 
-    /// Returns the timer that is due at [`Schedule::bound`]; `None` if it was postponed, which updates the
-    /// bound.
+    /// Returns the timer that is due at [`Schedule::bound`]; returns `None` if that timer was postponed, in
+    /// which case the bound is updated.
     pub(crate) fn settle(&mut self) -> Option<usize> {
         let first = self.winner[1] as usize;
         let timer = &mut self.timers[first];
@@ -71,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// Updates the winners from a timer's leaf to the root.
+    /// Updates the winners on the path from a timer's leaf to the root.
     fn replay(&mut self, timer: usize) {
         let mut node = (self.leaves + timer) / 2;
         while node >= 1 {
@@ -101,8 +101,8 @@ mod tests {
                 plain[which] = due;
                 let (index, earliest) = plain.iter().enumerate().min_by_key(|&(i, due)| (*due, i)).unwrap();
                 assert!(schedule.bound() <= *earliest);
-                // `settle` is not called every time, so that timers are postponed and advanced while bounds
-                // are stale.
+                // The test skips most calls of `settle`, so that timers are also postponed and advanced while
+                // their bounds are out of date.
                 if draw(1, 2, i).is_multiple_of(3) {
                     let settled = std::iter::repeat_with(|| schedule.settle()).flatten().next().unwrap();
                     assert_eq!((settled, schedule.bound()), (index, *earliest));

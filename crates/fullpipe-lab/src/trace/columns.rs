@@ -1,16 +1,16 @@
-//! The columns of a trace row, defined in one table.
+//! The columns of a trace, all of which are defined in one table.
 //!
-//! The flat row, the cells of a CSV file, the reader's required columns and bounds, and `docs/TRACE.md` are
-//! all generated from this table.
+//! The flat trace row, the cells of a CSV file, the required columns and bounds of the reader, and
+//! `docs/TRACE.md` are all generated from this table.
 //!
 //! ```text
 //!   Row ──value──► Record ──serde──► a line of CSV ──serde──► Record ──within bounds──► Row
 //! ```
 //!
-//! Values are in base units, and the column's name ends in the unit; a cell is empty where there is no value.
-//! To add a column, add a line to the table; a test then fails until [`read`](super::read()) stores its value
-//! in a row. A writer of another format takes names, units and types from [`COLUMNS`], and the values from
-//! [`Record`].
+//! Values are in base units, and the name of a column ends in its unit. A cell without a value is empty. To
+//! add a column, add a line to the table; a test then fails until [`read`](super::read()) stores the column's
+//! value in a row. A writer of another format takes names, units and types from [`COLUMNS`], and the values
+//! from [`Record`].
 
 use std::borrow::Cow;
 
@@ -20,42 +20,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{Row, SenderTruth, Sink};
 
-/// A word, which a writer borrows without allocating.
+/// Text value of a column, which a writer borrows without allocating.
 type Text = Cow<'static, str>;
 
-/// Description of one column.
+/// Description of one column of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Name in the header line of a file.
+    /// Name of the column in the header line of a CSV file.
     pub name: &'static str,
-    /// Unit of the values; empty for numbers without a unit, words and flags.
+    /// Unit of the column's values; empty for plain numbers, words and flags.
     pub unit: &'static str,
-    /// Type of the values.
+    /// Type of the column's values.
     pub kind: Kind,
-    /// Whether a row may lack the value. A trace that lacks a required column cannot be read.
+    /// Whether a trace may omit this column or leave its cells empty. A trace that lacks a required column
+    /// cannot be read.
     pub optional: bool,
-    /// Meaning of the values, in one sentence.
+    /// Meaning of the column's values, in one sentence.
     pub meaning: &'static str,
-    /// Source of the values, such as `the sending socket`.
+    /// Source of the column's values, such as `the sending socket`.
     pub source: &'static str,
 }
 
-/// Type of a column's values.
+/// Data type of the values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An integer from 0 to 2^32 - 1.
+    /// Unsigned integer of 32 bits.
     U32,
-    /// An integer from 0 to 2^64 - 1.
+    /// Unsigned integer of 64 bits.
     U64,
-    /// A floating-point number.
+    /// Floating-point number.
     F64,
-    /// `true` or `false`.
+    /// Boolean value, written as `true` or `false`.
     Bool,
-    /// A word.
+    /// One word of text.
     Text,
 }
 
-/// Maps a Rust type to its column type.
+/// Maps a Rust type to the type of a trace column.
 trait Cell {
     const KIND: Kind;
     const OPTIONAL: bool = false;
@@ -86,7 +87,7 @@ impl<T: Cell> Cell for Option<T> {
     const OPTIONAL: bool = true;
 }
 
-/// Generates [`Record`], [`COLUMNS`], the conversion from a row and the bounds check from the table.
+/// Generates [`Record`], [`COLUMNS`], the conversion from a trace row, and the bounds check.
 ///
 /// A column is written as its meaning in a doc comment, then `name: type, unit [<= bound], value;`. The value
 /// expression uses the parts of the row that the pattern binds. Columns are grouped by source.
@@ -96,14 +97,14 @@ macro_rules! columns {
             $( #[doc = $meaning:literal] $name:ident: $type:ty, $unit:literal $(<= $most:ident)?, $value:expr; )*
         }
     )*) => {
-        /// A trace row in flat form: one field per column, in column order.
+        /// A trace row in flat form: one field per column, in the order of the columns.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub struct Record { $($(
             #[doc = $meaning]
             pub $name: $type,
         )*)* }
 
-        /// The columns of a trace, in the order in which they are written.
+        /// The columns of a trace, in the order in which a CSV file contains them.
         pub const COLUMNS: &[Column] = &[ $($(
             Column {
                 name: stringify!($name),
@@ -123,7 +124,7 @@ macro_rules! columns {
         }
 
         impl Record {
-            /// Returns the first column whose value exceeds its bound, with that value.
+            /// Returns the first column whose value exceeds its bound, together with that value.
             pub(super) fn out_of_bounds(&self) -> Option<(&'static str, u64)> {
                 $($($(
                     if let Some(value) = Option::<u64>::from(self.$name).filter(|value| *value > $most) {
@@ -136,110 +137,111 @@ macro_rules! columns {
     };
 }
 
-/// Maximum segment size accepted, in bytes: the 64 KiB limit of an IP packet.
+/// Maximum segment size accepted, in bytes. The length field of an IP packet allows no more than 64 KiB.
 const LARGEST_SEGMENT: u64 = 65_535;
-/// Maximum window or socket buffer accepted, in bytes: 1 TiB, so that sums and products do not overflow.
+/// Maximum window or socket-buffer size accepted: 1 TiB, so that sums and products of sizes do not overflow.
 const LARGEST_BUFFER: u64 = 1 << 40;
 
 columns! { Row { at, flow, sender, receiver, path, truth } =>
     "the run" {
-        /// Number of the flow.
+        /// Number of the flow, starting from zero.
         flow: u32, "", *flow;
-        /// Time since the start of the run.
+        /// Time since the start of the run, in seconds.
         t_s: f64, "s", at.as_secs_f64();
     }
     "the sending socket" {
-        /// Congestion control.
+        /// Congestion control of the sender.
         cc: Option<Text>, "", sender.cc.map(|cc| cc.name().into());
-        /// Payload of a full segment.
+        /// Payload of a full segment (MSS), in bytes.
         mss_bytes: u64, "bytes" <= LARGEST_SEGMENT, sender.mss.get();
-        /// Congestion window.
+        /// Congestion window, in bytes.
         cwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.cwnd.get();
-        /// Slow-start threshold; empty before the first reduction.
+        /// Slow-start threshold in bytes; empty before the first reduction of the congestion window.
         ssthresh_bytes: Option<u64>, "bytes", sender.ssthresh.map(|bytes| bytes.get());
-        /// Bytes in flight, by the sender's estimate.
+        /// Bytes in flight, as estimated by the sender.
         inflight_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.inflight.get();
-        /// Bytes sent and not cumulatively acknowledged.
+        /// Bytes that were sent but not yet cumulatively acknowledged.
         flight_size_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.flight_size.get();
-        /// The receiver's advertised window.
+        /// Window that the receiver advertises, in bytes.
         rwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.rwnd.get();
-        /// Bytes written and not sent yet.
+        /// Bytes that the application has written but TCP has not sent yet.
         notsent_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.notsent.get();
-        /// Memory that the send buffer may use.
+        /// Memory that the send buffer may use, in bytes.
         sndbuf_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf.get();
-        /// Memory that the send buffer uses.
+        /// Memory that the send buffer currently uses, in bytes.
         sndbuf_used_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf_used.get();
-        /// Pacing rate.
+        /// Pacing rate of the sender.
         pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
-        /// Upper bound of the pacing rate, if one was set.
+        /// Upper bound of the pacing rate; empty if the application set none.
         max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
-        /// Delivery rate.
+        /// Most recent delivery-rate sample.
         delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
-        /// Whether the delivery-rate sample was limited by the application.
+        /// Whether the most recent delivery-rate sample was limited by the application.
         app_limited: bool, "", sender.app_limited;
         /// Smoothed RTT.
         srtt_ms: Option<f64>, "ms", millis(sender.srtt);
-        /// Smallest RTT.
+        /// Smallest RTT measured so far.
         min_rtt_ms: Option<f64>, "ms", millis(sender.min_rtt);
-        /// Bytes delivered so far.
+        /// Bytes that the sender knows to be delivered so far.
         delivered_bytes: u64, "bytes", sender.delivered.get();
-        /// Segments retransmitted so far.
+        /// Number of segments retransmitted so far.
         retransmits: u64, "segments", sender.retransmits;
         /// Whether the sender is in fast recovery or in recovery after an RTO.
         recovering: bool, "", sender.recovering;
     }
     "the receiving socket" {
-        /// Payload received in order so far.
+        /// Payload bytes that the receiver has received in order so far.
         received_bytes: Option<u64>, "bytes", receiver.map(|it| it.received.get());
-        /// Payload received and not read yet.
+        /// Payload bytes that the receiver holds but the application has not read yet.
         unread_bytes: Option<u64>, "bytes", receiver.map(|it| it.unread.get());
-        /// Memory that the receive buffer may use.
+        /// Memory that the receive buffer may use, in bytes.
         rcvbuf_bytes: Option<u64>, "bytes" <= LARGEST_BUFFER, receiver.map(|it| it.rcvbuf.get());
     }
     "the path" {
-        /// Bytes waiting in the path's queues.
+        /// Bytes waiting in the queues of the path.
         queue_bytes: Option<u64>, "bytes", path.map(|it| it.queue.get());
-        /// Time for which the path's link has been transmitting so far.
+        /// Total time for which the link has been transmitting so far.
         link_busy_s: Option<f64>, "s", path.map(|it| it.link_busy.as_secs_f64());
-        /// Time for which the path's shaper has delayed packets so far.
+        /// Total time for which the shaper has delayed packets so far.
         shaper_busy_s: Option<f64>, "s", path.map(|it| it.shaper_busy.as_secs_f64());
-        /// Packets that a policer dropped so far.
+        /// Number of packets that a policer has dropped so far.
         policed: Option<u64>, "packets", path.map(|it| it.policed);
-        /// Packets that a queue dropped so far, because it was full or by its AQM.
+        /// Number of packets dropped so far by a full queue or by its AQM.
         queue_drops: Option<u64>, "packets", path.map(|it| it.queue_drops);
-        /// Packets lost at random so far.
+        /// Number of packets lost at random so far.
         random_drops: Option<u64>, "packets", path.map(|it| it.random_drops);
     }
     "our own sender" {
-        /// Bytes marked lost so far.
+        /// Bytes that the sender has marked lost so far.
         lost_bytes: Option<u64>, "bytes", truth.as_ref().map(|it| it.lost.get());
-        /// Limit that stops the sender now.
+        /// Limit that currently stops the sender.
         send_limit: Option<Text>, "", truth.as_ref().map(|it| it.send_limit.name().into());
-        /// Time for which the application has stopped the sender so far.
+        /// Total time for which the application has stopped the sender so far.
         limited_app_s: Option<f64>, "s", limited(truth, SendLimit::App);
-        /// Time for which the send buffer has stopped the sender so far.
+        /// Total time for which the send buffer has stopped the sender so far.
         limited_sndbuf_s: Option<f64>, "s", limited(truth, SendLimit::Sndbuf);
-        /// Time for which the receiver's window has stopped the sender so far.
+        /// Total time for which the receive window has stopped the sender so far.
         limited_rwnd_s: Option<f64>, "s", limited(truth, SendLimit::Rwnd);
-        /// Time for which the congestion window has stopped the sender so far.
+        /// Total time for which the congestion window has stopped the sender so far.
         limited_cwnd_s: Option<f64>, "s", limited(truth, SendLimit::Cwnd);
-        /// Time for which the slow-start window has stopped the sender so far.
+        /// Total time for which the congestion window in slow start has stopped the sender so far.
         limited_slow_start_s: Option<f64>, "s", limited(truth, SendLimit::SlowStart);
-        /// Time for which the pacer has stopped the sender so far.
+        /// Total time for which the pacer has stopped the sender so far.
         limited_pacing_s: Option<f64>, "s", limited(truth, SendLimit::Pacing);
-        /// Time for which loss recovery has stopped the sender so far.
+        /// Total time for which loss recovery has stopped the sender so far.
         limited_recovery_s: Option<f64>, "s", limited(truth, SendLimit::Recovery);
-        /// Phase of the congestion control.
+        /// Current phase of the congestion control.
         phase: Option<Text>, "", truth.as_ref().map(|it| it.status.phase.into());
     }
     "a kernel's BBR" {
-        /// Bottleneck bandwidth measured by BBR.
+        /// Bottleneck bandwidth as estimated by BBR.
         bbr_bw_bps: Option<u64>, "bit/s", sender.bbr.map(|it| it.bw.as_bps());
         /// Smallest RTT of the last ten seconds, as measured by BBR.
         bbr_min_rtt_ms: Option<f64>, "ms", millis(sender.bbr.and_then(|it| it.min_rtt));
-        /// Pacing rate divided by the bottleneck bandwidth.
+        /// BBR's pacing gain: pacing rate divided by bottleneck bandwidth, in percent.
         bbr_pacing_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.pacing_gain_percent);
-        /// Congestion window divided by the product of bottleneck bandwidth and smallest RTT.
+        /// BBR's window gain: congestion window divided by the product of bottleneck bandwidth and smallest
+        /// RTT, in percent.
         bbr_cwnd_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.cwnd_gain_percent);
     }
 }
@@ -256,7 +258,7 @@ fn limited(truth: &Option<Box<SenderTruth>>, limit: SendLimit) -> Option<f64> {
     truth.as_ref().map(|truth| truth.limit_times[limit as usize].as_secs_f64())
 }
 
-/// Trace rows as comma-separated values under a header line.
+/// Trace rows as comma-separated values, after a header line.
 #[derive(Debug)]
 pub struct Csv(csv::Writer<Vec<u8>>);
 
@@ -267,9 +269,9 @@ impl Default for Csv {
 }
 
 impl Csv {
-    /// Returns the text: the header line, then one line per row. Empty if there was no row.
+    /// Returns the CSV text: the header line, then one line per row; empty if there was no row.
     pub fn into_text(self) -> String {
-        // Writing to memory cannot fail, and records contain only UTF-8.
+        // Writing to memory cannot fail, and trace records contain only UTF-8.
         self.0.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     }
 }
@@ -292,7 +294,7 @@ mod tests {
     const BEGIN: &str = "<!-- begin of the columns -->\n";
     const END: &str = "<!-- end of the columns -->\n";
 
-    /// Returns the column table of `docs/TRACE.md`.
+    /// Returns the table of columns for `docs/TRACE.md`.
     fn table() -> String {
         let mut table = String::new();
         for (number, column) in COLUMNS.iter().enumerate() {
@@ -334,8 +336,8 @@ mod tests {
         }
     }
 
-    /// A column's name ends in its unit, so that the file can be read without documentation. Counts have no
-    /// unit in their names.
+    /// The name of a column ends in its unit, so that a CSV file can be read without documentation. The names
+    /// of counts contain no unit.
     #[test]
     fn names_tell_the_unit() {
         for Column { name, unit, .. } in COLUMNS {

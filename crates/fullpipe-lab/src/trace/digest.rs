@@ -1,10 +1,10 @@
-//! A hash over a trace: identical for identical runs, on every machine and in every build.
+//! A hash over all rows of a trace: identical for identical runs, on every machine and in every build.
 
 use fullpipe_units::Duration;
 
 use super::{Row, Sink};
 
-/// A hash over a sequence of integers: FNV-1a, 64 bits.
+/// A 64-bit FNV-1a hash over a sequence of integers.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest(u64);
 
@@ -15,14 +15,14 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Adds one integer.
+    /// Adds one integer to the hash.
     pub fn add(&mut self, value: u64) {
         for byte in value.to_le_bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
-    /// Returns the hash so far.
+    /// Returns the hash over the integers added so far.
     pub fn value(self) -> u64 {
         self.0
     }

@@ -1,8 +1,8 @@
-//! The trace: filled by every world, read by the explainer and by reports.
+//! The trace of a run: simulated, emulated and live runs write it, and the diagnosis and the reports read it.
 //!
-//! A row has four parts, grouped by source. Sockets report their own state in every world. The state of the
-//! path is available only where fullpipe provides the path, and the truth about the sender only where
-//! fullpipe provides the sending TCP:
+//! A trace row has four parts, grouped by their source. Sockets report their own state in every kind of run.
+//! The state of the path is available only if fullpipe provides the path. The internal state of the sender is
+//! available only if the sender uses fullpipe's TCP:
 //!
 //! | part | sim | emu | live |
 //! |---|---|---|---|
@@ -24,145 +24,148 @@ use fullpipe_tcp::cc::{Algorithm, Status};
 use fullpipe_tcp::{Connection, ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// State of one flow at one time.
+/// State of one flow at one sampling time.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Time of the sample.
+    /// Time at which the state was sampled.
     pub at: Instant,
-    /// Number of the flow.
+    /// Number of the sampled flow.
     pub flow: u32,
-    /// State that the sending socket reports.
+    /// State that the kernel or fullpipe's TCP reports for the sending socket.
     pub sender: TcpInfo,
-    /// State that the receiving socket reports; `None` when only the sending end is sampled.
+    /// State that the receiving socket reports; `None` if only the sending socket is sampled.
     pub receiver: Option<ReceiverInfo>,
-    /// State of the path in the data direction; `None` on a real network.
+    /// State of the path in the data direction; `None` if the path is a real network.
     pub path: Option<PathState>,
-    /// Internal state of the sender; `None` for the kernel TCP stack. It is boxed because it takes more than
-    /// a third of a row: sampling a thousand kernel sockets keeps hundreds of thousands of rows without it.
+    /// Internal state of the sender; `None` for the kernel TCP stack. The field is boxed because it takes
+    /// more than a third of a row, and the samples of a thousand kernel sockets are hundreds of thousands of
+    /// rows without it.
     pub truth: Option<Box<SenderTruth>>,
 }
 
 /// State that a sending socket reports: the kernel's `TCP_INFO` and `SO_MEMINFO`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Congestion control (`TCP_CONGESTION`); `None` when it was not requested or fullpipe does not implement
-    /// it.
+    /// Congestion control (`TCP_CONGESTION`); `None` if fullpipe did not read it or does not implement it.
     pub cc: Option<Algorithm>,
-    /// Payload of a full segment.
+    /// Payload of a full segment (MSS).
     pub mss: Bytes,
-    /// Current congestion window.
+    /// Current congestion window of the sender, in bytes.
     pub cwnd: Bytes,
-    /// Slow-start threshold; `None` before the first reduction.
+    /// Slow-start threshold in bytes; `None` before the first reduction of the congestion window.
     pub ssthresh: Option<Bytes>,
-    /// Bytes in flight, by the sender's estimate.
+    /// Bytes in flight, as estimated by the sender.
     pub inflight: Bytes,
-    /// Bytes sent and not cumulatively acknowledged.
+    /// Bytes that were sent but not yet cumulatively acknowledged.
     pub flight_size: Bytes,
-    /// The receiver's advertised window.
+    /// Window that the receiver advertises.
     pub rwnd: Bytes,
-    /// Current pacing rate.
+    /// Current pacing rate of the sender; `None` if it does not pace.
     pub pacing_rate: Option<Rate>,
-    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`).
+    /// Upper bound of the pacing rate that the application has set (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
     /// Most recent delivery-rate sample that was not limited by the application.
     pub delivery_rate: Option<Rate>,
-    /// Whether that sample was taken while the application left the window unused.
+    /// Whether the delivery-rate sample was taken while the application left the window unused.
     pub app_limited: bool,
-    /// Smoothed RTT.
+    /// Smoothed RTT of the sender.
     pub srtt: Option<Duration>,
-    /// Smallest RTT.
+    /// Smallest RTT measured so far.
     pub min_rtt: Option<Duration>,
-    /// Bytes delivered so far.
+    /// Bytes that the sender knows to be delivered so far.
     pub delivered: Bytes,
-    /// Segments retransmitted so far.
+    /// Number of segments retransmitted so far.
     pub retransmits: u64,
     /// Whether the sender is in fast recovery or in recovery after an RTO.
     pub recovering: bool,
-    /// Bytes written and not sent yet.
+    /// Bytes that the application has written but TCP has not sent yet.
     pub notsent: Bytes,
-    /// Memory that the send buffer may currently use.
+    /// Memory in bytes that the send buffer may currently use.
     pub sndbuf: Bytes,
-    /// Memory that the send buffer uses.
+    /// Memory that the send buffer currently uses.
     pub sndbuf_used: Bytes,
-    /// Path model of a kernel's BBR; `None` for other congestion controls.
+    /// Path model of BBR in a kernel; `None` for other congestion controls.
     pub bbr: Option<BbrInfo>,
 }
 
 /// The path model that BBR reports: the kernel's `tcp_bbr_info` (`TCP_CC_INFO`, `INET_DIAG_BBRINFO`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BbrInfo {
-    /// Bottleneck bandwidth: the highest delivery rate in the last ten round trips.
+    /// Bottleneck bandwidth as estimated by BBR: the highest delivery rate in the last ten round trips.
     pub bw: Rate,
-    /// Smallest RTT of the last ten seconds.
+    /// Smallest RTT of the last ten seconds, as measured by BBR.
     pub min_rtt: Option<Duration>,
-    /// Pacing rate divided by bandwidth, in percent: 288 in Startup, 34 in Drain, 125, 75 and 100 in ProbeBW.
+    /// Pacing gain: pacing rate divided by bandwidth, in percent. The pacing gain is 288 in Startup, 34 in
+    /// Drain, and 125, 75 or 100 in ProbeBW.
     pub pacing_gain_percent: u32,
-    /// Congestion window divided by the product of bandwidth and smallest RTT, in percent.
+    /// Window gain: congestion window divided by the product of bandwidth and smallest RTT, in percent.
     pub cwnd_gain_percent: u32,
 }
 
 /// State that a receiving socket reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverInfo {
-    /// Payload received in order so far.
+    /// Payload received in order so far, in bytes.
     pub received: Bytes,
-    /// Payload received and not read yet (`Recv-Q`).
+    /// Payload that was received but not yet read by the application (`Recv-Q`).
     pub unread: Bytes,
-    /// Memory that the receive buffer may currently use.
+    /// Memory in bytes that the receive buffer may currently use.
     pub rcvbuf: Bytes,
 }
 
-/// Sample of a receiving socket whose sender is not sampled.
+/// Sample of a receiving socket, for connections whose sending socket is not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverSample {
-    /// Time of the sample.
+    /// Time at which the receiving socket was sampled.
     pub at: Instant,
-    /// Number of the flow.
+    /// Number of the sampled flow.
     pub flow: u32,
-    /// State that every receiving socket reports.
+    /// State that the kernel reports for every receiving socket.
     pub receiver: ReceiverInfo,
-    /// Window advertised last; zero in all samples if the kernel does not report it (before Linux 6.2).
+    /// Most recently advertised window; zero in all samples if the kernel does not report it (before Linux
+    /// 6.2).
     pub window: Bytes,
-    /// RTT as the receiver measures it: from an acknowledgement to the data that it released.
+    /// RTT as measured by the receiver: the time from an acknowledgement to the data that this
+    /// acknowledgement allowed the sender to send.
     pub rtt: Option<Duration>,
-    /// Segments received out of order so far: an earlier segment was missing.
+    /// Number of segments received out of order so far, that is, while an earlier segment was missing.
     pub out_of_order: u64,
-    /// Payload of a full segment received.
+    /// Payload of a full received segment.
     pub mss: Bytes,
 }
 
 /// State of the data direction of a path that fullpipe provides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
-    /// Bytes waiting in the queues.
+    /// Bytes waiting in the queues of the path.
     pub queue: Bytes,
-    /// Time for which the link has been transmitting so far.
+    /// Total time for which the link has been transmitting so far.
     pub link_busy: Duration,
-    /// Time for which the shaper has delayed packets of this flow so far.
+    /// Total time for which the shaper has delayed packets of this flow so far.
     pub shaper_busy: Duration,
-    /// Packets that a policer dropped so far, over all flows.
+    /// Number of packets that a policer has dropped so far, over all flows.
     pub policed: u64,
-    /// Packets that a queue dropped so far, because it was full or by its AQM, over all flows.
+    /// Number of packets dropped so far by a full queue or by its AQM, over all flows.
     pub queue_drops: u64,
-    /// Packets lost at random so far, over all flows.
+    /// Number of packets lost at random so far, over all flows.
     pub random_drops: u64,
 }
 
-/// Internal state of a sender, which no kernel reports.
+/// Internal state of the sender in fullpipe's TCP, which no kernel reports.
 #[derive(Clone, Debug)]
 pub struct SenderTruth {
-    /// Current limit of the sender.
+    /// Limit that currently stops the sender.
     pub send_limit: SendLimit,
-    /// Time for which each limit has stopped the sender so far, in the order of [`SendLimit::ALL`].
+    /// Total time for which each limit has stopped the sender so far, in the order of [`SendLimit::ALL`].
     pub limit_times: [Duration; SendLimit::ALL.len()],
-    /// Bytes marked lost so far.
+    /// Bytes that the sender has marked lost so far.
     pub lost: Bytes,
-    /// Phase and named values of the congestion control.
+    /// Phase of the congestion control, and its named values.
     pub status: Status,
 }
 
 impl TcpInfo {
-    /// Returns the part of a connection's state that a kernel reports for its own sockets.
+    /// Returns the part of a connection's state that a kernel also reports for its own sockets.
     pub fn of(sender: &Snapshot, cc: Algorithm, max_pacing_rate: Option<Rate>) -> Self {
         Self {
             cc: Some(cc),
@@ -190,7 +193,7 @@ impl TcpInfo {
 }
 
 impl SenderTruth {
-    /// Returns the part of a connection's state that no kernel reports.
+    /// Returns the internal state of a connection's sender, which no kernel reports.
     pub fn of(sender: &Connection, now: Instant) -> Self {
         let snapshot = sender.snapshot();
         Self {
@@ -203,7 +206,7 @@ impl SenderTruth {
 }
 
 impl PathState {
-    /// Returns the state of `path` at `now`, as `flow` sees it.
+    /// Returns the state of the path at time `now`, as it affects `flow`.
     pub fn of<T: Clone>(path: &mut Path<T>, now: Instant, flow: u32) -> Self {
         let busy = path.busy(now, flow);
         let counters = path.counters();
@@ -229,32 +232,33 @@ impl From<ReceiverSnapshot> for ReceiverInfo {
 }
 
 impl Row {
-    /// Returns the payload received in order so far; `None` if the receiver is not sampled.
+    /// Returns the payload that was received in order so far; returns `None` if the receiver is not sampled.
     pub fn received(&self) -> Option<Bytes> {
         self.receiver.map(|receiver| receiver.received)
     }
 
-    /// Returns this row as a sending host with a kernel TCP stack would observe it: without path and truth.
+    /// Returns this row as a sending host with a kernel TCP stack would observe it, without the state of the
+    /// path and the internal state of the sender.
     #[must_use]
     pub fn observed(&self) -> Self {
         Self { path: None, truth: None, ..self.clone() }
     }
 }
 
-/// Destination of trace rows. It is a type parameter of the event loop, so that an unused trace costs
-/// nothing.
+/// Consumer of trace rows. The sink is a type parameter of the event loop, so that a run without a trace has
+/// no additional cost.
 pub trait Sink {
-    /// Takes the next row; rows arrive ordered by time, then by flow.
+    /// Consumes the next trace row. Rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);
 
-    /// Returns whether the run should continue, which the event loop asks every few milliseconds of real time.
-    /// After `false` the run ends early, and its outcome covers only the part before.
+    /// Returns whether the run should continue. The event loop calls this function every few milliseconds of
+    /// real time. If it returns `false`, the run ends early, and its outcome covers only the time before.
     fn goes_on(&self) -> bool {
         true
     }
 }
 
-/// A sink that discards rows.
+/// A sink that discards all trace rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 

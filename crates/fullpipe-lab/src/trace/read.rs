@@ -1,4 +1,5 @@
-//! Reads trace rows from comma-separated values, written by fullpipe or by a tool with the same columns.
+//! Reads trace rows from comma-separated values that fullpipe or another tool with the same columns has
+//! written.
 
 use std::fmt;
 
@@ -9,36 +10,36 @@ use serde::Deserialize;
 
 use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
 
-/// Maximum time accepted in a trace, in seconds: one year.
+/// Latest time accepted in a trace, in seconds: one year.
 const LONGEST_S: f64 = 31_536_000.0;
-/// Rates from this value on mean "no limit", in bit/s.
+/// Lowest rate in bit/s that means "no limit".
 const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
-/// Columns that identify the header line of a trace.
+/// Names of columns by which the header line of a trace is recognised.
 const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
-/// Phases that are read back; any other phase becomes the empty string.
+/// Congestion-control phases that the reader recognises; any other phase is read as the empty string.
 const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 
-/// A trace row and the run to which it belongs.
+/// A trace row, and the run to which it belongs.
 #[derive(Clone, Debug)]
 pub struct RunRow {
-    /// Label of the run's point; `None` in a trace of one run.
+    /// Label of the experiment point; `None` if the trace contains one run only.
     pub point: Option<String>,
-    /// Seed of the run; `None` in a trace of one run.
+    /// Random seed of the run; `None` if the trace contains one run only.
     pub seed: Option<u64>,
-    /// The row.
+    /// Trace row without its run.
     pub row: Row,
 }
 
-/// The rows of a trace file.
+/// All rows of a trace file.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// The rows, in the order of the lines.
+    /// Trace rows with their runs, in the order of the lines of the file.
     pub rows: Vec<RunRow>,
-    /// Whether the last line was incomplete and was dropped.
+    /// Whether the last line of the file was incomplete and was therefore dropped.
     pub truncated: bool,
 }
 
-/// An error in a trace file, in one line.
+/// Error in a trace file, as a one-line message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError(String);
 
@@ -50,7 +51,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The run to which a line belongs.
+/// Columns that name the run to which a line belongs.
 #[derive(Deserialize)]
 struct Run {
     #[serde(default)]
@@ -65,11 +66,11 @@ pub fn is_header(line: &str) -> bool {
     TYPICAL.iter().all(|typical| names.contains(typical))
 }
 
-/// Reads a trace. Columns may be in any order, and unknown columns are ignored. Columns that are
+/// Reads a trace file. Columns may be in any order, and unknown columns are ignored. Columns that are
 /// [`optional`](Column::optional) may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
-/// Returns an error if a required column is missing or a line does not match the header line.
+/// Returns an error if a required column is missing, or if a line does not match the header line.
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
@@ -89,7 +90,7 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     while let Some(record) = records.next() {
         let record = match record {
             Ok(record) => record,
-            // An interrupted run or a partial copy of the file truncates the last line.
+            // The last line is incomplete if the run was interrupted or the file was copied partially.
             Err(_) if records.peek().is_none() => {
                 recording.truncated = true;
                 break;
@@ -106,7 +107,7 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     Ok(recording)
 }
 
-/// Adds the line number and the column's name to the parser's error.
+/// Adds the line number and the name of the column to the parser's error.
 fn explained(error: &csv::Error, headers: &csv::StringRecord, skipped: usize) -> ReadError {
     let line = |position: Option<&csv::Position>| skipped as u64 + position.map_or(0, csv::Position::line);
     ReadError(match error.kind() {
@@ -134,7 +135,7 @@ impl TryFrom<&Record> for Row {
         if let Some((name, value)) = record.out_of_bounds() {
             return Err(ReadError(format!("{name} {value} is larger than any host supports")));
         }
-        // The kernel reports an unlimited rate as all ones.
+        // The kernel reports an unlimited rate as a value in which all bits are set.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
         let bbr_min_rtt = millis("bbr_min_rtt_ms", record.bbr_min_rtt_ms)?;
         let bbr = || {
@@ -243,12 +244,12 @@ mod tests {
         csv.into_text()
     }
 
-    /// Every column is read back into the field from which it was written: if the rows are written again, the
-    /// text is identical.
+    /// Every column is read back into the field from which it was written: writing the rows a second time
+    /// yields identical text.
     #[test]
     fn what_a_run_writes_is_read_again() {
         let mut rows = rows();
-        // Fields that only the rows of kernel sockets have.
+        // Only the rows of kernel sockets have these fields.
         rows[7].sender.bbr = Some(BbrInfo {
             bw: Rate::from_bps(9_500_000),
             min_rtt: Some(Duration::from_millis(10)),
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Rows of a kernel socket, limited to what `TCP_INFO` and `SO_MEMINFO` report, can be read.
+    /// Rows that contain only what `TCP_INFO` and `SO_MEMINFO` report for a kernel socket can be read.
     #[test]
     fn columns_of_a_socket_are_enough() {
         let rows: Vec<Row> = rows().iter().map(Row::observed).collect();

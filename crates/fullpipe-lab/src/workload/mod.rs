@@ -1,13 +1,14 @@
-//! Workloads: the behaviour of the two applications of a flow, without I/O.
+//! Workloads: the behaviour of the two applications of a flow, modelled without I/O.
 //!
 //! ```text
 //!   Writer ──offers(now)──► bytes ──► send buffer          receive buffer ──► takes(now) ──► Reader
 //!      └── wakes_at() ──► timer                                   timer ◄── wakes_at() ──┘
 //! ```
 //!
-//! Neither application touches a socket. The driver asks for the number of bytes that the application wants
-//! now, transfers as many as possible, reports the number, and asks again when the socket becomes ready or at
-//! `wakes_at`. The simulator's connections and kernel sockets can therefore run the same workloads.
+//! The applications of a workload do not access sockets. The driver asks an application for the number of
+//! bytes that it wants now, transfers as many of them as possible, and reports the number transferred. The
+//! driver asks the application again when the socket becomes ready or at `wakes_at`. Simulated connections
+//! and kernel sockets can therefore run the same workloads.
 
 mod reader;
 mod writer;
@@ -17,67 +18,72 @@ use fullpipe_units::{Bytes, Duration, Rate};
 pub use reader::{CURL_BUFFER, CURL_PERIOD, Reader, curl_buffer};
 pub use writer::{WRITE_BLOCK, WRITE_TIME, Writer};
 
-/// Behaviour of both applications of a flow.
+/// Behaviour of the sending and the receiving application of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The sending application.
+    /// Behaviour of the sending application.
     pub writing: Writing,
-    /// The receiving application.
+    /// Behaviour of the receiving application.
     pub reading: Reading,
 }
 
-/// Behaviour of a sending application.
+/// Behaviour of a sending application: greedy or paced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writing {
-    /// Always has more data: writes as much as the send buffer accepts.
+    /// The application always has more data: it writes as much as the send buffer accepts.
     #[default]
     Greedy,
-    /// Produces data at a fixed rate, `chunk` bytes at a time. Data that does not fit into the send buffer
-    /// waits in the application and is written as soon as there is room.
+    /// The application produces data at a fixed rate, `chunk` bytes at a time. Data that does not fit into
+    /// the send buffer waits in the application, and is written as soon as the buffer has room.
     Paced {
-        /// Payload rate; above zero.
+        /// Rate at which the application produces payload; above zero.
         rate: Rate,
-        /// Bytes per write; above zero.
+        /// Number of bytes per write; above zero.
         chunk: Bytes,
     },
 }
 
-/// Behaviour of a receiving application.
+/// Behaviour of a receiving application: greedy, paced, like curl, or a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// Reads all available data at once.
+    /// The application reads all available data at once.
     #[default]
     Greedy,
-    /// Processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`, then reads again,
-    /// at most `chunk` bytes. It does not catch up after waiting for data.
+    /// The application processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`,
+    /// then it reads again, at most `chunk` bytes. The application does not catch up after it has waited for
+    /// data.
     Paced {
-        /// Payload rate; above zero.
+        /// Rate at which the application processes payload; above zero.
         rate: Rate,
-        /// Maximum bytes per read; above zero.
+        /// Maximum number of bytes per read; above zero.
         chunk: Bytes,
     },
-    /// Reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, then a sleep while the average is
-    /// above the limit. The average starts at a reference point, which moves to the current time at intervals
-    /// of at least [`CURL_PERIOD`]. After a shorter stall, curl therefore catches up without limit.
+    /// The application reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, followed by a
+    /// sleep while the average rate is above the limit. The average is computed from a reference point, which
+    /// moves to the current time at intervals of at least [`CURL_PERIOD`]. After a shorter stall, curl
+    /// therefore catches up without limit.
     CurlLimit {
-        /// Payload rate; above zero.
+        /// Limit of the average rate at which the application reads; above zero.
         rate: Rate,
     },
-    /// Fills a small buffer, sleeps, and repeats: at most `buffer` bytes every `every`.
+    /// The application fills a small buffer, sleeps, and repeats: it reads at most `buffer` bytes every
+    /// `every`.
     Loop {
-        /// Bytes to read before each sleep; above zero.
+        /// Number of bytes to read before each sleep; above zero.
         buffer: Bytes,
-        /// Duration of each sleep.
+        /// Time for which the application sleeps between two reads.
         every: Duration,
     },
 }
 
-/// Interval between writes or reads of a smooth application: the resolution of a millisecond timer.
+/// Interval between the writes or reads of a smooth application, which is the resolution of a millisecond
+/// timer.
 const SMOOTH_TICK: Duration = Duration::from_millis(1);
-/// Minimum chunk of a smooth application: one full segment on Ethernet.
+/// Minimum chunk of a smooth application: the payload of one full segment on Ethernet.
 const SMOOTH_LEAST: Bytes = Bytes::new(1_448);
 
-/// Returns the chunk of a smooth application at `rate`: one millisecond of data, at least one segment.
+/// Returns the chunk of a smooth application at `rate`: the data of one millisecond, but at least one
+/// segment.
 pub fn smooth_chunk(rate: Rate) -> Bytes {
     (rate * SMOOTH_TICK).max(SMOOTH_LEAST)
 }

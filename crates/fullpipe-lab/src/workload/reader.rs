@@ -1,42 +1,44 @@
-//! The receiving application.
+//! The receiving application of a flow.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::Reading;
 
-/// Minimum time for which `curl` keeps the reference point of its average (`MIN_RATE_LIMIT_PERIOD`).
+/// Minimum time for which `curl` keeps the reference point of its average rate (`MIN_RATE_LIMIT_PERIOD`).
 pub const CURL_PERIOD: Duration = Duration::from_secs(3);
-/// Maximum size of `curl`'s reads (its `BUFFER_SIZE`); a read is smaller if the limit allows less per second.
+/// Maximum size of `curl`'s reads (its `BUFFER_SIZE`). If the rate limit allows less than this per second,
+/// the reads are smaller.
 pub const CURL_BUFFER: Bytes = Bytes::from_kib(100);
 
 /// State of a receiving application.
 #[derive(Clone, Debug)]
 pub struct Reader {
     reading: Reading,
-    /// End of the current busy time or sleep.
+    /// End of the application's current busy time or sleep.
     until: Option<Instant>,
-    /// Bytes read so far.
+    /// Number of bytes that the application has read so far.
     total: u64,
-    /// Bytes in the buffer that is being filled.
+    /// Number of bytes in the small buffer that a loop reader is filling.
     in_buffer: u64,
-    /// Reference point of `curl`'s average: time, and bytes read by then.
+    /// Reference point of `curl`'s average rate: its time, and the number of bytes that had been read by
+    /// then.
     average_from: (Instant, u64),
 }
 
 impl Reader {
-    /// Creates a reader that starts at `now`.
+    /// Creates a reader that starts to read at `now`.
     pub fn new(reading: Reading, now: Instant) -> Self {
         Self { reading, until: None, total: 0, in_buffer: 0, average_from: (now, 0) }
     }
 
-    /// Returns whether the reader takes all available data at once and needs no timer.
+    /// Returns whether the reader reads all available data at once and therefore needs no timer.
     #[inline]
     pub fn is_greedy(&self) -> bool {
         self.reading == Reading::Greedy
     }
 
-    /// Returns the maximum number of bytes to read at `now`; zero while the reader is busy. The driver calls
-    /// it when data is available and at [`Self::wakes_at`].
+    /// Returns the maximum number of bytes to read at `now`, which is zero while the reader is busy. The
+    /// driver calls this function when data is available, and at [`Self::wakes_at`].
     pub fn takes(&mut self, now: Instant) -> u64 {
         if let Some(until) = self.until {
             if until > now {
@@ -53,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// Records a read of `len` bytes, at most as many as [`Self::takes`] returned.
+    /// Records that the application has read `len` bytes, at most as many as [`Self::takes`] returned.
     pub fn took(&mut self, now: Instant, len: u64) {
         self.total += len;
         let pause = match self.reading {
@@ -61,7 +63,8 @@ impl Reader {
             Reading::Paced { rate, .. } => rate.time_for(Bytes::new(len)),
             Reading::CurlLimit { rate } => {
                 let (since, before) = self.average_from;
-                // Time that the bytes since the reference point should have taken, minus the time they took.
+                // The difference is the time that reading the bytes since the reference point should have
+                // taken, minus the time that it took.
                 let due = rate.time_for(Bytes::new(self.total - before));
                 due.saturating_sub(now.saturating_since(since))
             }
@@ -76,14 +79,15 @@ impl Reader {
         }
     }
 
-    /// Returns the end of the busy time; [`Instant::FAR_FUTURE`] if the reader only waits for data.
+    /// Returns the time at which the reader's busy time or sleep ends; [`Instant::FAR_FUTURE`] if the reader
+    /// only waits for data.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         self.until.unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Moves the reference point of the average if the point is old enough. `curl` checks this before and
-    /// after each sleep. Any lead or lag accumulated until then is discarded.
+    /// Moves the reference point of the average rate if it is old enough. `curl` checks this before and after
+    /// each sleep. Moving the point discards any lead or lag that has accumulated.
     fn move_average(&mut self, now: Instant) {
         if now.saturating_since(self.average_from.0) >= CURL_PERIOD {
             self.average_from = (now, self.total);
@@ -91,7 +95,7 @@ impl Reader {
     }
 }
 
-/// Returns the size of `curl --limit-rate`'s reads: one second of data, at most [`CURL_BUFFER`].
+/// Returns the size of the reads of `curl --limit-rate`: the data of one second, at most [`CURL_BUFFER`].
 pub fn curl_buffer(rate: Rate) -> Bytes {
     (rate * Duration::from_secs(1)).clamp(Bytes::new(1), CURL_BUFFER)
 }
@@ -106,7 +110,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Reads until `end` from a socket that always has data; returns the time and size of each read.
+    /// Reads until `end` from a socket that always has data, and returns the time and the size of each read.
     fn reads(reading: Reading, first: Instant, end: Instant) -> Vec<(Instant, u64)> {
         let mut reader = Reader::new(reading, Instant::ZERO);
         let (mut now, mut reads) = (first, Vec::new());
@@ -122,41 +126,42 @@ mod tests {
         reads
     }
 
-    /// curl reads one second of data or 100 KiB, then sleeps until the average is down to the limit.
+    /// curl reads the data of one second or 100 KiB, then sleeps until its average rate has dropped to the
+    /// limit.
     #[test]
     fn curl_reads_its_buffer_and_sleeps() {
-        // 200 KiB/s, as `--limit-rate 200K`. The first average is below the limit, because no data arrived
-        // for 100 ms.
+        // The limit is 200 KiB/s, as with `--limit-rate 200K`. The first average is below the limit, because
+        // no data arrived for 100 ms.
         let limit = Rate::from_bytes_per_sec(200 * KIB);
         let found = reads(Reading::CurlLimit { rate: limit }, at_ms(100), at_ms(4_000));
         let expected = [100, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500].map(|ms| (at_ms(ms), 100 * KIB));
         assert_eq!(found, expected);
-        // A low limit makes the buffer small.
+        // A low rate limit makes curl's reads small.
         let slow = reads(Reading::CurlLimit { rate: Rate::from_bytes_per_sec(KIB) }, at_ms(0), at_ms(2_500));
         assert_eq!(slow, [(at_ms(0), KIB), (at_ms(1_000), KIB), (at_ms(2_000), KIB)]);
     }
 
-    /// curl catches up after a stall without pausing while the reference point is older than the stall. After
-    /// three seconds the point moves, and the rest of the backlog is discarded.
+    /// After a stall, curl catches up without pausing as long as the reference point is older than the stall.
+    /// After three seconds the reference point moves, and the rest of the backlog is discarded.
     #[test]
     fn curl_makes_up_for_a_stall_within_its_period() {
         let limit = Rate::from_bytes_per_sec(100 * KIB);
         let mut reader = Reader::new(Reading::CurlLimit { rate: limit }, Instant::ZERO);
-        // No data arrived for 2.9 s: two reads follow in a row, and the third is followed by a pause of 100
-        // ms.
+        // No data arrived for 2.9 s. Two reads therefore follow without a pause; a pause of 100 ms follows
+        // the third read.
         for pause in [None, None, Some(at_ms(3_000))] {
             assert_eq!(reader.takes(at_ms(2_900)), 100 * KIB);
             reader.took(at_ms(2_900), 100 * KIB);
             assert_eq!(reader.wakes_at(), pause.unwrap_or(Instant::FAR_FUTURE));
         }
         assert_eq!(reader.takes(at_ms(2_999)), 0);
-        // The average now starts at 3 s, so a full second follows the next read.
+        // The average rate is now computed from 3 s on, so a full second follows the next read.
         assert_eq!(reader.takes(at_ms(3_000)), 100 * KIB);
         reader.took(at_ms(3_000), 100 * KIB);
         assert_eq!(reader.wakes_at(), at_ms(4_000));
     }
 
-    /// A smooth reader is busy in proportion to the bytes read, and never catches up.
+    /// A smooth reader is busy in proportion to the number of bytes read, and never catches up.
     #[test]
     fn a_paced_reader_takes_its_time_for_each_byte() {
         let mut reader = Reader::new(Reading::smooth(Rate::from_bps(8_000_000)), Instant::ZERO);
@@ -167,7 +172,7 @@ mod tests {
         assert_eq!(reader.wakes_at(), Instant::FAR_FUTURE, "waits for data only");
     }
 
-    /// The loop sleeps after each full buffer, regardless of the number of reads that filled it.
+    /// A loop reader sleeps after each full buffer, regardless of the number of reads that filled the buffer.
     #[test]
     fn a_loop_fills_its_buffer_before_it_sleeps() {
         let reading = Reading::Loop { buffer: Bytes::new(KIB), every: Duration::from_millis(50) };

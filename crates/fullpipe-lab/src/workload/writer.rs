@@ -1,49 +1,50 @@
-//! The sending application.
+//! The sending application of a flow.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Writing;
 
-/// Maximum bytes per write: iperf3's block size.
+/// Maximum number of bytes per write: the default block size of iperf3.
 pub const WRITE_BLOCK: u64 = 128 << 10;
 
-/// Bytes that a greedy writer writes each time the socket is writable: ten blocks, as in iperf3.
+/// Number of bytes that a greedy writer writes each time its socket becomes writable: ten blocks, as in
+/// iperf3.
 ///
-/// The writer then polls again, and the socket is writable only when a third of its buffer is free. The
-/// difference is visible if the send buffer is the limit: three times this amount is in flight behind a
-/// buffer of 4 MiB, and two thirds of a large buffer.
+/// After ten blocks, the writer polls its socket, which is writable only when a third of the send buffer is
+/// free. The wait for the socket matters if the send buffer is the limit: with a buffer of 4 MiB, thirty
+/// blocks are in flight, and with a large buffer two thirds of the buffer.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
-/// Time that the write of a whole block takes: the host copies, segments and sends at 8 Gbit/s. It matters
-/// only for a writer that continues although its buffer is full, and thus races with the ACKs that arrive
-/// meanwhile.
+/// Time that the write of a whole block takes: the host copies, segments and sends the block at 8 Gbit/s. The
+/// duration of a write matters only if a writer continues while its buffer is full, because ACKs then arrive
+/// during the write.
 pub const WRITE_TIME: Duration = Duration::from_micros(131);
 
 /// State of a sending application.
 #[derive(Clone, Debug)]
 pub struct Writer {
     writing: Writing,
-    /// Total bytes to write; `u64::MAX` for an endless flow.
+    /// Total number of bytes to write; `u64::MAX` for an endless flow.
     total: u64,
     written: u64,
-    /// Start time of a paced writer's production.
+    /// Time at which a paced writer started to produce data.
     started: Option<Instant>,
-    /// Number of chunks produced.
+    /// Number of chunks that a paced writer has produced so far.
     chunks: u64,
-    /// Whether the last write was partial, so that the next write must wait for room.
+    /// Whether the socket accepted only part of the last write, so that the writer must wait for room.
     blocked: bool,
 }
 
 impl Writer {
-    /// Creates a writer of `total` bytes, endless for `None`.
+    /// Creates a writer of `total` bytes; `None` makes it endless.
     pub fn new(writing: Writing, total: Option<Bytes>) -> Self {
         let total = total.map_or(u64::MAX, Bytes::get);
         Self { writing, total, written: 0, started: None, chunks: 0, blocked: false }
     }
 
-    /// Returns the number of bytes to write at `now`. The driver calls it when the connection is established,
-    /// when a full socket has room again, and at [`Self::wakes_at`]. A paced writer produces its first chunk
-    /// at the first call.
+    /// Returns the number of bytes to write at `now`. The driver calls this function when the connection is
+    /// established, when a full socket has room again, and at [`Self::wakes_at`]. A paced writer produces its
+    /// first chunk at the first call.
     pub fn offers(&mut self, now: Instant) -> u64 {
         if let Writing::Paced { .. } = self.writing {
             self.started.get_or_insert(now);
@@ -55,30 +56,32 @@ impl Writer {
         if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
     }
 
-    /// Returns whether the writer has more data than it offers at once, so that it polls the socket again.
+    /// Returns whether the writer has more data than it offers at once. If the writer has more data, the
+    /// driver polls the socket again.
     pub fn has_more(&self) -> bool {
         self.writing == Writing::Greedy && !self.is_done()
     }
 
-    /// Records that the socket accepted `taken` of `offered` bytes.
+    /// Records that the socket accepted `taken` of the `offered` bytes.
     pub fn wrote(&mut self, offered: u64, taken: u64) {
         self.written += taken;
         self.blocked = taken < offered;
     }
 
-    /// Returns whether everything has been written.
+    /// Returns whether the writer has written everything.
     pub fn is_done(&self) -> bool {
         self.written >= self.total
     }
 
-    /// Returns the time at which new data will be available; [`Instant::FAR_FUTURE`] if the writer waits only
-    /// for room in the socket, or has finished.
+    /// Returns the time at which new data will be available; returns [`Instant::FAR_FUTURE`] if the writer
+    /// only waits for room in the socket, or if it has finished.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         if self.started.is_none() || self.blocked { Instant::FAR_FUTURE } else { self.next_chunk() }
     }
 
-    /// Returns the number of bytes produced so far, written or not.
+    /// Returns the number of bytes that the application has produced so far, whether or not they have been
+    /// written.
     fn produced(&self) -> u64 {
         match self.writing {
             Writing::Greedy => self.total,
@@ -86,7 +89,8 @@ impl Writer {
         }
     }
 
-    /// Returns the time of the next chunk, computed from the start so that rounding errors do not add up.
+    /// Returns the time of a paced writer's next chunk. The time is computed from the start, so that rounding
+    /// errors do not accumulate.
     fn next_chunk(&self) -> Instant {
         match (self.writing, self.started) {
             (Writing::Paced { rate, chunk }, Some(started)) if self.produced() < self.total => {
@@ -108,11 +112,12 @@ mod tests {
     }
 
     fn paced(total: Option<Bytes>) -> Writer {
-        // 1000 bytes every 10 ms.
+        // The writer produces 1000 bytes every 10 ms.
         Writer::new(Writing::Paced { rate: Rate::from_bps(800_000), chunk: Bytes::new(1_000) }, total)
     }
 
-    /// Chunks arrive on a time grid that starts at the first call, independent of when they are polled.
+    /// A paced writer produces chunks on a time grid that starts at the first call and does not depend on the
+    /// times of later calls.
     #[test]
     fn a_paced_writer_produces_on_a_grid() {
         let mut writer = paced(None);
@@ -123,8 +128,8 @@ mod tests {
         assert_eq!((writer.offers(at_ms(37)), writer.wakes_at()), (3_000, at_ms(45)));
     }
 
-    /// Data that a full socket does not accept waits in the application; when there is room, all of it is
-    /// written.
+    /// Data that a full socket does not accept waits in the application. When the socket has room, all of
+    /// this data is written.
     #[test]
     fn a_blocked_writer_keeps_what_it_produces() {
         let mut writer = paced(None);

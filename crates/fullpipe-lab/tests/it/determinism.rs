@@ -1,4 +1,4 @@
-//! INV-9, A-10: a run is a function of its scenario, independent of threads and other runs.
+//! INV-9, A-10: a run is a function of its scenario and does not depend on threads or on other runs.
 
 use std::num::NonZeroUsize;
 
@@ -12,8 +12,8 @@ use fullpipe_lab::workload::{Reading, Writing};
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
 use fullpipe_units::Rate;
 
-/// Returns a scenario with everything that draws random numbers or sets timers: loss, queue overflow, three
-/// flows, merging at the receiver, and applications with timers.
+/// Returns a scenario that uses everything that draws random numbers or sets timers: loss, queue overflow,
+/// three flows, receive merging (GRO), and applications with timers.
 fn busy(cc: Algorithm, seed: u64) -> Scenario {
     let mut scenario = lossy(flows(link(cc, "30mbit", ms(40), 60, 6), 3), 2_000, seed);
     scenario.host.rx_merge = ms(1);
@@ -42,7 +42,8 @@ fn another_seed_gives_another_digest() {
     }
 }
 
-/// The digest covers events, not only the parameters: a queue that is one packet longer changes it.
+/// The digest covers the events of a run and not only its parameters: a queue that is longer by one packet
+/// changes the digest.
 #[test]
 fn the_digest_sees_a_small_difference() {
     let mut other = busy(Reno, 1);

@@ -1,6 +1,7 @@
 //! Closed-form throughput models for simple paths, compared with the simulator.
 //!
-//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
+//! Labels such as A-8 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
+//! are explained in comments.
 
 use crate::rig;
 use crate::rig::*;
@@ -9,9 +10,9 @@ use fullpipe_lab::workload::Writing;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
-// Conservation and header overhead.
+// The following tests check conservation of packets and header overhead.
 
-/// goodput is 1448/1500 of the link's IP rate, with no other loss of capacity.
+/// goodput is 1448/1500 of the link's IP rate; no other capacity is lost.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {
@@ -20,7 +21,8 @@ fn a_8_goodput_ceiling() {
     }
 }
 
-/// every packet offered is delivered, dropped or in flight; none appears or vanishes.
+/// every packet that the sender offers to the path is delivered, dropped or in flight. No packet appears
+/// or vanishes.
 #[test]
 fn a_2_conservation() {
     for cc in Algorithm::ALL {
@@ -35,26 +37,27 @@ fn a_2_conservation() {
     }
 }
 
-// The window limit.
+// The following tests check the limit by a fixed window.
 
-/// throughput = window / RTT, when there is no other limit.
+/// throughput equals window / RTT if there is no other limit.
 #[test]
 fn a_11_window_over_rtt() {
     for (window, rtt) in [(65_535, 210), (1_040, 10), (6_291_456, 140), (4_194_304, 210)] {
         let mut scenario = link(Cubic, "max", ms(rtt), 1 << 30, 30);
         scenario.host.window_clamp = Some(Bytes::new(window));
-        // With one row per round trip, no round trip is counted in part at either end.
+        // With one trace row per round trip, the measured period contains only whole round trips.
         scenario.sample_every = ms(rtt);
         let law = 8e3 * window as f64 / rtt as f64;
         assert_near(run(&scenario).goodput(0, 5.0), law, 0.001, &format!("{window} B in {rtt} ms"));
     }
 }
 
-/// a window W larger than the BDP D leaves W - D in the queue, including one packet in service. The
-/// rate is that of the link, and the RTT is exactly W / rate. A smaller window leaves the queue empty.
+/// if a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission.
+/// The throughput is then the link rate, and the RTT is exactly W / rate. With a window smaller than D, the
+/// queue is empty.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
-    // 250 us per packet and 50 ms: D = 200 packets, and one more in service.
+    // A packet takes 250 us and the RTT is 50 ms: D = 200 packets, and one more is in transmission.
     for (window, queue) in [(300, 99), (500, 299), (150, 0)] {
         let mut scenario = link(Reno, "48mbit", ms(50), 1 << 30, 20);
         scenario.host.window_clamp = Some(Bytes::new(window * MSS));
@@ -63,11 +66,11 @@ fn a_12_a_fixed_window_and_its_queue() {
         if queue > 0 {
             let last = run.rows.last().expect("rows");
             let srtt = last.sender.srtt.expect("measured");
-            // The smoothed value is rounded down by a few nanoseconds.
+            // The smoothed RTT is rounded down by a few nanoseconds.
             assert!(srtt.abs_diff(Duration::from_micros(250 * window)) < Duration::from_micros(1), "{srtt}");
             assert_near(run.goodput(0, 5.0), 48e6 * 1448.0 / 1500.0, 0.0005, "the link's rate");
             for row in run.rows_of(0, 5.0) {
-                // Each ACK covers two segments and releases two more.
+                // Each ACK covers two segments and allows two more to be sent.
                 assert!((queue - 3..=queue + 1).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row));
             }
         } else {
@@ -77,10 +80,10 @@ fn a_12_a_fixed_window_and_its_queue() {
     }
 }
 
-// Start-up.
+// The following tests check the start of a flow.
 
-/// slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT, one
-/// RTT for the handshake, and the serialisation of the last round.
+/// slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT,
+/// plus one RTT for the handshake, plus the serialisation time of the last round.
 #[test]
 fn a_13_flow_completion() {
     for (bytes, rounds) in [(14_480, 1), (100_000, 3), (1_000_000, 7), (10_000_000, 10)] {
@@ -95,7 +98,7 @@ fn a_13_flow_completion() {
     }
 }
 
-/// RFC 6928: the first flight is ten segments, or the initial window of the route, and no more.
+/// RFC 6928: the first flight is ten segments, or exactly the initial window that the route sets.
 #[test]
 fn the_first_flight_is_the_initial_window() {
     for (initcwnd, segments) in [(None, 10), (Some(30), 30), (Some(3), 3)] {
@@ -103,7 +106,7 @@ fn the_first_flight_is_the_initial_window() {
             let mut scenario = link(cc, "100mbit", ms(100), 1_000, 1);
             scenario.host.initcwnd = initcwnd;
             scenario.sample_every = ms(5);
-            // The handshake takes 100 ms; the first data is acknowledged after 200 ms plus at most 3.6 ms of
+            // The handshake takes 100 ms. The first data is acknowledged after 200 ms plus at most 3.6 ms of
             // serialisation.
             let ran = run(&scenario);
             let flight = ran.rows.iter().filter(|row| row.at > at(0.1) && row.at <= at(0.2));
@@ -113,11 +116,13 @@ fn the_first_flight_is_the_initial_window() {
     }
 }
 
-/// RFC 5681 section 4.1, as in Linux: the window is halved for each RTO of idle time, so that a burst after a
-/// long pause starts slowly again. Without this, the burst leaves at once and takes one round trip.
+/// RFC 5681 section 4.1, as in Linux: the congestion window is halved for each RTO of idle time, so that a
+/// burst after a long pause starts slowly again. If the window is not reduced, the whole burst is sent at
+/// once and takes one round trip.
 #[test]
 fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
-    // Rounds of 10, 20 and 34 segments. Two seconds are six RTOs of 300 ms.
+    // The burst takes rounds of 10, 20 and 34 segments. The pause of two seconds is longer than six RTOs of
+    // 300 ms.
     let burst = Bytes::new(64 * MSS);
     let rate = Rate::of(burst, ms(2_000));
     for (shrinks, rounds) in [(true, 3), (false, 1)] {
@@ -134,9 +139,9 @@ fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
     }
 }
 
-/// slow start into a short queue. The window at detection is about twice the window W at which
-/// the first drop occurred, and about W is lost. W is 2.5 B for a short queue B, and D + B for a long one.
-/// These are first-order models, so the peak has a tolerance of 10 %.
+/// slow start into a short queue. When the first loss is detected, the window is about twice the
+/// window W at which the first drop occurred, and about W is lost. W is 2.5 B if the queue B is short, and D
+/// + B if it is long. The models of the overshoot are of first order, so the peak has a tolerance of 10 %.
 #[test]
 fn a_15_overshoot() {
     for queue in [50, 100, 200] {
@@ -151,9 +156,9 @@ fn a_15_overshoot() {
     }
 }
 
-/// BBR's Startup reaches the link rate after log2(D/10) rounds, which is visible one round later. It
-/// detects the full pipe after three rounds without growth, each of up to 2.9 RTT, because the queue is deep
-/// here.
+/// BBR's Startup reaches the link rate after log2(D/10) rounds; the trace shows this one round later.
+/// BBR detects the full pipe after three rounds without growth. Each of these rounds takes up to 2.9 RTT,
+/// because the queue is deep here.
 #[test]
 fn a_16_bbr_startup() {
     for (rate, seconds) in [("1gbit", 2.9), ("105mbit", 2.3)] {
@@ -173,9 +178,9 @@ fn a_16_bbr_startup() {
     }
 }
 
-// Models of throughput under loss.
+// The following tests compare throughput under loss with models.
 
-/// Returns the mean window in segments over several seeds, computed from the goodput.
+/// Returns the mean window in segments, computed from the goodput and averaged over several seeds.
 fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, seeds: u64) -> f64 {
     let windows = (1..=seeds).map(|seed| {
         let mut scenario = lossy(link(cc, "max", rtt, 1 << 30, seconds), ppm, seed);
@@ -185,9 +190,10 @@ fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, s
     windows.sum::<f64>() / seeds as f64
 }
 
-/// A-17, RENO-6: Mathis, W = sqrt(3 / 2p). b_ack is 1: growth counts segments, not ACKs, and the receiver
-/// acknowledges every segment while its window opens, which is always the case with buffers of this size.
-/// Independent instead of periodic loss adds 7 % (the mean over geometric gaps is 1.31 / sqrt p).
+/// A-17, RENO-6: Mathis model, W = sqrt(3 / 2p). b_ack is 1, because growth counts segments instead of ACKs,
+/// and the receiver acknowledges every segment while its window opens, which is always the case with buffers
+/// of this size. Independent loss adds 7 % in comparison with periodic loss (the mean over geometric gaps is
+/// 1.31 / sqrt p).
 #[test]
 fn a_17_mathis() {
     for (mtu, rtt, ppm, seconds, seeds) in
@@ -199,10 +205,10 @@ fn a_17_mathis() {
     }
 }
 
-/// Returns the mean window of an AIMD or CUBIC flow under independent loss.
+/// Returns the mean window of an AIMD or CUBIC flow under independent loss, according to a fluid model.
 ///
-/// It integrates the differential equation of the model over epochs that end after geometrically distributed
-/// numbers of segments. The loss is detected one round trip later.
+/// The fluid model integrates the differential equation of the window over epochs that end after a
+/// geometrically distributed number of segments. The loss is detected one round trip later.
 fn fluid_mean_window(
     p: f64,
     rtt: f64,
@@ -242,19 +248,20 @@ fn cubic_window(rtt: f64) -> impl Fn(f64, f64, f64) -> f64 {
     }
 }
 
-/// A-18, RENO-5: Reno's sawtooth integrated with geometric gaps. (Periodic loss is tested on the controller
-/// alone.)
+/// A-18, RENO-5: Reno's sawtooth, integrated with geometrically distributed gaps between losses. (A unit test
+/// of the controller covers periodic loss.)
 #[test]
 fn a_18_reno_sawtooth_under_independent_loss() {
     let law = fluid_mean_window(0.001, 0.05, 0.5, |start, _, t| start + t / 0.05, |w, _| w);
-    // 1.31 / sqrt p, minus the round trip of detection and the rounding to whole segments.
+    // The expected value is 1.31 / sqrt p, minus the effects of one round trip of loss detection and of
+    // rounding to whole segments.
     assert_near(law, 1.31 / 0.001f64.sqrt(), 0.05, "the integral itself");
     assert_near(mean_window(Reno, 1500, ms(50), 1_000, 250, 6), law, 0.05, "Reno");
 }
 
-/// CUBIC. The model 1.054 (RTT/p)^0.75 is for periodic loss, which is tested on the controller alone.
-/// With geometric gaps and fast convergence, CUBIC's own equation gives about 15 % more; the simulator is
-/// within the kernel profile's 5 % of that.
+/// the CUBIC model 1.054 (RTT/p)^0.75 is for periodic loss, which a unit test of the controller covers.
+/// With geometrically distributed gaps and fast convergence, CUBIC's own equation gives a window that is
+/// about 15 % larger. The simulator is within 5 % of that, the tolerance for the kernel profile.
 #[test]
 fn a_20_cubic_under_independent_loss() {
     let plateau = |window: f64, w_max: f64| if window < w_max { 0.85 * window } else { window };
@@ -265,35 +272,37 @@ fn a_20_cubic_under_independent_loss() {
     assert_near(window, law, 0.05, "CUBIC at 100 ppm and 100 ms");
 }
 
-/// A-21, CUB-7: on a short path, CUBIC's window is that of AIMD(0.53, 0.7): 1.2 / sqrt p.
+/// A-21, CUB-7: on a short path, CUBIC's mean window is that of AIMD(0.53, 0.7): 1.2 / sqrt p.
 #[test]
 fn a_21_cubic_in_the_reno_region() {
     let window = mean_window(Cubic, 1500, ms(10), 100, 80, 6);
     assert_near(window, 120.0, 0.05, "CUBIC at 100 ppm and 10 ms");
 }
 
-// Buffer size and utilisation.
+// The following tests compare buffer size and utilisation with models.
 
-/// Returns the utilisation after 20 s of warm-up; D = 200 packets.
+/// Returns the utilisation after 20 s of warm-up, on a path with a BDP of 200 packets.
 fn utilisation(cc: Algorithm, queue: u64, paced: bool) -> f64 {
     let mut scenario = link(cc, "48mbit", ms(50), queue, 140);
     scenario.host.fair_queue = paced;
     run(&scenario).utilisation("48mbit", 20.0)
 }
 
-/// utilisation of one Reno flow with a queue of x D: U = 0.75 (1+x)^2 / (1+x+x^2), and 1 from x = 1.
+/// utilisation of one Reno flow with a queue of x BDP: U = 0.75 (1+x)^2 / (1+x+x^2), and 1 from x = 1
+/// on.
 #[test]
 fn a_23_reno_buffer_and_utilisation() {
     for (queue, law) in [(20, 0.818), (50, 0.893), (100, 0.964), (150, 0.993), (200, 1.0)] {
         assert_near(utilisation(Reno, queue, false), law, 0.015, &format!("queue {queue}"));
     }
-    // x near 0: without pacing, the two segments per ACK do not fit; a queue of five packets is x = 0.025.
+    // For x near 0: without pacing, the queue has no room for the two segments that each ACK releases. A
+    // queue of five packets is x = 0.025.
     assert_near(utilisation(Reno, 5, true), 0.769, 0.015, "queue 5");
 }
 
-/// utilisation of CUBIC. Linear growth from 0.7 is a lower bound (0.921, 0.981), and
-/// CUBIC's own curve gives 0.925 at x = 0. The link is full from x = 1/0.7 - 1 = 0.43, for Reno only from x =
-/// 1.
+/// utilisation of one CUBIC flow. Linear growth from 0.7 W gives a lower bound (0.921,
+/// 0.981); CUBIC's own curve gives 0.925 at x = 0. CUBIC fills the link from x = 1/0.7 - 1 = 0.43 on, Reno
+/// only from x = 1 on.
 #[test]
 fn a_24_to_26_cubic_buffer_and_utilisation() {
     for (queue, linear) in [(20, 0.921), (50, 0.981)] {
@@ -305,9 +314,9 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
     assert!(utilisation(Reno, 86, false) < 0.96, "Reno needs a whole BDP");
 }
 
-// Sharing of a link.
+// The following test checks how flows share a link.
 
-/// A-28, INV-8: equal flows reach equal shares of a full link within a minute.
+/// A-28, INV-8: flows with equal settings reach equal shares of a full link within a minute.
 #[test]
 fn a_28_equal_flows_share_equally() {
     for cc in [Reno, Bic, Cubic] {
@@ -320,7 +329,7 @@ fn a_28_equal_flows_share_equally() {
     }
 }
 
-// BBRv1 in steady state.
+// The following tests check BBRv1 in steady state.
 
 fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     let mut scenario = link(Bbr1, rate, ms(rtt), queue, seconds);
@@ -328,13 +337,13 @@ fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     run(&scenario)
 }
 
-/// one flow uses 0.97 of the link. The mean queue is below 0.1 D, and the longest is 0.25 D plus send
-/// quanta (bound here: 0.36 D + 8 packets).
+/// one BBRv1 flow uses 0.97 of the link. The mean queue is below 0.1 BDP, and the longest queue is 0.25
+/// BDP plus send quanta (bound in this test: 0.36 BDP + 8 packets).
 ///
-/// At 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms and one round trip at four segments, and one
-/// more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a path of 33 packets,
-/// the mean queue is 0.22 D: the cruising target includes three send quanta, which are seven packets for any
-/// D.
+/// At an RTT of 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms plus one round trip with four segments
+/// in flight, and one more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a
+/// path with a BDP of 33 packets, the mean queue is 0.22 BDP, because the cruising target includes three send
+/// quanta, which are seven packets for any BDP.
 #[test]
 fn a_32_one_bbr_flow() {
     for (rate, rtt, bdp, used, mean_queue) in [
@@ -353,20 +362,21 @@ fn a_32_one_bbr_flow() {
     }
 }
 
-/// ProbeRTT empties the queue. The model's RTT is exactly the propagation delay plus the serialisation
-/// of the two segments that an ACK covers.
+/// ProbeRTT empties the queue, so BBR's minimum RTT is exactly the propagation delay plus the
+/// serialisation time of the two segments that an ACK covers.
 #[test]
 fn a_36_min_rtt_after_probe_rtt() {
     let run = bbr("10mbit", 40, 33, 25);
     let model = |row: &fullpipe_lab::trace::Row| truth(row).status.values[1].1;
-    // 40 ms and 1.2 ms per packet: the ACK waits for the second packet of a pair.
+    // The propagation delay is 40 ms, and a packet takes 1.2 ms: the ACK waits for the second packet of a
+    // pair.
     for row in run.rows_of(0, 10.5).filter(|row| truth(row).status.phase != "ProbeRTT") {
         assert!((41.2..=42.4).contains(&model(row)), "{} ms at {}", model(row), row.at.as_nanos());
     }
     assert_eq!(run.outcome.flows[0].rtt.expect("measured").min, Duration::from_micros(41_200));
 }
 
-/// B1-7: ProbeRTT starts 10 s after the previous ProbeRTT, and lasts 200 ms plus one round trip.
+/// B1-7: ProbeRTT starts 10 s after the previous ProbeRTT, and it lasts 200 ms plus one round trip.
 #[test]
 fn b1_7_probe_rtt() {
     for (rate, rtt) in [("10mbit", 40), ("100mbit", 100)] {
@@ -385,14 +395,15 @@ fn b1_7_probe_rtt() {
             assert!((10_000 - rtt..=10_000 + 2 * rtt + 20).contains(&(to - from)), "{from} to {to}");
         }
         for (from, to) in entered.iter().zip(&left[1..]) {
-            // The time until four segments are in flight, then 200 ms, and the 10 ms between rows.
+            // ProbeRTT lasts until four segments are in flight, plus 200 ms, plus the 10 ms between trace
+            // rows.
             assert!((200..=200 + 2 * rtt + 10).contains(&(to - from)), "{from} to {to}");
         }
     }
 }
 
-/// B1-11: 1 % of loss costs BBR little more than 1 %: it gets 90 of 100 Mbit/s. Reno gets the 1.4 Mbit/s of
-/// the Mathis model.
+/// B1-11: 1 % of loss costs BBR little more than 1 % of its rate: it gets 90 of 100 Mbit/s. Reno gets the 1.4
+/// Mbit/s of the Mathis model.
 #[test]
 fn b1_11_random_loss() {
     for seed in 1..=3 {
@@ -403,10 +414,10 @@ fn b1_11_random_loss() {
     }
 }
 
-// BBRv3.
+// The following tests check BBRv3.
 
-/// one flow uses 0.96 of the link. Half the pipe for 200 ms and one round trip every five seconds costs
-/// 2 to 3 %, pacing stays 1 % below the rate, and probes fill the queue for three rounds.
+/// one BBRv3 flow uses 0.96 of the link. Every five seconds, half of the window for 200 ms and one
+/// round trip costs 2 to 3 %. Pacing stays 1 % below the rate, and probes fill the queue for three rounds.
 #[test]
 fn a_33_one_bbr3_flow() {
     for (rate, rtt, bdp, used) in [
@@ -422,13 +433,14 @@ fn a_33_one_bbr3_flow() {
         assert!(got >= used, "{rate}, {rtt} ms: {got:.4}");
         let queue = run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64 / bdp as f64;
         assert!(queue < 0.13, "{rate}, {rtt} ms: mean queue {queue:.3} D");
-        // Startup ends with at most one BDP in the queue, which fits; no loss follows.
+        // When Startup ends, the queue holds at most one BDP, for which it has room; no loss follows.
         assert!(run.outcome.path.queue_drops * 100 < run.outcome.path.delivered, "{rate}, {rtt} ms");
     }
 }
 
-/// B3-10: with a loss rate of p, the rate falls by p in each round trip of cruising, and a probe every 2 to 3
-/// s restores the full rate. The mean over n = 20 to 30 round trips of 100 ms is (1 - (1-p)^n) / np.
+/// B3-10: with a loss rate of p, BBRv3's rate falls by p in each round trip of cruising, and a probe every 2
+/// to 3 s restores the full rate. The mean over n = 20 to 30 round trips of 100 ms is (1 - (1-p)^n) / np of
+/// the full rate.
 #[test]
 fn b3_10_random_loss_below_the_threshold() {
     for (ppm, p) in [(1_000, 0.001), (10_000, 0.01)] {
@@ -437,22 +449,21 @@ fn b3_10_random_loss_below_the_threshold() {
             .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
         let mean = rates.sum::<f64>() / 3.0;
         let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
-        // The utilisation of 0.96 from A-33, reduced by the share that is lost.
+        // The expected rate is the utilisation of 0.96 from A-33, reduced by the lost share.
         let law = |n| 0.96 * line * (1.0 - p) * kept(n);
         assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
     }
 }
 
-/// B3-6: BBRv3 treats loss above 2 % as a sign of too much data in flight and reduces its rate; BBRv1 does
-/// not.
+/// B3-6: BBRv3 interprets loss above 2 % as too much data in flight and reduces its rate; BBRv1 does not.
 #[test]
 fn b3_6_random_loss_above_the_threshold() {
     let goodput = |cc| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, 1)).goodput(0, 20.0);
     assert!(goodput(Bbr3) < 10e6 && goodput(Bbr1) > 85e6);
 }
 
-/// INV-8 for BBRv3: flows converge by leaving headroom and probing at different times, which takes minutes
-/// rather than seconds on a BDP of 200 packets.
+/// INV-8 for BBRv3: flows converge because they leave headroom and probe at different times. With a BDP of
+/// 200 packets, convergence takes minutes rather than seconds.
 #[test]
 fn two_bbr3_flows_converge() {
     for seed in 1..=4 {
@@ -465,8 +476,8 @@ fn two_bbr3_flows_converge() {
     }
 }
 
-/// Returns the share of `cc` in competition with CUBIC on a link of 10 Mbit/s and 40 ms, with a queue of
-/// `queue` BDP.
+/// Returns the share of the link that `cc` gets in competition with CUBIC. The link has 10 Mbit/s, an RTT of
+/// 40 ms and a queue of `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
     scenario.flows[1].cc = Cubic;
@@ -475,8 +486,8 @@ fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     own / (own + other)
 }
 
-/// in competition with CUBIC, BBRv3 takes at most the share that Ware's formula gives BBRv1. With a
-/// queue of one BDP, BBRv3 takes about half, and BBRv1 four fifths.
+/// in competition with CUBIC, BBRv3 gets at most the share that Ware's formula gives BBRv1. With a
+/// queue of one BDP, BBRv3 gets about half of the link, and BBRv1 gets four fifths.
 #[test]
 fn a_35_bbr3_beside_cubic() {
     for (queue, of_version_1) in [(2, 0.78), (4, 0.63), (8, 0.55), (16, 0.49)] {
@@ -487,17 +498,18 @@ fn a_35_bbr3_beside_cubic() {
     assert!((0.4..0.6).contains(&three) && one > 0.75, "1 D: {three:.3}, version 1 {one:.3}");
 }
 
-// BIC and Vegas.
+// The following tests check BIC and Vegas.
 
-/// A-26 for BIC: it reduces its window to four fifths, so a queue of a quarter BDP keeps the window above the
-/// BDP.
+/// A-26 for BIC: BIC reduces its window to four fifths, so a queue of a quarter BDP keeps the window above
+/// the BDP.
 #[test]
 fn a_26_bic_buffer_and_utilisation() {
     assert_near(utilisation(Bic, 50, false), 1.0, 0.005, "x = 0.25");
 }
 
-/// VEG-5: one flow on an empty path keeps two to four segments in the queue of a full link and loses nothing.
-/// The path holds 33.3 segments and one in service, and `diff` is rounded down: windows of 36.4 to 39.3.
+/// VEG-5: one Vegas flow on an empty path fills the link, keeps two to four segments in the queue and loses
+/// nothing. The path holds 33.3 segments and one in transmission, and `diff` is rounded down, so windows are
+/// 36.4 to 39.3 segments.
 #[test]
 fn veg_5_one_flow() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 40);
@@ -511,12 +523,12 @@ fn veg_5_one_flow() {
     }
 }
 
-/// VEG-6, A-38: flows that have all seen the empty path keep two to four segments each in the queue.
+/// VEG-6, A-38: Vegas flows that all started on an empty path keep two to four segments each in the queue.
 #[test]
 fn veg_6_several_flows() {
     for n in [2, 4] {
-        // Initial windows of ten segments take 2.5 ms on this link; with these start times they do not
-        // overlap.
+        // Sending an initial window of ten segments takes 2.5 ms on this link; with these start times, the
+        // initial windows do not overlap.
         let mut scenario = flows(link(Vegas, "48mbit", ms(50), 2_000, 120), n);
         for (i, flow) in scenario.flows.iter_mut().enumerate() {
             flow.start = ms(8 * i as u64);
@@ -525,14 +537,15 @@ fn veg_6_several_flows() {
         let run = run(&scenario);
         assert!(run.utilisation("48mbit", 60.0) > 0.999);
         let queue = run.mean(60.0, |row| queue_of(row) as f64) / PACKET as f64;
-        // `diff` is rounded down, so each flow may have up to five segments in the queue; one segment of all
-        // flows is in service.
+        // `diff` is rounded down, so each flow may have up to five segments in the queue. One segment of one
+        // of the flows is in transmission.
         assert!(queue >= 2.0 * n as f64 - 1.0 && queue < 5.0 * n as f64, "{n}: {queue:.1} packets");
     }
 }
 
-/// VEG-7: a flow that joins while the others have queues mistakes these queues for propagation delay and gets
-/// more than its share. The last of four flows, started 137 ms apart, gets more than half.
+/// VEG-7: a Vegas flow that starts while the other flows have packets in the queue mistakes this queue for
+/// propagation delay and gets more than its share. The last of four flows, started 137 ms apart, gets more
+/// than half of the link.
 #[test]
 fn veg_7_the_last_takes_most() {
     let run = run(&flows(link(Vegas, "48mbit", ms(50), 2_000, 120), 4));
@@ -540,8 +553,8 @@ fn veg_7_the_last_takes_most() {
     assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
 }
 
-/// VEG-8: Reno fills the queue, and Vegas mistakes that queue for its own. Vegas gets less than 30 % in
-/// competition with Reno and a queue of 2 BDP.
+/// VEG-8: Reno fills the queue, and Vegas mistakes that queue for its own. In competition with Reno and with
+/// a queue of 2 BDP, Vegas gets less than 30 % of the link.
 #[test]
 fn veg_8_beside_reno() {
     let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);
@@ -551,13 +564,14 @@ fn veg_8_beside_reno() {
     assert!(vegas < 0.3 * (vegas + reno), "{vegas:.0} beside {reno:.0}");
 }
 
-// Invariants of every controller.
+// The following tests check invariants of every controller.
 
 fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
     lossy(flows(link(cc, "30mbit", ms(40), 60, 15), 3), 2_000, seed)
 }
 
-/// INV-1, INV-11: windows have floors (one segment after a timeout), and every value is plausible.
+/// INV-1, INV-11: the congestion window never falls below its minimum (one segment after a timeout), and all
+/// values are plausible.
 #[test]
 fn inv_1_window_floors() {
     for cc in Algorithm::ALL {
@@ -572,7 +586,7 @@ fn inv_1_window_floors() {
     }
 }
 
-/// INV-5: no row shows more in flight than the peer's window allows.
+/// INV-5: in no trace row is more data in flight than the peer's window allows.
 #[test]
 fn inv_5_within_the_peers_window() {
     for cc in Algorithm::ALL {
@@ -585,22 +599,23 @@ fn inv_5_within_the_peers_window() {
     }
 }
 
-/// INV-6: a path that loses every packet gets one segment per timeout, at growing intervals.
+/// INV-6: over a path that loses every packet, the sender sends one segment per timeout, at growing
+/// intervals.
 #[test]
 fn inv_6_total_loss() {
     for cc in Algorithm::ALL {
         let mut scenario = link(cc, "10mbit", ms(40), 100, 60);
         scenario.path.forward.loss = fullpipe_units::Probability::from_ppm(1_000_000);
-        // SYNs are lost too: they are sent at 0, 1, 2, 3, 4, 5, 7, 11, 19 and 35 s.
+        // SYNs are lost too; they are sent at 0, 1, 2, 3, 4, 5, 7, 11, 19 and 35 s.
         let run = run(&scenario);
         assert_eq!(run.outcome.path.random_drops, 10, "{cc}");
     }
 }
 
 /// RFC 9406, HS-5: HyStart++ detects the queue one round trip after slow start begins to fill it. With a
-/// queue of 2 BDP that is early enough to avoid more than half of the losses. With 1 BDP the round that fills
-/// the pipe may overflow the queue too, depending on where doubling from ten segments meets the BDP: 20 to 68
-/// % fewer losses.
+/// queue of 2 BDP, this detection is early enough to avoid more than half of the losses. With a queue of 1
+/// BDP, the round that fills the pipe may also overflow the queue, depending on the window at which doubling
+/// from ten segments reaches the BDP: the losses are reduced by 20 to 68 %.
 #[test]
 fn hs_5_losses_of_slow_start() {
     use fullpipe_tcp::cc::SlowStart::{HyStartPlusPlus, Standard};

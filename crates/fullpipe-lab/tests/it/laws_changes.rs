@@ -1,7 +1,8 @@
-//! Closed-form models of one flow over time: changing paths, ECN marks instead of losses, and the flow's
-//! measurements.
+//! Closed-form models of one flow: on changing paths, with ECN marks instead of losses, and with
+//! delivery-rate samples.
 //!
-//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
+//! Labels such as A-19 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
+//! are explained in comments.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
@@ -9,7 +10,7 @@ use fullpipe_path::{AggregatorConfig, CodelConfig, DetourConfig, Discipline, Opp
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Duration, Probability};
 
-/// Returns the share of `rate` that the link carried between two times, including headers.
+/// Returns the share of `rate` that the link carried between two times, counting headers.
 fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
     let rows: Vec<_> = run.rows_of(0, from).take_while(|row| row.at <= at(to)).collect();
     let (first, last) = (rows[0], rows[rows.len() - 1]);
@@ -17,8 +18,9 @@ fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
     bits / last.at.saturating_since(first.at).as_secs_f64() / rate
 }
 
-/// PFTK with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer timeouts
-/// than the model assumes, so the rate is between PFTK and Mathis, which independent loss raises by 7 %.
+/// PFTK model with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer
+/// timeouts than the model assumes. The rate is therefore between PFTK and Mathis, where independent loss
+/// raises the Mathis rate by 7 %.
 #[test]
 fn a_19_pftk() {
     for (ppm, pftk) in [(15_000, 0.778e6), (30_000, 0.514e6)] {
@@ -34,8 +36,8 @@ fn a_19_pftk() {
     }
 }
 
-/// Reno's sawtooth over a queue of D: the mean RTT over the segments of a cycle is 1.56 times the
-/// minimum.
+/// Reno's sawtooth over a queue of one BDP: the mean RTT over the segments of a cycle is 1.56 times the
+/// minimum RTT.
 #[test]
 fn a_27_the_mean_rtt_of_a_sawtooth() {
     for (rate, rtt, queue) in [("48mbit", 50, 200), ("10mbit", 40, 33)] {
@@ -45,8 +47,9 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
     }
 }
 
-/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, 895 with the queue. After halving
-/// its window, Reno needs one round trip per missing segment, 94 s. (At 1 Gbit/s it needs 1888 s.)
+/// RENO-7 at a twentieth of its link rate: 50 Mbit/s and 210 ms are 875 packets, or 895 packets with the
+/// queue. After halving its window, Reno needs one round trip per missing segment, which takes 94 s. (At 1
+/// Gbit/s, recovering half of the window takes 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);
@@ -56,7 +59,7 @@ fn reno_7_half_a_window_of_round_trips() {
     let (mut last, mut cuts) = (0, Vec::new());
     for row in run.rows_of(0, 20.0) {
         let window = row.sender.cwnd.get();
-        // Keep the last of the steps in which PRR reduces the window.
+        // Only the last of the rows in which PRR reduces the window is kept.
         if row.sender.recovering && window < last {
             cuts.push(row.at.saturating_since(at(0.0)).as_secs_f64());
         }
@@ -69,8 +72,8 @@ fn reno_7_half_a_window_of_round_trips() {
     }
 }
 
-/// INV-7: after a change every controller uses a tenth of the capacity within five seconds, and ten times the
-/// capacity within seven. The queue is one BDP of the faster link.
+/// INV-7: after the capacity falls to a tenth, every controller has adapted within five seconds; after it
+/// rises tenfold, within seven. The queue is one BDP of the faster link.
 #[test]
 fn inv_7_capacity_changes() {
     for cc in Algorithm::ALL {
@@ -80,14 +83,14 @@ fn inv_7_capacity_changes() {
         let run = run(&scenario);
         for (rate, from, to) in [(50e6, 10.0, 20.0), (5e6, 25.0, 60.0), (50e6, 67.0, 100.0)] {
             let used = used(&run, rate, from, to);
-            // Data behind a hole is counted when the hole is filled, which shifts up to a queue of it across
-            // an edge.
+            // Data behind a hole is counted when the hole is filled, so up to a queue of data may be counted
+            // on the wrong side of the boundary between two periods.
             assert!((0.94..1.02).contains(&used), "{cc} from {from} s: {used:.4}");
         }
     }
 }
 
-/// Returns a link with a variable rate; each part is a number of seconds and a rate in bit/s.
+/// Returns a link with a variable rate. Each of `parts` is a duration in seconds and a rate in bit/s.
 fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     let (mut times, mut start) = (Vec::new(), 0);
     for &(seconds, rate) in parts {
@@ -99,8 +102,8 @@ fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     Opportunities::new(times, Duration::from_nanos(start), Bytes::new(PACKET)).expect("a link")
 }
 
-/// the path becomes 40 ms longer. BBRv1 adopts the new RTT after ten seconds and ProbeRTT, BBRv3 after
-/// ten seconds. Meanwhile at least half of the link is used in every second.
+/// the RTT of the path increases by 40 ms. BBRv1 adopts the new RTT after ten seconds and a ProbeRTT,
+/// BBRv3 after ten seconds. Until then, the flow uses at least half of the link in every second.
 #[test]
 fn a_37_a_longer_way() {
     for cc in [Bbr1, Bbr3] {
@@ -124,7 +127,7 @@ fn a_37_a_longer_way() {
     }
 }
 
-/// with CoDel, marks give the same windows as drops, and nothing is retransmitted.
+/// with CoDel, ECN marks lead to the same windows as drops, and no segment is retransmitted.
 #[test]
 fn a_39_marks_are_as_good_as_drops() {
     for cc in [Reno, Cubic] {
@@ -140,8 +143,8 @@ fn a_39_marks_are_as_good_as_drops() {
     }
 }
 
-/// ECN-5: BBRv3 treats marks as congestion: with a marking threshold it keeps less than half of the queue
-/// that it keeps without one, at the same utilisation. BBRv1 ignores marks.
+/// ECN-5: BBRv3 treats marks as congestion: with a marking threshold, its queue is less than half as long as
+/// without one, at the same utilisation. BBRv1 ignores marks.
 #[test]
 fn ecn_5_bbr3_on_a_path_with_marks() {
     let of = |cc, ecn| {
@@ -158,8 +161,8 @@ fn ecn_5_bbr3_on_a_path_with_marks() {
     assert_near(with, without, 0.1, "version 1");
 }
 
-/// Returns the highest delivery-rate sample that is not application-limited, relative to a link of 10 Mbit/s.
-/// A sample is taken every 3 ms.
+/// Returns the highest delivery-rate sample that is not application-limited, divided by the link rate of 10
+/// Mbit/s. A sample is taken every 3 ms.
 fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     let mut scenario = link(cc, "10mbit", ms(40), 33, 30);
     scenario.sample_every = ms(3);
@@ -170,7 +173,7 @@ fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     rates.map(|rate| rate.as_bps() as f64 * PACKET as f64 / MSS as f64 / 10e6).fold(0.0, f64::max)
 }
 
-/// DR-3: the highest delivery-rate sample equals the link's rate within 1 %.
+/// DR-3: the highest delivery-rate sample equals the link rate within 1 %.
 #[test]
 fn dr_3_the_maximum_is_the_link() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -178,8 +181,9 @@ fn dr_3_the_maximum_is_the_link() {
     }
 }
 
-/// DR-4: ACKs are aggregated over 20 ms. Data that is acknowledged in a burst was not sent in one, and no
-/// sample exceeds the send rate. BBRv1 stays at the link's rate, BBRv3 below the 1.25 at which it probes.
+/// DR-4: ACKs are aggregated over 20 ms. Data that is acknowledged in one burst was not sent in one burst,
+/// and no sample exceeds the send rate. BBRv1's samples stay at the link rate, and BBRv3's stay below the
+/// 1.25 times the link rate at which it probes.
 #[test]
 fn dr_4_aggregated_acks() {
     let gathered = |cc| {
@@ -191,7 +195,7 @@ fn dr_4_aggregated_acks() {
     assert!((0.99..1.25).contains(&gathered(Bbr3)));
 }
 
-/// DR-5: losing half of the ACKs does not change the maximum delivery-rate sample.
+/// DR-5: if half of the ACKs are lost, the maximum delivery-rate sample does not change.
 #[test]
 fn dr_5_lost_acks() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -200,7 +204,8 @@ fn dr_5_lost_acks() {
     }
 }
 
-/// VEG-9 on a path: Vegas mistakes a longer path for a queue and reduces its window to the floor.
+/// VEG-9 on a path: when the path becomes longer, Vegas mistakes the added delay for a queue and reduces its
+/// window to the minimum.
 #[test]
 fn veg_9_a_longer_way() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 90);

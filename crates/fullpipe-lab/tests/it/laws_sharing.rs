@@ -1,20 +1,21 @@
 //! Closed-form models of several flows on one path: convergence, shares, and the loss and queue that they
 //! cause.
 //!
-//! Labels refer to `docs/CONFORMANCE.md`. Tolerances that do not follow from the model are explained.
+//! Labels such as A-26 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
+//! are explained in comments.
 
 use std::collections::BTreeMap;
 
 use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
-/// n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised. The losses
-/// of CUBIC flows are not: 16 flows need no more than 0.43 D / 4. The losses of Reno flows with equal RTTs
-/// are synchronised, as with drop-tail elsewhere, and these flows get the utilisation of one flow with three
-/// quarters of that queue.
+/// with a BDP of D, n flows fill a link from a queue of D / sqrt(n) on if their losses are not
+/// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need no more than 0.43 D / 4. The
+/// losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues, and these flows
+/// get the utilisation of one flow with three quarters of that queue.
 #[test]
 fn a_26_many_flows() {
-    // D = 400 packets.
+    // The BDP D is 400 packets.
     let utilisation =
         |cc, queue| run(&flows(link(cc, "96mbit", ms(50), queue, 60), 16)).utilisation("96mbit", 20.0);
     let cubic = utilisation(Cubic, 100);
@@ -25,7 +26,7 @@ fn a_26_many_flows() {
     assert!((0.87..0.95).contains(&reno), "Reno at D / 4: {reno:.4}");
 }
 
-/// Returns the times at which `flow` reduced its window, and the new ssthresh in segments.
+/// Returns the times at which `flow` reduced its window, each with the new ssthresh in segments.
 fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
     let mut last = None;
     let mut cuts = Vec::new();
@@ -41,8 +42,8 @@ fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
     cuts
 }
 
-/// while two Reno flows lose packets together, each loss halves the gap between their windows: 70/30,
-/// 60/40, 55/45, ...
+/// while two Reno flows lose packets at the same time, each loss halves the difference between their
+/// windows: 70/30, 60/40, 55/45, ...
 #[test]
 fn a_29_the_gap_halves() {
     for late in [30_777, 31_554, 32_331] {
@@ -51,7 +52,7 @@ fn a_29_the_gap_halves() {
         scenario.sample_every = ms(50);
         let run = run(&scenario);
         let (first, second) = (cuts(&run, 0, 33.0), cuts(&run, 1, 33.0));
-        // Reductions by the same loss event, at most two rows apart.
+        // Window reductions that the same loss event caused are at most two rows apart.
         let gaps: Vec<i64> = first
             .iter()
             .flat_map(|&(time, own)| {
@@ -64,15 +65,15 @@ fn a_29_the_gap_halves() {
             .collect();
         assert!(gaps.len() == 5 && gaps[0].abs() > 25, "{gaps:?}");
         for pair in gaps.windows(2) {
-            // Halves are rounded, and a flow may be one segment ahead when it loses.
+            // The halves are rounded, and a flow may be one segment ahead when it loses a packet.
             assert!((pair[1].abs() - pair[0].abs() / 2).abs() <= 2, "started at {late} ms: {gaps:?}");
         }
     }
 }
 
-/// A-30 at equal loss rates: Reno's rate is proportional to 1 / RTT, CUBIC's to RTT^(-1/4). (With
-/// synchronised losses the exponents are 2 and 1. The test cannot check that, because all flows of a scenario
-/// have the same RTT.)
+/// A-30 at equal loss rates: Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). (With
+/// synchronised losses, the exponents are 2 and 1. This test cannot check them, because all flows of a
+/// scenario have the same RTT.)
 #[test]
 fn a_30_rtt_bias() {
     let rate = |cc, rtt, ppm, seconds| {
@@ -81,13 +82,14 @@ fn a_30_rtt_bias() {
     };
     let reno = rate(Reno, 20, 1_000, 50) / rate(Reno, 80, 1_000, 200);
     assert_near(reno, 4.0, 0.05, "Reno, 20 and 80 ms");
-    // Far above the region in which CUBIC acts like Reno: 266 and 754 segments, where Reno would have 120.
+    // The windows are far above the region in which CUBIC acts like Reno: 266 and 754 segments, where Reno
+    // would have 120.
     let cubic = rate(Cubic, 160, 100, 300) / rate(Cubic, 640, 100, 1_200);
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
 }
 
 /// loss rate with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. (A single flow
-/// loses two segments at a time in a short queue, and reduces its window once.)
+/// with a short queue loses two segments at a time, and reduces its window once for both.)
 #[test]
 fn a_31_the_loss_that_flows_need() {
     for n in [2, 5, 10] {
@@ -107,9 +109,10 @@ fn a_31_the_loss_that_flows_need() {
     }
 }
 
-/// two BBRv1 flows overestimate their shares and are limited by their windows. They have 2 D in flight,
-/// D of it in the queue, and an RTT of twice the minimum, at most 2.5 times. With four and eight flows, the
-/// filters overlap more: up to 2.3 D in flight, with RTT peaks of 2.8 times the minimum.
+/// two BBRv1 flows overestimate their shares of the link and are limited by their windows. The two
+/// flows have 2 BDP in flight, of which one BDP is in the queue. The RTT of the flows is twice the minimum
+/// RTT, and at most 2.5 times. With four and eight flows, the bandwidth filters overlap more: up to 2.3 BDP
+/// are in flight, and the RTT peaks at 2.8 times the minimum.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 2.8)] {
@@ -130,8 +133,9 @@ fn a_34_bbr_flows_against_each_other() {
     }
 }
 
-/// B1-13: the second of two flows starts ten seconds later. From thirty seconds after the start of the second
-/// flow, each flow has between 40 and 60 % of the link, and their ProbeRTT phases coincide.
+/// B1-13: the second of two BBRv1 flows starts ten seconds after the first. From thirty seconds after the
+/// start of the second flow on, each flow has between 40 and 60 % of the link, and their ProbeRTT phases
+/// coincide.
 #[test]
 fn b1_13_the_second_flow() {
     for seed in 1..=3 {

@@ -1,4 +1,4 @@
-//! Tests through the public interface: throughput models of simple paths, and determinism.
+//! Tests of the lab through its public interface: throughput models of simple paths, and determinism.
 
 mod determinism;
 mod laws;

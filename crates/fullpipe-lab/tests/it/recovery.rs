@@ -1,4 +1,4 @@
-//! Loss recovery on paths: the effect of a peer without SACK, and of ECN marks.
+//! Loss recovery on paths: the effects of a peer without SACK, and of ECN marks.
 
 use crate::rig;
 use crate::rig::{PACKET, link, lossy, ms, run};
@@ -11,14 +11,14 @@ fn without_sack(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// Returns a bulk flow at 50 Mbit/s and 40 ms with a queue of two BDP and 1 % of packet loss.
+/// Returns a scenario with one bulk flow at 50 Mbit/s and 40 ms, a queue of two BDP and 1 % packet loss.
 fn one_percent(cc: Algorithm, seed: u64) -> Scenario {
     lossy(link(cc, "50mbit", ms(40), 2 * 250_000 / PACKET, 60), 10_000, seed)
 }
 
-/// RFC 6582: without SACK, 1 % of loss is repaired by duplicate ACKs, at almost no cost for loss-based
-/// controllers. BBR has several holes in each window, of which one is repaired per round trip: it keeps a
-/// third of its goodput.
+/// RFC 6582: without SACK, losses at a rate of 1 % are repaired by means of duplicate ACKs, at almost no cost
+/// for loss-based controllers. BBR has several holes in each window and repairs one hole per round trip, so
+/// it keeps a third of its goodput.
 #[test]
 fn one_percent_without_sack() {
     for (cc, least, most) in [(Reno, 0.95, 1.02), (Cubic, 0.95, 1.02), (Bbr1, 0.25, 0.45)] {
@@ -32,8 +32,8 @@ fn one_percent_without_sack() {
     }
 }
 
-/// ECN-5: on a path that marks and almost never drops, BBRv3 treats marks as congestion. It probes less far
-/// into the queue than without ECN, and keeps the link full.
+/// ECN-5: on a path that marks packets and almost never drops them, BBRv3 treats marks as congestion. BBRv3
+/// probes less far into the queue than without ECN, and keeps the link full.
 #[test]
 fn ecn_5_bbr3_heeds_marks() {
     let outcome = |ecn: bool| {

@@ -1,7 +1,7 @@
 //! Tests of the work per packet and per ACK, which determines the simulator's speed.
 //!
-//! Run times vary between machines and hours; these counts do not, and they show a regression that a timing
-//! would hide. The scenarios are those of `BENCHMARKS.md`, shortened.
+//! Run times vary between machines and over time, but these counts do not, so they show regressions that a
+//! measured time would hide. The scenarios are shortened versions of those in `BENCHMARKS.md`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_units::Duration;
 
-/// An allocator that counts the allocations of each thread, because tests run in parallel.
+/// An allocator that counts the allocations of each thread separately, because tests run in parallel.
 struct Counting;
 
 thread_local! {
@@ -21,7 +21,7 @@ thread_local! {
 }
 
 fn count() {
-    // The counter is already destroyed while a thread ends; those allocations are not needed.
+    // When a thread ends, its counter is already destroyed; the allocations after that need not be counted.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -29,18 +29,18 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's guarantee is passed on.
+        // SAFETY: the caller's guarantee is passed on to the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's guarantee is passed on.
+        // SAFETY: the caller's guarantee is passed on to the system's allocator.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's guarantee is passed on.
+        // SAFETY: the caller's guarantee is passed on to the system's allocator.
         unsafe { System.realloc(block, layout, size) }
     }
 }
@@ -54,7 +54,7 @@ const TEN_FLOWS: &str = include_str!("../../../../experiments/bench-ten-flows.to
 const AQM: &str = include_str!("../../../../experiments/aqm.toml");
 const WINDOW_SIZE: &str = include_str!("../../../../experiments/bench-window-size.toml");
 
-/// Returns point `number` of a benchmark, shortened to `seconds` of virtual time.
+/// Returns the scenario of point `number` of a benchmark, shortened to `seconds` of virtual time.
 fn scenario(file: &str, number: usize, seconds: u64) -> Scenario {
     let experiment = Experiment::from_toml(file).expect("a benchmark of the project");
     let point = &experiment.points()[number];
@@ -65,7 +65,7 @@ fn run(file: &str, number: usize, seconds: u64) -> Outcome {
     sim::run(&scenario(file, number, seconds))
 }
 
-/// Difference between a longer and a shorter run, which removes the effects of the start.
+/// Difference between a longer and a shorter run, which cancels the cost of starting a run.
 struct Later {
     packets: f64,
     events: f64,
@@ -84,11 +84,11 @@ fn between(file: &str, number: usize, from: u64, to: u64) -> Later {
     }
 }
 
-/// A data packet arrives, every second one is acknowledged, and that ACK arrives: 1.5 events per packet.
-/// Timers and rows add to that, and must be rare.
+/// Each data packet arrives, every second packet is acknowledged, and that ACK arrives: 1.5 events per
+/// packet. Timers and trace rows add events, which must be rare.
 #[test]
 fn a_packet_takes_one_and_a_half_events() {
-    // A managed queue computes departures only when packets are dequeued.
+    // A queue with an AQM computes the departure of a packet only when it dequeues the packet.
     for (file, number, seconds) in [(LOSSLESS, 0, 8), (TEN_FLOWS, 0, 4), (AQM, 1, 8), (AQM, 2, 8)] {
         let later = between(file, number, seconds, 2 * seconds);
         let per_packet = later.events / later.packets;
@@ -97,8 +97,8 @@ fn a_packet_takes_one_and_a_half_events() {
     }
 }
 
-/// Under loss the receiver coalesces its ACKs for a millisecond (28 packets here) and sends fewer. Delayed
-/// ACKs, the pacer and RACK add timer events.
+/// Under loss, the receiver coalesces its ACKs for a millisecond (28 packets here) and sends fewer of them.
+/// Delayed ACKs, the pacer and RACK add timer events.
 #[test]
 fn loss_adds_few_events() {
     let later = between(LOSSY, 0, 3, 6);
@@ -107,9 +107,9 @@ fn loss_adds_few_events() {
     assert!((1.0..=1.6).contains(&per_packet), "{per_packet}");
 }
 
-/// All buffers for packets and records reach their size in the first half of the run, so the second half
-/// allocates nothing per packet. The remaining allocations are each flow's history of rows, a vector that
-/// grows by doubling, and a few queues that may reach a new peak.
+/// All buffers for packets and records reach their final size in the first half of the run, so the second
+/// half allocates nothing per packet. The remaining allocations are the history of each flow, which is a
+/// vector that grows by doubling, and a few queues that may reach a new peak.
 #[test]
 fn no_allocation_per_packet() {
     const PEAKS: u64 = 4;
@@ -137,9 +137,10 @@ fn no_allocation_per_packet() {
     }
 }
 
-/// Without loss, a record is visited when it is freed and when RACK's cursor passes it, and each ACK visits
-/// the record at which the cursor stopped. Under loss it is also visited when it is SACKed, and the heads of
-/// RACK's two queues are visited by each ACK and by the timer that the ACK may have set.
+/// Without loss, the record of a sent segment is visited when it is freed and when RACK's cursor passes it,
+/// and each ACK visits the record at which the cursor stopped. Under loss, a record is also visited when it
+/// is SACKed. Each ACK visits the heads of RACK's two queues, and so does the timer that the ACK may have
+/// set.
 #[test]
 fn an_ack_looks_at_what_it_newly_says() {
     for (name, file, number, (from, to), (per_packet, per_ack)) in [
@@ -156,7 +157,8 @@ fn an_ack_looks_at_what_it_newly_says() {
     }
 }
 
-/// The cost of an ACK does not grow with the window, up to a hundred times as large.
+/// The number of records that an ACK visits does not grow with the window, even if the window is a hundred
+/// times as large.
 #[test]
 fn an_ack_costs_the_same_in_a_large_window() {
     let per_ack = |number, from, to| {
@@ -165,7 +167,7 @@ fn an_ack_costs_the_same_in_a_large_window() {
     };
     let (small, large) = (per_ack(0, 2, 3), per_ack(1, 5, 6));
     assert!(large <= 1.05 * small, "{large} records an ACK at 17 500 packets, {small} at 175");
-    // Under loss too, where there are holes in the outstanding data.
+    // The same holds under loss, where the outstanding data has holes.
     let lossy = |rtt: u64| {
         let mut scenario = scenario(LOSSY, 0, 4);
         for direction in [&mut scenario.path.forward, &mut scenario.path.backward] {

@@ -1,4 +1,4 @@
-//! Tests of slow applications: which limit they cause, and what the sockets show.
+//! Tests of slow applications: which limit they cause, and what the sockets report.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
@@ -17,8 +17,9 @@ fn with(mut scenario: Scenario, writing: Writing, reading: Reading) -> Scenario 
     scenario
 }
 
-/// A writer slower than the path gets its rate, no data accumulates, and the sender reports the application
-/// as its limit. This holds for smooth writes and for bursts that fit the windows.
+/// A flow whose writer is slower than the path gets the writer's rate, no data accumulates, and the sender
+/// reports the application as its limit. The writer may write smoothly, or in bursts that fit into the
+/// windows.
 #[test]
 fn a_paced_writer_gets_its_rate() {
     for cc in [Cubic, Bbr1] {
@@ -33,16 +34,16 @@ fn a_paced_writer_gets_its_rate() {
                 assert!(flow.share_second_half(SendLimit::App) > 0.99, "{:?}", flow.send_limit_second_half);
                 assert!(run.rows_of(0, 5.0).all(|row| row.sender.notsent.get() <= chunk));
             } else {
-                // BBR mistakes the writer's rate for the path's. It paces at that rate, and below it in its
-                // drain phases.
+                // BBR mistakes the writer's rate for the path's rate. BBR paces at the writer's rate, and
+                // below that rate in its drain phases.
                 assert!(flow.share_second_half(SendLimit::App) > 0.8, "{:?}", flow.send_limit_second_half);
             }
         }
     }
 }
 
-/// A writer faster than the path gets the rate of the path: excess data waits in the application, and the
-/// send buffer is full.
+/// A flow whose writer is faster than the path gets the rate of the path: excess data waits in the
+/// application, and the send buffer is full.
 #[test]
 fn a_writer_faster_than_the_path_is_not_the_limit() {
     let mut scenario =
@@ -53,7 +54,7 @@ fn a_writer_faster_than_the_path_is_not_the_limit() {
     assert!(run.outcome.flows[0].share_second_half(SendLimit::App) < 0.01);
 }
 
-/// A paced writer of limited size completes with its last chunk, half a round trip and an ACK later.
+/// A flow with a paced writer and a limited size completes half a round trip and an ACK after its last chunk.
 #[test]
 fn a_paced_writer_ends() {
     let mut scenario =
@@ -65,8 +66,8 @@ fn a_paced_writer_ends() {
     assert_near(finished.as_secs_f64(), 5.0 + 2.0 * 0.04, 0.01, "handshake, 5 s of data, a round trip");
 }
 
-/// A reader that is slower than the path sets the rate: its buffer is full, the window opens only as far as
-/// the reader reads, and the sender reports the receiver's window as its limit.
+/// A flow whose reader is slower than the path gets the reader's rate: the receive buffer is full, the window
+/// opens only as far as the application reads, and the sender reports the receive window as its limit.
 #[test]
 fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
     for cc in [Cubic, Bbr1] {
@@ -78,7 +79,7 @@ fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
         assert_near(flow.goodput_second_half.as_bps() as f64, 8e6, 0.005, cc.name());
         let (rwnd, pacing) =
             (flow.share_second_half(SendLimit::Rwnd), flow.share_second_half(SendLimit::Pacing));
-        // BBR mistakes the reader's rate for the path's and paces within the window.
+        // BBR mistakes the reader's rate for the path's rate, and paces within the window.
         let held = if cc == Cubic { rwnd } else { rwnd + pacing };
         assert!(held > 0.9 && rwnd > pacing, "{cc}: {:?}", flow.send_limit_second_half);
         let window = Bytes::from_mib(1).mul_div(160, 256).get() as f64;
@@ -90,7 +91,7 @@ fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
     }
 }
 
-/// A reader that is faster than the path has no effect.
+/// A reader that is faster than the path has no effect on the flow.
 #[test]
 fn a_reader_faster_than_the_path_is_not_the_limit() {
     let plain = link(Cubic, "20mbit", ms(40), 70, 10);
@@ -99,7 +100,8 @@ fn a_reader_faster_than_the_path_is_not_the_limit() {
     assert!(run(&read).outcome.flows[0].share(SendLimit::Rwnd) < 0.01);
 }
 
-/// A transfer ends when the last byte has been read, not when it has been acknowledged.
+/// A transfer ends when the application has read the last byte, rather than when the last byte has been
+/// acknowledged.
 #[test]
 fn goodput_is_what_was_read() {
     let mut scenario =
@@ -111,10 +113,10 @@ fn goodput_is_what_was_read() {
     assert_near(flow.goodput.as_bps() as f64, 8e6, 0.03, "a handshake and half a round trip before");
 }
 
-/// The writer's chunks determine the burst on the wire. At 20 Mbit/s a chunk of 64 KiB is written every 26 ms
-/// and crosses a link of 100 Mbit/s in 5.4 ms. A period of 10 ms thus sees between half a chunk and one chunk
-/// plus a short rest of the one before. With a smooth writer the periods differ by one chunk of a
-/// millisecond.
+/// The size of the writer's chunks determines the burst on the wire. At 20 Mbit/s, a chunk of 64 KiB is
+/// written every 26 ms and crosses a link of 100 Mbit/s in 5.4 ms. A period of 10 ms thus contains between
+/// half a chunk and one chunk, plus a short rest of the previous chunk. With a smooth writer, the periods
+/// differ by the chunk of one millisecond.
 #[test]
 fn a_burst_of_the_writer_is_seen_on_the_wire() {
     let wire = |writing| {

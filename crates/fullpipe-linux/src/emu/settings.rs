@@ -1,4 +1,4 @@
-//! Checks which settings of an experiment this kernel supports.
+//! Checks whether this kernel supports the settings of an experiment.
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
@@ -9,10 +9,10 @@ use crate::Datapath;
 use crate::error::Error;
 use crate::wan::End;
 
-/// Smallest `TCP_WINDOW_CLAMP` that the kernel applies: half the memory of its smallest skb.
+/// Smallest `TCP_WINDOW_CLAMP` in bytes that the kernel applies: half the memory of its smallest skb.
 const LEAST_WINDOW: u64 = 1_152;
 
-/// Returns the TCP stack at each end of the path. All flows of a run must use the same stacks.
+/// Returns the TCP stack at each end of the path. All flows of a run must use the same stack at the same end.
 pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     let of = |stack| match stack {
         None | Some(Stack::Kernel) => [End::Kernel; 2],
@@ -30,11 +30,12 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     Ok(first)
 }
 
-/// Returns notes on settings of `point` that have a different effect on a real kernel.
+/// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
+/// simulator.
 ///
 /// # Errors
-/// [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that this kernel does
-/// not support.
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that this
+/// kernel does not support.
 pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let running: Option<KernelVersion> = uname().release().to_str().ok().and_then(|text| text.parse().ok());
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
@@ -62,14 +63,17 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     for key in ["window_ratio", "adv_win_scale"] {
         if point.parameters.contains_key(key) {
-            notes.push(format!("{key} is for the simulator: this kernel measures its own ratio"));
+            notes.push(format!("{key} applies to the simulator only: this kernel measures its own ratio"));
         }
     }
     if !point.scenario.host.rx_merge.is_zero() {
         notes.push(match datapath {
-            Datapath::Plain => "rx_merge is for the simulator: a plain datapath merges nothing".into(),
+            Datapath::Plain => {
+                "rx_merge applies to the simulator only: the plain datapath merges no packets".into()
+            }
             Datapath::Offload => {
-                "rx_merge is for the simulator: an offload datapath merges what is due within 50 us".into()
+                "rx_merge applies to the simulator only: offload merges packets that are due within 50 us"
+                    .into()
             }
         });
     }
@@ -77,7 +81,7 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
     }
     if let Some(window) = point.scenario.host.window_clamp.filter(|window| window.get() < LEAST_WINDOW) {
-        notes.push(format!("window {window}: the kernel takes {LEAST_WINDOW} bytes at least"));
+        notes.push(format!("window {window}: the kernel applies at least {LEAST_WINDOW} bytes"));
     }
     Ok(notes)
 }

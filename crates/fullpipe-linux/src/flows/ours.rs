@@ -1,7 +1,7 @@
-//! Applications of the flows on fullpipe's TCP stack, for all flows at one end of the path.
+//! Applications of the flows on fullpipe's TCP stack, for all flows at one end of the emulated path.
 //!
-//! They behave like the applications on kernel sockets, but use a [`Stack`]. The same workloads
-//! determine what they write and read.
+//! These applications behave like the applications on kernel sockets, but use a [`Stack`]. The same workloads
+//! determine what the applications write and read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,23 +21,23 @@ use crate::error::Error;
 use crate::stack_loop::{Application, locked};
 use crate::wan::{RECEIVER, SENDER};
 
-/// Maximum size of a write in bytes, the same as on kernel sockets.
+/// Maximum number of bytes per write, the same as on kernel sockets.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
-/// Random stream for the stack's secret key, so that the same seed gives the same initial sequence
-/// numbers.
+/// Number of the random stream for the stack's secret key, so that runs with the same seed have the same
+/// initial sequence numbers.
 const KEY_STREAM: u64 = 0x6b65_7900;
 
-/// One end of a flow on fullpipe's stack.
+/// One end of a flow on fullpipe's TCP stack.
 #[derive(Debug)]
 pub(crate) struct Ours {
     stack: Arc<Mutex<Stack>>,
     config: Config,
-    /// Connection ID, set when the connection is opened or accepted.
+    /// Number of the connection in the stack, set when the connection is opened or accepted.
     id: OnceLock<ConnId>,
 }
 
-/// Creates the stack for all flows of `scenario`, at the end of the sender (0) or of the receiver
+/// Creates the TCP stack for all flows of `scenario` at one end: that of the sender (0) or of the receiver
 /// (1).
 pub(crate) fn stack(scenario: &Scenario, side: usize, cut: Cut) -> Stack {
     let secret = [0, 1].map(|half| draw(scenario.seed, KEY_STREAM + side as u64, half));
@@ -60,7 +60,7 @@ impl Ours {
         Self { stack: stack.clone(), config, id: OnceLock::new() }
     }
 
-    /// Applies `look` to the connection, or to a new, unopened one if it does not exist yet.
+    /// Applies `look` to the connection of this flow, or to an unopened connection if it does not exist yet.
     fn see<T>(&self, look: impl Fn(&Connection) -> T) -> T {
         let stack = locked(&self.stack);
         match self.id.get().and_then(|&id| stack.connection(id)) {
@@ -89,15 +89,15 @@ impl Ours {
     }
 }
 
-/// The sending applications of all flows.
+/// The sending applications of all flows on fullpipe's TCP stack.
 pub(crate) struct Senders<'a> {
     flows: &'a [Flow],
     specs: &'a [FlowSpec],
     writers: Vec<Writer>,
     numbers: BTreeMap<ConnId, usize>,
-    /// Time at which the applications stop writing.
+    /// Time at which the sending applications stop writing.
     end: Instant,
-    /// First error, if any.
+    /// First error that occurred; `None` if there was no error.
     pub(crate) failed: Option<Error>,
 }
 
@@ -168,8 +168,8 @@ impl Application for Senders<'_> {
             let Some(&number) = self.numbers.get(&id) else { continue };
             match event {
                 Event::Connected | Event::Writable if now < self.end => self.write(now, stack, number),
-                // The receiver has closed the connection, so it has received all data and its last
-                // ACK has arrived.
+                // The receiver has closed the connection, so the receiver has all data and its last ACK has
+                // arrived.
                 Event::PeerClosed => {
                     let _ = self.flows[number].finished.set(now);
                 }
@@ -190,7 +190,7 @@ impl Application for Senders<'_> {
     }
 }
 
-/// The receiving applications of all flows.
+/// The receiving applications of all flows on fullpipe's TCP stack.
 pub(crate) struct Receivers<'a> {
     flows: &'a [Flow],
     readers: Vec<Reader>,
@@ -200,8 +200,7 @@ pub(crate) struct Receivers<'a> {
 }
 
 impl<'a> Receivers<'a> {
-    /// Starts listening on `stack` immediately, because the first SYN may arrive before the loop
-    /// runs.
+    /// Starts to listen on `stack` immediately, because the first SYN may arrive before the loop runs.
     pub(crate) fn new(flows: &'a [Flow], scenario: &Scenario, stack: &mut Stack) -> Result<Self, Error> {
         let local = SocketAddr::from((RECEIVER, LISTEN_PORT));
         let config = connection(scenario, &scenario.flows[0], 0, 1);
@@ -228,7 +227,7 @@ impl<'a> Receivers<'a> {
         }
         let unread = stack.connection(id).map_or(0, Connection::readable);
         if self.ended[number] && unread == 0 {
-            // Closing the connection tells the sender that all data was read.
+            // By closing the connection, the receiver tells the sender that all data was read.
             stack.shutdown(id);
         }
     }

@@ -16,11 +16,10 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
 
-/// Maximum number of bytes per read.
+/// Maximum number of bytes per read from a kernel socket.
 const READ: usize = 4 << 20;
 
-/// Accepts all flows on `listener`, and reads each at the rate of its application, until `stop` is
-/// set.
+/// Accepts all flows on `listener` and reads each flow at the rate of its application, until `stop` is set.
 pub(crate) fn receive(
     flows: &[Flow],
     scenario: &Scenario,
@@ -64,7 +63,7 @@ pub(crate) fn receive(
     }
 }
 
-/// The receiving application of one flow.
+/// The receiving application of one flow on a kernel socket.
 struct Receiver {
     reader: Reader,
     busy: bool,
@@ -97,8 +96,8 @@ impl Receiver {
             if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
         match taken {
             Ok(0) => {
-                // The sender has closed the connection; closing this end tells it that all data was
-                // read.
+                // The sender has closed the connection. By closing the other direction, the receiver tells
+                // the sender that all data was read.
                 self.ended = true;
                 poll.forget(socket.as_fd())?;
                 let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -106,8 +105,8 @@ impl Receiver {
             }
             Ok(taken) => {
                 self.reader.took(now, taken as u64);
-                // Since Linux 6.9, the kernel drops the clamp when it updates its estimate of the
-                // skb overhead, so it is set again.
+                // Since Linux 6.9, the kernel drops the window clamp when it updates its estimate of the skb
+                // overhead, so the clamp is set again.
                 if let Some(window) = window_clamp {
                     clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
                 }

@@ -15,11 +15,11 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::wan::RECEIVER;
 
-/// Maximum number of bytes per write, which is iperf3's block size.
+/// Maximum number of bytes per write to a kernel socket: the default block size of iperf3.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
-/// Connects each of the `flows` at its start time and writes its data, until `stop` is set.
+/// Connects each of the `flows` at its start time and writes the flow's data, until `stop` is set.
 pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let mut happened = Vec::new();
@@ -61,8 +61,8 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             if !sender.writer.is_done() {
                 sender.write(socket, number, clock.now(), &poll)?;
             } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
-                // The receiver has closed the connection, so it has received all data and its last
-                // ACK has arrived.
+                // The receiver has closed the connection, so the receiver has all data and its last ACK has
+                // arrived.
                 let _ = flow.finished.set(clock.now());
                 poll.forget(socket.as_fd())?;
             }
@@ -70,7 +70,7 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     }
 }
 
-/// The sending application of one flow.
+/// The sending application of one flow on a kernel socket.
 struct Sender {
     writer: Writer,
     awaited: WaitCondition,
@@ -78,7 +78,7 @@ struct Sender {
 
 impl Sender {
     fn new(spec: &FlowSpec) -> Self {
-        // Writability also signals the established connection, so the socket is watched for it from
+        // A socket becomes writable when its connection is established, so it is watched for writability from
         // the start.
         Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: WaitCondition::Room }
     }
@@ -108,14 +108,14 @@ impl Sender {
     }
 }
 
-/// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the number of bytes
-/// that the kernel accepted. Each block is written until it is complete or the kernel returns
-/// EAGAIN; after EAGAIN, the rest of the block counts as the next block. The number of blocks in
-/// `offered` bounds the number of attempts.
+/// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the number of bytes that the
+/// kernel accepted. The function writes to each block until the block is complete or the kernel returns
+/// EAGAIN. After EAGAIN, the rest of the block counts as the next block. The number of blocks in `offered`
+/// bounds the number of attempts.
 ///
-/// EAGAIN is not final: the kernel checks the send buffer only when it starts an skb, not when it
-/// appends to one. While parts of the last skb in the queue are sent from its front, the kernel
-/// appends data at its back again.
+/// After EAGAIN, a further write may succeed: the kernel checks the send buffer only when it allocates a new
+/// skb, but not when it appends to one. While the front of the last skb in the queue is being sent, the
+/// kernel again appends data to its end.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
     for _ in 0..offered.div_ceil(WRITE as u64) {

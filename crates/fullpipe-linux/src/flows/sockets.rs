@@ -1,4 +1,4 @@
-//! Creates sockets with the settings of a scenario.
+//! Creates kernel sockets with the settings of a scenario.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
@@ -16,15 +16,15 @@ use crate::sys;
 use crate::tcp_info::NO_LIMIT;
 use crate::wan::{RECEIVER, SENDER};
 
-/// Listen backlog: all flows may connect at the same time.
+/// Listen backlog, which is long enough for all flows to connect at the same time.
 const BACKLOG: i32 = 10_000;
-/// First values (`LEAST`) and second values of `tcp_wmem` and `tcp_rmem`; every kernel has the same
-/// defaults.
+/// First values (`LEAST`) and second values of `tcp_wmem` and `tcp_rmem` in bytes, which have the same
+/// defaults in every kernel.
 const LEAST: u64 = 4_096;
 const WMEM_DEFAULT: u64 = 16_384;
 const RMEM_DEFAULT: u64 = 131_072;
 
-/// Sets TCP sysctls, including the autotuning limits, in the network namespace of the calling
+/// Sets TCP sysctls, including the limits of buffer autotuning, in the network namespace of the calling
 /// thread.
 pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     let limit = |name: &str, buffer: Buffer, default: u64| match buffer {
@@ -34,8 +34,8 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
         }
         Buffer::Fixed(_) => Ok(()),
     };
-    // The value 1 requests ECN; the kernel's default, 2, does not. Both accept ECN if the peer
-    // requests it.
+    // The value 1 requests ECN; 2, the kernel's default, does not. With either value, the kernel accepts ECN
+    // if the peer requests it.
     set_sysctl("net/ipv4/tcp_ecn", if host.ecn { "1" } else { "2" })?;
     set_sysctl("net/ipv4/tcp_sack", if host.sack { "1" } else { "0" })?;
     let after_idle = if host.slow_start_after_idle { "1" } else { "0" };
@@ -47,7 +47,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }
 
-/// Returns the kernel's name for a congestion control algorithm.
+/// Returns the kernel's name for a congestion control.
 pub fn kernel_name(cc: Algorithm) -> &'static str {
     match cc {
         Algorithm::Bbr1 => "bbr",
@@ -55,7 +55,7 @@ pub fn kernel_name(cc: Algorithm) -> &'static str {
     }
 }
 
-/// Creates the sending socket of a flow, bound and ready to connect.
+/// Creates the sending kernel socket of a flow, bound and ready to connect.
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
     if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
         return Err(Error::settings(
@@ -78,7 +78,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     if let Buffer::Fixed(size) = host.sndbuf {
         force(&socket, libc::SO_SNDBUFFORCE, size).doing("set SO_SNDBUF")?;
     }
-    // Any limit below the largest value makes TCP pace internally, as under the fq queueing
+    // Any rate limit below the maximum value makes TCP pace internally, as it does under the fq queueing
     // discipline.
     let pace = match flow.max_pacing_rate {
         Some(rate) => Some(rate.as_bytes_per_sec()),
@@ -92,7 +92,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     Ok(socket)
 }
 
-/// Creates the listening socket of all flows; accepted sockets inherit its options.
+/// Creates the listening kernel socket of all flows; accepted sockets inherit its options.
 pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
     let socket = tcp()?;
     if let Buffer::Fixed(size) = host.rcvbuf {
@@ -106,7 +106,7 @@ pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
     Ok(socket)
 }
 
-/// Limits the receive window that a socket advertises.
+/// Limits the receive window that a kernel socket advertises.
 pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
     let window = window.get().min(i32::MAX as u64) as libc::c_int;
     sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
@@ -122,9 +122,9 @@ fn bind(socket: &Socket, address: Ipv4Addr, port: u16) -> Result<(), Error> {
     socket.bind(&SocketAddrV4::new(address, port).into()).doing(format_args!("bind to {address}:{port}"))
 }
 
-/// Sets a socket buffer to `memory` bytes. The kernel doubles the requested value to make room for
-/// overhead. The `FORCE` options override `wmem_max` and `rmem_max`, which are settings of the host
-/// and not of the namespace.
+/// Sets the buffer of a socket to `memory` bytes. The kernel doubles the requested value to make room for
+/// overhead. The `FORCE` options override `wmem_max` and `rmem_max`, which apply to the whole host instead of
+/// a network namespace.
 fn force(socket: &Socket, option: libc::c_int, memory: Bytes) -> std::io::Result<()> {
     let half = (memory.get() / 2).min(i32::MAX as u64 / 2) as libc::c_int;
     sys::set_socket_option(socket.as_fd(), libc::SOL_SOCKET, option, half)

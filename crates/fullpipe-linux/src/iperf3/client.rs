@@ -1,4 +1,4 @@
-//! iperf3 client that runs a test against any iperf3 server.
+//! An iperf3 client that runs a test against any iperf3 server.
 //!
 //! ```text
 //!   connect ─► parameters ─► data connections ─► [ sample | report | ... ] ─► end ─► results of both ─► sums
@@ -6,7 +6,7 @@
 //!                                  warm-up ─► restart ──┘
 //! ```
 //!
-//! Each stream has a thread that transfers its data. The client's own thread handles the control
+//! Each stream has a thread that transfers its data. The main thread of the client handles the control
 //! connection, and samples the sockets at least ten times per second, as the classifier requires.
 
 mod dialog;
@@ -41,69 +41,68 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::{sys, tcp_info};
 
-/// Sampling interval of the sockets.
+/// Sampling interval of the sockets in a test with up to `MANY` streams.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// Sampling interval with more than `MANY` streams: the classifier requires at least ten samples
-/// per second.
+/// Sampling interval of the sockets in a test with more than `MANY` streams: the classifier requires at least
+/// ten samples per second.
 const SAMPLE_OF_MANY: Duration = Duration::from_millis(100);
 const MANY: usize = 16;
-/// Interval at which the client checks the transferred amount, if an amount ends the test.
+/// Interval at which the client checks the transferred amount, if the test ends after an amount of data.
 const LOOK: Duration = Duration::from_millis(10);
-/// Minimum duration of the last report, as a share of an interval; as in iperf3, a shorter one is
-/// omitted.
+/// Minimum duration of the last report, as a fraction of the report interval. As in iperf3, a shorter last
+/// report is omitted.
 const SHORTEST_REPORT: f64 = 0.1;
-/// Timeout for the server's answer to a UDP hello, and maximum number of hellos (`HELLOS`), because
-/// a hello may be lost.
+/// Timeout for the server's answer to a UDP hello. Because a hello may be lost, the client sends up to
+/// `HELLOS` hellos.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 const HELLOS: u32 = 10;
 
 /// Settings of an iperf3 client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Address of the server.
+    /// Address of the iperf3 server.
     pub place: ServerAddress,
-    /// Parameters of the test.
+    /// Parameters of the iperf3 test.
     pub params: Params,
-    /// Interval between reports; if zero, a single report covers the whole test.
+    /// Interval between reports; zero means a single report for the whole test.
     pub interval: Duration,
-    /// Calculates the test duration from the RTT of the first handshake; if `None`, the duration is
-    /// `params.time`.
+    /// Function that calculates the duration of the test from the RTT of the first handshake; if `None`, the
+    /// duration is `params.time`.
     pub length: Option<fn(Duration) -> Duration>,
 }
 
-/// Observer of a running test.
+/// Observer of a running iperf3 test.
 pub trait Watch {
-    /// Called when all data connections are established.
+    /// Called once, when all data connections are established.
     fn start(&mut self, start: &Start);
-    /// Called with each sample of the sending stream `socket`; `omitted` is true during the
-    /// warm-up.
+    /// Called with each sample of the sending stream `socket`; `omitted` is true for samples of the warm-up.
     fn row(&mut self, socket: i32, row: &Row, omitted: bool);
     /// Called with each sample of the receiving stream `socket`.
     fn received(&mut self, _socket: i32, _sample: &ReceiverSample, _omitted: bool) {}
-    /// Called with each report. The observer may add fullpipe's own fields to it.
+    /// Called with each interval report, to which the observer may add fullpipe's own fields.
     fn interval(&mut self, interval: Interval);
 }
 
-/// Result of a client's test.
+/// Result of an iperf3 client's test.
 #[derive(Clone, Debug)]
 pub struct TestResult {
-    /// Sums over the whole test.
+    /// Totals over the whole test.
     pub end: End,
-    /// The server's output, if it was requested.
+    /// Output of the server, if the client requested it.
     pub server_output: Option<ServerOutput>,
-    /// Trace lines with the rows of the sending server, if it is fullpipe's server.
+    /// Samples of the sending server as lines of a trace, if the server is fullpipe's.
     pub server_trace: Option<String>,
-    /// Minimum RTT of the handshakes, before data flowed.
+    /// Minimum RTT of the TCP handshakes, measured before data flowed.
     pub idle_rtt: Option<Duration>,
-    /// Whether the test was stopped early; the server's results are then missing.
+    /// Whether the test was stopped early. The results of the server are then missing.
     pub interrupted: bool,
 }
 
-/// Runs a test.
+/// Runs an iperf3 test and returns its result.
 ///
 /// # Errors
-/// Fails if the server cannot be reached, refuses or disconnects, or if this kernel does not
-/// support a test option.
+/// Returns an error if the server cannot be reached, refuses the test or disconnects, or if this kernel does
+/// not support an option of the test.
 pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestResult, Error> {
     match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
         Ok(finished) => Ok(finished),
@@ -112,7 +111,7 @@ pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<TestRe
     }
 }
 
-/// A test whose data connections are established.
+/// A running test whose data connections are established.
 struct Test<'a> {
     client: &'a Client,
     params: Params,
@@ -135,7 +134,7 @@ impl<'a> Test<'a> {
         control.expect(State::ParamExchange)?;
         let mut params = client.params.clone();
         if params.len.is_none() {
-            // A datagram should fit into one packet, so its size is the MSS of the control
+            // A datagram should fit into one packet, so the default datagram size is the MSS of the control
             // connection.
             let mss = control.socket().tcp_mss().map_or(0, u64::from);
             let fits = Bytes::new(mss).min(UDP_BLOCK_MOST);
@@ -173,10 +172,10 @@ impl<'a> Test<'a> {
         Ok(socket)
     }
 
-    /// Sends the cookie, which tells the server to which test a data connection belongs.
+    /// Sends the cookie on a data connection, which tells the server to which test the connection belongs.
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
-        // The first bytes on a connection always fit into the send buffer.
+        // The first bytes that are written to a connection always fit into the send buffer.
         socket.write_all(&cookie).map_err(|error| Fault::from(ConnectionError::from(error)))
     }
 
@@ -202,7 +201,7 @@ impl<'a> Test<'a> {
                     WaitResult::Late => continue,
                     WaitResult::Ready => {}
                 }
-                // With `-R`, data may arrive before the answer; it is ignored.
+                // With `-R`, data may arrive before the server's answer; the client ignores this data.
                 let mut buffer = [0; 1 << 16];
                 match (&socket).read(&mut buffer) {
                     Ok(len) if datagram::is_answer(&buffer[..len]) => return Ok(socket),
@@ -230,8 +229,8 @@ impl<'a> Test<'a> {
         let (sending, receiving) = (Stop::new()?, Stop::new()?);
         let mut meters = self.begin(&sending, &receiving)?;
         let fault = self.flow(&mut meters, watch).err();
-        // The senders stop first, because the receiver would not count data written after
-        // the end of the test.
+        // The senders are stopped first, because the receiver would not count data that is written after the
+        // end of the test.
         sending.stop();
         let interrupted = match fault {
             None => false,
@@ -242,7 +241,7 @@ impl<'a> Test<'a> {
             }
         };
         if interrupted {
-            // The test ends even if the server does not receive this message.
+            // If the server does not receive this message, the test ends nevertheless.
             let _ = self.control.say(State::ClientTerminate);
         } else {
             self.control.say(State::TestEnd)?;
@@ -256,14 +255,14 @@ impl<'a> Test<'a> {
         let (server_output, server_trace) =
             theirs.map_or((None, None), |theirs| (theirs.server_output, theirs.trace));
         for mut meter in meters {
-            // The stream was stopped; errors that occurred during the test have already been
+            // The thread ends because it was stopped; errors that occurred during the test have already been
             // handled.
             let _ = meter.stream.join();
         }
         Ok(TestResult { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
     }
 
-    /// Returns the values that are known before data flows.
+    /// Returns the description of the test as far as it is known before data flows.
     fn started(&self) -> Result<Start, Fault> {
         let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
         let ServerAddress { host, port, .. } = &self.client.place;
@@ -275,7 +274,7 @@ impl<'a> Test<'a> {
         })
     }
 
-    /// Starts the streams.
+    /// Starts the threads of all streams.
     fn begin(&mut self, sending: &Stop, receiving: &Stop) -> Result<Vec<Meter>, Fault> {
         let params = &self.params;
         let block = params.block();
@@ -292,27 +291,29 @@ impl<'a> Test<'a> {
         Ok(meters)
     }
 
-    /// Returns the amount of data that ends the test, if there is one.
+    /// Returns the amount of data after which the test ends; returns `None` if the test ends after a
+    /// duration.
     fn amount(&self) -> Option<Bytes> {
         let blocks = self.params.block().mul_div(self.params.blocks, 1);
         [self.params.num, blocks].into_iter().find(|bytes| !bytes.is_zero())
     }
 
-    /// Samples and reports until the test has reached its duration or amount.
+    /// Samples the sockets and reports intervals until the test has reached its duration or its amount of
+    /// data.
     fn flow(&mut self, meters: &mut [Meter], watch: &mut dyn Watch) -> Result<(), Fault> {
         let sample = time_between_samples(meters);
         let amount = self.amount();
         let time = if amount.is_some() { Duration::ZERO } else { self.params.time };
         let start = self.clock.now();
         let mut part = Part::begin(start, self.params.omit, time, self.client.interval);
-        // Number of bytes counted during the warm-up.
+        // Number of bytes that were counted during the warm-up.
         let mut before = Bytes::ZERO;
         let mut next_sample = start;
         loop {
             let now = self.clock.now();
             if next_sample <= now {
                 sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
-                // After a delay, the sampling grid restarts now.
+                // If a sample is late, the next sampling time is counted from now on.
                 next_sample = now + sample;
             }
             let over = match amount {
@@ -342,7 +343,7 @@ impl<'a> Test<'a> {
                 let message = format!("the server sent the unexpected state {state:?} during the test");
                 return Err(Error::network(message, "").into());
             }
-            // If an amount ends the test, each stream ends when its share is sent.
+            // If the test ends after an amount of data, each stream ends when it has sent its share.
             let mut ended = meters.iter().map(|meter| meter.stream.has_ended());
             let early = match amount {
                 None => ended.any(|ended| ended),
@@ -354,7 +355,8 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Determines why a data connection ended early, by asking the server if it still answers.
+    /// Determines why a data connection ended early; the server may report the reason on the control
+    /// connection.
     fn ended_early(&mut self) -> Fault {
         const GRACE: Duration = Duration::from_secs(1);
         match self.control.speaks_within(GRACE) {
@@ -369,7 +371,7 @@ impl<'a> Test<'a> {
         Error::network("a data connection has closed unexpectedly", "check the output of the server").into()
     }
 
-    /// Sends the results of this end, and receives those of the server.
+    /// Sends the client's results to the server, and receives the server's results.
     fn exchange(&mut self, ours: &Results) -> Result<Results, Fault> {
         self.control.expect(State::ExchangeResults)?;
         self.control.send_json(&ours.to_json())?;
@@ -386,7 +388,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// Returns the values that client and server know before data flows.
+/// Returns the description of a test as far as client or server know it before data flows.
 pub(super) fn known(
     params: &Params,
     sockets: &[impl std::borrow::Borrow<Socket>],
@@ -420,12 +422,12 @@ pub(super) fn known(
     })
 }
 
-/// Returns the sampling interval of the sockets.
+/// Returns the sampling interval for the sockets of a test.
 pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
     if meters.len() > MANY { SAMPLE_OF_MANY } else { SAMPLE }
 }
 
-/// Samples all sockets.
+/// Samples the sockets of all streams of a test.
 pub(super) fn sample_all(
     meters: &[Meter],
     now: Instant,
@@ -444,7 +446,7 @@ pub(super) fn sample_all(
     Ok(())
 }
 
-/// One part of a test: the warm-up or the measured part.
+/// One part of a test: the warm-up, or the measured part after it.
 pub(super) struct Part {
     pub(super) omitted: bool,
     pub(super) end: Instant,
@@ -455,8 +457,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Starts the warm-up if there is one, and otherwise the measured part. Without a `time`, the
-    /// part has no end.
+    /// Starts the warm-up if the test has one, and otherwise the measured part. A part without a `time` has
+    /// no end.
     pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };
@@ -469,11 +471,12 @@ impl Part {
         self.end <= now
     }
 
-    /// Reports the interval, unless it is the last one and too short.
+    /// Reports the interval that ends now, unless it is the last interval and too short.
     pub(super) fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
         let since = now.saturating_since(self.last_report);
         let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
-        // Takes the readings in either case, because the sums extend to the last reading.
+        // The counters are read even if the interval is too short, because the sums extend to the last
+        // reading.
         let streams = meters.iter_mut().map(|meter| meter.report(now, self.omitted)).collect();
         let only = self.last_report == self.begun;
         if !last || enough || only {
@@ -488,17 +491,17 @@ impl Part {
     }
 }
 
-/// Returns whether all data to send is sent and acknowledged. Data that is only written does not
-/// count: otherwise a test of an amount would measure the send buffer.
+/// Returns whether all data to be sent has been sent and acknowledged. Data that was only written does not
+/// count: otherwise a test with an amount of data would measure the send buffer.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {
-        // A socket that cannot be queried counts as acknowledged.
+        // A socket whose state cannot be queried is treated as fully acknowledged.
         meter.stream.has_ended() && sys::unacknowledged(meter.stream.socket().as_fd()).unwrap_or(0) == 0
     })
 }
 
-/// CPU time of the process at one time.
+/// CPU time that the process has used at one point in time.
 pub(super) struct ProcessTime {
     at: Instant,
     used: [Duration; 2],

@@ -1,7 +1,8 @@
-//! The control connection at either end: states, frames and refusals. Every read has time limits.
+//! The control connection of a test, for client and server: states, JSON frames and refusals. Every read has
+//! time limits.
 //!
-//! A peer may vanish, stall, or send single bytes. Therefore, as in iperf3, a read has two limits:
-//! the longest pause between bytes, and the longest total time.
+//! A peer may vanish, stall, or send single bytes. As in iperf3, each read therefore has two limits: the
+//! longest pause between bytes, and the longest total time.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,12 +17,12 @@ use super::wait::{WaitResult, wait};
 use crate::clock::Clock;
 use crate::poll::Stop;
 
-/// Timeout for the next byte of a message.
+/// Timeout for the next byte of a message on the control connection.
 const IDLE: Duration = Duration::from_secs(10);
-/// Timeout for a whole message.
+/// Timeout for a whole message on the control connection.
 const TOTAL: Duration = Duration::from_secs(30);
 
-/// A control connection.
+/// A control connection between client and server.
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: Socket,
@@ -29,18 +30,18 @@ pub(crate) struct Control {
     stop: Stop,
 }
 
-/// Reason why reading or writing failed.
+/// Reason why reading from or writing to the control connection failed.
 #[derive(Debug)]
 pub(crate) enum ConnectionError {
     /// The peer closed the connection.
     Closed,
-    /// The peer sent nothing before the timeout.
+    /// The peer did not send anything before the timeout.
     Silent,
-    /// This process is stopping.
+    /// This process received the stop signal.
     Stopped,
-    /// The peer sent an invalid message.
+    /// The peer sent a message that is not a valid iperf3 message.
     Nonsense(WireError),
-    /// A system call failed.
+    /// A system call on the control connection failed.
     System(io::Error),
 }
 
@@ -72,7 +73,7 @@ impl From<io::Error> for ConnectionError {
 }
 
 impl Control {
-    /// Creates a control connection on a connected socket.
+    /// Creates a control connection from a connected socket.
     pub(crate) fn new(socket: Socket, clock: Clock, stop: &Stop) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -83,14 +84,14 @@ impl Control {
         &self.socket
     }
 
-    /// Waits until `until` for the next state.
+    /// Waits for the next state from the peer, at most until `until`.
     pub(crate) fn state(&self, until: Instant) -> Result<State, ConnectionError> {
         let mut byte = [0];
         self.fill(&mut byte, until, Duration::MAX)?;
         Ok(State::from_byte(byte[0])?)
     }
 
-    /// Returns the next state if it has already arrived.
+    /// Returns the next state from the peer if it has already arrived.
     pub(crate) fn state_now(&self) -> Result<Option<State>, ConnectionError> {
         match self.state(Instant::ZERO) {
             Ok(state) => Ok(Some(state)),
@@ -99,9 +100,9 @@ impl Control {
         }
     }
 
-    /// Reads a frame of at most `most` bytes of JSON.
+    /// Reads a JSON frame of at most `most` bytes from the peer.
     pub(crate) fn frame(&self, most: usize) -> Result<Value, ConnectionError> {
-        /// Number of bytes per read; longer frames take several reads.
+        /// Number of bytes per read; a longer frame takes several reads.
         const PIECE: usize = 16 << 10;
         let mut reader = frame::Reader::new(most);
         let until = self.clock.now() + TOTAL;
@@ -136,10 +137,10 @@ impl Control {
         self.write(&[state.byte()])
     }
 
-    /// Sends a refusal of the test, with the reason.
+    /// Tells the client that the server refuses the test, and why.
     pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), ConnectionError> {
-        // A single write: if the client closed the connection between two writes, it would answer
-        // the second one with a reset.
+        // The refusal is a single write. With two writes, a client that closed its connection after the first
+        // would answer the second with a reset.
         let mut message = vec![State::ServerError.byte()];
         message.extend(refusal.to_wire());
         self.write(&message)
@@ -149,7 +150,7 @@ impl Control {
         self.write(&frame::encode(value))
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes` to the control connection.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let until = self.clock.now() + TOTAL;
         let mut rest = bytes;
@@ -164,7 +165,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true as soon as the peer sends data, or false after `timeout`.
+    /// Returns true as soon as the peer sends data, and false if it sends none before `timeout`.
     pub(crate) fn speaks_within(&self, timeout: Duration) -> Result<bool, ConnectionError> {
         match self.wait(PollFlags::IN, self.clock.now() + timeout) {
             Ok(()) => Ok(true),
@@ -173,14 +174,14 @@ impl Control {
         }
     }
 
-    /// Reads the refusal that follows [`State::ServerError`].
+    /// Reads the reason for a refusal, which follows [`State::ServerError`].
     pub(crate) fn refusal(&self) -> Result<Refusal, ConnectionError> {
         let mut wire = [0; refusal::LENGTH];
         self.fill(&mut wire, self.clock.now() + TOTAL, IDLE)?;
         Ok(Refusal::from_wire(wire))
     }
 
-    /// Waits until the socket is ready, the time `until` is reached, or the stop signal is set.
+    /// Waits until the control connection is ready, the time `until` is reached, or the stop signal is set.
     fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), ConnectionError> {
         loop {
             let left = until.saturating_since(self.clock.now());

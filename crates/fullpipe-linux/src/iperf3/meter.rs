@@ -1,11 +1,12 @@
-//! A stream with readings of its counters and its socket; they become rows, reports and sums.
+//! A stream of a test and the readings of its counters and its socket, which become trace rows, interval
+//! reports and sums.
 //!
 //! ```text
 //!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
 //! ```
 //!
-//! The counters of streams and sockets only increase. A report is the difference between a reading
-//! and the previous one; the result is the difference between the last reading and the one at
+//! The counters of streams and sockets only increase. An interval report is the difference between two
+//! consecutive readings. The result of a stream is the difference between the last reading and the reading at
 //! `restart`.
 
 use std::io;
@@ -26,26 +27,26 @@ use crate::error::Error;
 use crate::poll::Stop;
 use crate::tcp_info;
 
-/// One stream of a test, with its readings.
+/// One stream of a test, with the readings of its counters.
 pub(crate) struct Meter {
-    /// Stream number on the wire.
+    /// Stream number as client and server exchange it.
     pub(crate) id: u32,
-    /// Stream number in JSON documents.
+    /// Stream number in iperf3 JSON documents.
     pub(crate) number: i32,
-    /// Whether this end sends on the stream.
+    /// Whether this host sends on the stream.
     pub(crate) sends: bool,
     pub(crate) stream: Stream,
     protocol: Protocol,
     cc: Option<Algorithm>,
-    /// Whether the pacing rate that the kernel computes is in effect.
+    /// Whether the pacing rate that the kernel computes is in effect for this socket.
     paced: bool,
-    /// Reading at the start of the current part of the test (warm-up or measured part).
+    /// Reading of the counters at the start of the current part of the test (warm-up or measured part).
     base: Reading,
     last: Reading,
     seen: SocketExtremes,
 }
 
-/// Counters at one time.
+/// Values of the counters of a stream at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     at: Instant,
@@ -55,7 +56,7 @@ struct Reading {
     retransmits: u64,
 }
 
-/// Extremes of socket values over all reports, each sampled at the end of a report.
+/// Minimum and maximum of socket values, sampled at the end of each interval report.
 #[derive(Clone, Copy, Debug, Default)]
 struct SocketExtremes {
     extremes: Extremes,
@@ -64,8 +65,8 @@ struct SocketExtremes {
 }
 
 impl Meter {
-    /// Starts the stream `id` on `socket`. This end either sends as `plan` specifies, or counts
-    /// received data.
+    /// Starts the stream `id` on `socket`. This host either sends as `plan` specifies, or counts received
+    /// data.
     pub(crate) fn begin(
         id: u32,
         socket: Socket,
@@ -99,7 +100,7 @@ impl Meter {
         })
     }
 
-    /// Samples the socket as a row of flow number `flow`; `None` for a receiving stream or UDP.
+    /// Samples the socket as a trace row of flow number `flow`; returns `None` for a receiving stream or UDP.
     pub(crate) fn row(&self, at: Instant, flow: u32) -> io::Result<Option<Row>> {
         if !self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
@@ -111,7 +112,7 @@ impl Meter {
         Ok(Some(Row { at, flow, sender, receiver: None, path: None, truth: None }))
     }
 
-    /// Samples a receiving socket; `None` for a sending stream or UDP.
+    /// Samples the socket of a receiving stream; returns `None` for a sending stream or UDP.
     pub(crate) fn received(&self, at: Instant, flow: u32) -> io::Result<Option<ReceiverSample>> {
         if self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
@@ -119,7 +120,7 @@ impl Meter {
         tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
-    /// Ends the warm-up: the results exclude all data counted so far.
+    /// Ends the warm-up of the stream: results exclude all data counted before.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;
@@ -127,8 +128,7 @@ impl Meter {
         self.stream.omitted();
     }
 
-    /// Returns the report of the time since the last report; `omitted` marks a report of the
-    /// warm-up.
+    /// Returns the report of the interval since the last report; `omitted` marks a report of the warm-up.
     pub(crate) fn report(&mut self, now: Instant, omitted: bool) -> StreamInterval {
         let (last, reading) = (self.last, self.read(now));
         let amount = self.amount(last, reading);
@@ -138,7 +138,7 @@ impl Meter {
         StreamInterval { socket: self.number, amount, tcp, udp, omitted, sender: self.sends, fullpipe: None }
     }
 
-    /// Returns the result up to the last report, in the form that is sent to the other end.
+    /// Returns the result of the stream up to the last report, in the form that client and server exchange.
     pub(crate) fn result(&self) -> StreamResult {
         let (base, last) = (self.base, self.last);
         let of = |reading: Reading| if self.sends { reading.datagrams } else { reading.arrived.packets };
@@ -156,12 +156,12 @@ impl Meter {
         }
     }
 
-    /// Returns the number of datagrams that arrived out of order; zero if this end sends.
+    /// Returns the number of datagrams that arrived out of order; zero if this host sends on the stream.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.last.arrived.since(self.base.arrived).out_of_order
     }
 
-    /// Returns the extremes of the socket values, each sampled at the end of a report.
+    /// Returns the extremes of the socket values, which were sampled at the end of each interval report.
     pub(crate) fn extremes(&self) -> Extremes {
         let mean_rtt = match self.seen.reports {
             0 => Duration::ZERO,
@@ -173,7 +173,7 @@ impl Meter {
     fn read(&self, at: Instant) -> Reading {
         let fd = self.stream.socket().as_fd();
         let resent = (self.sends && self.protocol == Protocol::Tcp).then(|| tcp_info::repeats(fd));
-        // If the socket can no longer be queried, the last value is kept.
+        // If the state of the socket can no longer be queried, the last known value is kept.
         let retransmits = resent.map_or(0, |resent| resent.map_or(self.last.retransmits, |(sent, _)| sent));
         Reading {
             at,
@@ -226,7 +226,7 @@ impl Meter {
     }
 }
 
-/// Returns the kernel's name for the congestion control of a socket; `None` if the socket is not a
+/// Returns the kernel's name for the congestion control of a socket; returns `None` if the socket is not a
 /// TCP socket.
 pub(crate) fn congestion_control(socket: &Socket) -> Option<String> {
     let name = socket.tcp_congestion().ok()?;

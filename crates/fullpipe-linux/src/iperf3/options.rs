@@ -1,4 +1,4 @@
-//! Socket options of a test.
+//! Socket options of an iperf3 test.
 
 use std::os::fd::AsFd;
 
@@ -9,8 +9,8 @@ use socket2::{Domain, Socket};
 use crate::error::{Doing, Error};
 use crate::sys;
 
-/// Sets the options of a socket that must precede connecting or listening: buffer sizes and MSS
-/// affect the handshake.
+/// Sets the socket options that affect the handshake: buffer sizes and MSS. These options must be set before
+/// the socket connects or listens.
 pub(crate) fn before_handshake(socket: &Socket, domain: Domain, params: &Params) -> Result<(), Error> {
     if let Some(mss) = params.mss {
         let mss = u32::try_from(mss.get()).unwrap_or(u32::MAX);
@@ -25,13 +25,13 @@ pub(crate) fn before_handshake(socket: &Socket, domain: Domain, params: &Params)
     type_of_service(socket, domain, params)
 }
 
-/// Sets fixed buffer sizes (`-w`), which disables autotuning.
+/// Sets fixed buffer sizes (`-w`), which disables the kernel's buffer autotuning.
 pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     let Some(window) = params.window else { return Ok(()) };
     let asked = window.get() as usize;
     socket.set_send_buffer_size(asked).doing("set SO_SNDBUF")?;
     socket.set_recv_buffer_size(asked).doing("set SO_RCVBUF")?;
-    // The kernel silently reduces the requested size, and doubles the granted one.
+    // The kernel silently reduces a request that exceeds its limit, and doubles the granted size.
     let (sndbuf, rcvbuf) = (socket.send_buffer_size().doing("read SO_SNDBUF")?, socket.recv_buffer_size());
     let granted = sndbuf.min(rcvbuf.doing("read SO_RCVBUF")?);
     if granted < asked {
@@ -43,7 +43,7 @@ pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets the type-of-service byte (`-S`), which in IPv6 is the traffic class.
+/// Sets the type-of-service byte (`-S`), which is the traffic class in IPv6.
 pub(crate) fn type_of_service(socket: &Socket, domain: Domain, params: &Params) -> Result<(), Error> {
     let Some(tos) = params.tos else { return Ok(()) };
     let set =
@@ -51,7 +51,7 @@ pub(crate) fn type_of_service(socket: &Socket, domain: Domain, params: &Params) 
     set.doing("set the type of service")
 }
 
-/// Sets the options of the sending end on the data connection `socket`.
+/// Sets the options of a data connection on which this host sends.
 pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
     if params.nodelay {
         socket.set_tcp_nodelay(true).doing("set TCP_NODELAY")?;
@@ -67,8 +67,7 @@ pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
     max_pacing_rate(socket, params)
 }
 
-/// Enables the kernel's internal pacing (`--fq-rate`), which does not require the fq queueing
-/// discipline.
+/// Enables pacing inside the kernel's TCP (`--fq-rate`), which does not require the fq queueing discipline.
 pub(crate) fn max_pacing_rate(socket: &Socket, params: &Params) -> Result<(), Error> {
     let Some(rate) = params.fq_rate else { return Ok(()) };
     let rate = rate.as_bytes_per_sec();

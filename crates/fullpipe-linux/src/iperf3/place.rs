@@ -1,4 +1,4 @@
-//! Server addresses, and connections to them.
+//! Addresses of iperf3 servers, and connections to them.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,42 +9,42 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Doing, Error};
 
-/// Default connection timeout.
+/// Timeout for connecting to a server, if the user sets none.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Address family to which a name is resolved (`-4`, `-6`).
+/// Address family to which the name of a server is resolved (`-4`, `-6`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Either family, in the resolver's order.
+    /// IPv4 or IPv6, in the order that the resolver returns.
     #[default]
     Any,
-    /// IPv4.
+    /// IPv4 only.
     V4,
-    /// IPv6.
+    /// IPv6 only.
     V6,
 }
 
-/// Address of a server, with the options for connecting to it.
+/// Address of an iperf3 server, with the options for connecting to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Host name or IP address.
+    /// Host name or IP address of the server.
     pub host: String,
-    /// Port.
+    /// TCP and UDP port of the server.
     pub port: u16,
-    /// Address family of the connection.
+    /// Address family of the connection to the server.
     pub family: Family,
-    /// Local address to bind to (`-B`), if any.
+    /// Local address to which the client binds (`-B`); `None` for any address.
     pub bind: Option<IpAddr>,
-    /// Connection timeout; the default is 10 s.
+    /// Timeout for connecting to the server; `None` for the default of 10 s.
     pub connect_timeout: Option<Duration>,
 }
 
 impl ServerAddress {
-    /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`; without a port,
-    /// iperf3's default applies.
+    /// Parses a server address of the form `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`.
+    /// If the port is missing, iperf3's default port applies.
     ///
     /// # Errors
-    /// A short description of the syntax error in `text`.
+    /// Returns a short description of the syntax error in `text`.
     pub fn named(text: &str) -> Result<Self, &'static str> {
         let number = |port: &str| port.parse::<u16>().map_err(|_| "the text after the colon is not a port");
         let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
@@ -54,7 +54,7 @@ impl ServerAddress {
                     (host, port) => (host, number(port.trim_start_matches(':'))?),
                 }
             }
-            // If the host contains another colon, the text is an IPv6 address without a port.
+            // If the text contains another colon, it is an IPv6 address without a port.
             (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
             _ => (text, PORT),
         };
@@ -64,8 +64,8 @@ impl ServerAddress {
         Ok(Self { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: None })
     }
 
-    /// Connects to the first server address that answers. `prepare` is called with each socket
-    /// before it connects.
+    /// Connects to the first address of the server that answers. `prepare` is called with each socket before
+    /// the socket connects.
     pub(crate) fn connect(
         &self,
         prepare: impl Fn(&Socket, Domain) -> Result<(), Error>,
@@ -98,7 +98,7 @@ impl ServerAddress {
         Ok(all.filter(wanted).collect())
     }
 
-    /// Connects to `address`, which is one of the server's addresses.
+    /// Connects to `address`, which is one of the addresses of the server.
     pub(crate) fn connect_to(
         &self,
         address: SocketAddr,
@@ -128,7 +128,7 @@ impl ServerAddress {
         Ok(socket)
     }
 
-    /// Binds `socket` to the local address, if one is set.
+    /// Binds `socket` to the local address, if the user has set one.
     pub(crate) fn bind(&self, socket: &Socket) -> Result<(), Error> {
         let Some(own) = self.bind else { return Ok(()) };
         socket.bind(&SocketAddr::new(own, 0).into()).map_err(|error| {

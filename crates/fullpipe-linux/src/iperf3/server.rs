@@ -1,4 +1,4 @@
-//! iperf3 server that runs many concurrent tests on one port.
+//! An iperf3 server that runs many concurrent tests on one port.
 //!
 //! ```text
 //!   accept ─► pending ── cookie ─► known ─────────────► data connection ─► its test
@@ -8,17 +8,17 @@
 //!   UDP hello ─► test that expects one from that address ─► separate connected socket
 //! ```
 //!
-//! iperf3's own server runs one test at a time. Here, concurrent tests share the port. The first
-//! bytes on a TCP connection are the cookie of its test. A UDP stream starts with a hello, which is
+//! iperf3's own server runs one test at a time, but with this server concurrent tests share the port. The
+//! first bytes on a TCP connection are the cookie of its test. A UDP stream starts with a hello, which is
 //! matched to a test by the client's address.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `pending` | connections that have not yet sent the cookie of their test |
+//! | `pending` | connections that have not sent the cookie of their test yet |
 //! | `register` | running tests, and admission of new ones |
-//! | `hello` | the UDP port, and a connected socket per stream |
-//! | `session` | the protocol of one test |
-//! | `control` | its control connection, with a time limit for every read |
+//! | `hello` | the UDP port, and a connected socket for each stream |
+//! | `session` | the server side of the protocol for one test |
+//! | `control` | the control connection of a test, with a time limit for every read |
 
 mod hello;
 mod pending;
@@ -49,35 +49,35 @@ use hello::Hello;
 use pending::Pending;
 use register::Register;
 
-/// Settings of a server.
+/// Settings of an iperf3 server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Address to listen on; all addresses if `None`.
+    /// IP address on which the server listens; `None` for all addresses.
     pub address: Option<IpAddr>,
-    /// Address family to listen on if `address` is `None`.
+    /// Address family on which the server listens if `address` is `None`.
     pub family: Family,
-    /// TCP and UDP port.
+    /// TCP and UDP port on which the server listens.
     pub port: u16,
-    /// Whether to exit after one test.
+    /// Whether the server exits after one test.
     pub one_off: bool,
-    /// Interval between reports; zero for none.
+    /// Interval between reports; zero means no interval reports.
     pub interval: Duration,
-    /// Limits imposed on the tests of clients.
+    /// Limits that the server imposes on the tests of its clients.
     pub limits: Limits,
 }
 
-/// Limits imposed on the tests of clients.
+/// Limits that a server imposes on the tests of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of concurrent tests.
+    /// Maximum number of tests that run concurrently.
     pub tests: usize,
-    /// Maximum number of concurrent tests from one address.
+    /// Maximum number of concurrent tests from one client address.
     pub per_address: usize,
-    /// Maximum duration of a test, including omitted time.
+    /// Maximum duration of a test, including the omitted period; `None` for no limit.
     pub duration: Option<Duration>,
-    /// Maximum rate of a test, summed over its streams.
+    /// Maximum rate of a test, as a sum over its streams; `None` for no limit.
     pub rate: Option<Rate>,
-    /// Time over which the rate is averaged.
+    /// Period over which the rate of a test is averaged.
     pub rate_over: Duration,
 }
 
@@ -90,92 +90,92 @@ impl Default for Limits {
 /// Identifies the test to which a server event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Number of the test, counted from 1 since the start of the server.
+    /// Number of the test; tests are counted from 1 since the start of the server.
     pub number: u64,
-    /// Number of running tests, including this one, when the test began.
+    /// Number of tests, including this one, that were running when this test began.
     pub running: usize,
-    /// Address of the client's control connection.
+    /// Address and port of the client's control connection.
     pub peer: SocketAddr,
 }
 
-/// A server event.
+/// An event that a server reports.
 #[derive(Debug)]
 pub enum ServerNotice {
-    /// The server is listening for the next test.
+    /// The server is waiting for the next test.
     Listening {
-        /// Port that it listens on.
+        /// Port on which the server listens.
         port: u16,
-        /// Number of the next test.
+        /// Number of the next test that the server will run.
         number: u64,
     },
-    /// A client was rejected.
+    /// The server rejected a client.
     TurnedAway {
-        /// Address of the client.
+        /// Address of the rejected client.
         peer: IpAddr,
-        /// Reason for the rejection.
+        /// Reason for rejecting the client.
         why: String,
     },
-    /// An event of a test.
+    /// An event of one test.
     Test(Tag, ServerEvent),
 }
 
-/// Events of a test, in the order in which they occur.
+/// Events of one test, in the order in which they occur.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// A client's test was accepted, with these parameters.
+    /// The server accepted a client's test, with these parameters.
     Accepted(Box<Params>),
-    /// All streams are connected, and data starts to flow.
+    /// All streams of the test are connected, and data starts to flow.
     Started(Box<Start>),
-    /// A sample of a sending stream.
+    /// A socket of a sending stream was sampled.
     Row {
-        /// Stream number in JSON documents.
+        /// Stream number in iperf3 JSON documents.
         socket: i32,
-        /// Sampled state of the socket.
+        /// Sampled state of the sending socket.
         row: Box<Row>,
-        /// Whether the sample belongs to the warm-up.
+        /// Whether the sample was taken during the warm-up.
         omitted: bool,
     },
-    /// An interval report.
+    /// An interval report of the test is available.
     Interval(Box<Interval>),
-    /// The test is over.
+    /// The test has ended, with these sums.
     Ended(Box<End>),
-    /// The test failed, with a one-line reason without a final period.
+    /// The test failed; the text is the reason, in one line without a final period.
     Failed(String),
-    /// The test has left the register; it has no further events.
+    /// The test has left the register of running tests; no further events of this test follow.
     Left,
 }
 
-/// Receiver of server events. Several tests may call it concurrently.
+/// Receiver of server events. Several tests may call its methods concurrently.
 pub trait Audience: Sync {
-    /// Handles an event.
+    /// Handles a server event.
     fn hear(&self, said: ServerNotice);
-    /// Returns the text output of a test so far, for a client that requests it
+    /// Returns the text that the server has printed about a test so far, for a client that requests it
     /// (`--get-server-output`).
     fn printed(&self, of: &Tag) -> Option<ServerOutput>;
-    /// Returns the samples of a test's sending sockets as trace lines, for a client that requests them.
+    /// Returns the samples of a test's sending sockets as lines of a trace, for a client that requests them.
     fn trace(&self, of: &Tag) -> Option<String>;
 }
 
-/// A data connection for a test that waits for its streams.
+/// A data connection that is passed to the test that expects it.
 #[derive(Debug)]
 enum IncomingStream {
-    /// TCP connection that sent the cookie of the test.
+    /// A TCP connection on which the cookie of the test has arrived.
     Connection(Socket),
-    /// Connected UDP socket of a stream whose hello was answered.
+    /// A connected UDP socket for a stream whose hello was answered.
     Datagrams(Socket),
 }
 
 type Tests = Mutex<Register<SyncSender<IncomingStream>>>;
 
-/// File descriptors reserved for the process and its listeners.
+/// Number of file descriptors reserved for the process and its listening sockets.
 const DESCRIPTORS_ASIDE: usize = 64;
-/// File descriptors per test in addition to its streams, for example for the control connection and
-/// the stop signal.
+/// Number of file descriptors that a test needs in addition to its streams, for example for the control
+/// connection and the stop signal.
 const DESCRIPTORS_A_TEST: usize = 4;
-/// Maximum number of streams of all tests, even if descriptors are left, because each stream has a
-/// thread.
+/// Maximum total number of streams of all tests, regardless of the number of file descriptors, because each
+/// stream has a thread.
 const STREAMS_MOST: usize = 1_024;
-/// Listen backlog.
+/// Listen backlog of the server.
 const BACKLOG: i32 = 1_024;
 
 const STOPPING: u64 = 0;
@@ -183,13 +183,13 @@ const TIMER: u64 = 1;
 const TCP: u64 = 2;
 const UDP: u64 = 3;
 const BELL: u64 = 4;
-/// First event number for pending connections.
+/// First epoll event number that is used for pending connections.
 const FIRST_STRANGER: u64 = 16;
 
-/// Serves until `stop` is set or, with `one_off`, until one test has ended.
+/// Runs the server until `stop` is set or, with `one_off`, until one test has ended.
 ///
 /// # Errors
-/// Fails if the port cannot be bound.
+/// Returns an error if the server cannot bind to its port.
 pub fn serve(settings: &Settings, stop: &Stop, audience: &dyn Audience) -> Result<(), Error> {
     let server = Server::new(settings, stop, audience)?;
     thread::scope(|scope| server.run(scope))
@@ -203,7 +203,7 @@ struct Server<'a> {
     listener: Socket,
     hello: Hello,
     tests: Tests,
-    /// Bell that each test rings when it ends.
+    /// Bell that each test rings when it ends, which wakes the server.
     bell: Bell,
 }
 
@@ -247,7 +247,7 @@ impl<'a> Server<'a> {
                 match event {
                     STOPPING => return Ok(()),
                     TIMER => {
-                        // Closes the connection without a message, because the peer has not
+                        // The server closes the connection without a message, because the peer has not
                         // identified itself.
                         while pending.overdue(self.clock.now()).is_some() {}
                     }
@@ -278,14 +278,14 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Accepts all connections in the backlog.
+    /// Accepts all connections that are in the listen backlog.
     fn accept(&self, poll: &Poll, pending: &mut Pending<Socket>, next: &mut u64) -> Result<(), Error> {
         loop {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Either the client has disconnected or a resource is temporarily exhausted;
-                // neither ends the server.
+                // Either the client has disconnected or a resource is exhausted for the moment; neither of
+                // these errors ends the server.
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(Error::system("accept a connection", error)),
             };
@@ -294,13 +294,13 @@ impl<'a> Server<'a> {
                 continue;
             }
             poll.watch(socket.as_fd(), *next)?;
-            // Closing a descriptor also removes it from the epoll set.
+            // The evicted connection is closed; closing its descriptor also removes it from the epoll set.
             drop(pending.came(*next, socket, peer, self.clock.now()));
             *next += 1;
         }
     }
 
-    /// Reads from a pending connection; returns its socket once the cookie is complete.
+    /// Reads from a pending connection, and returns its socket once the cookie is complete.
     fn listen_to(&self, pending: &mut Pending<Socket>, number: u64) -> Option<(Socket, SocketAddr, Cookie)> {
         let stranger = pending.get(number)?;
         let (mut socket, unsaid) = stranger.unsaid();
@@ -333,13 +333,13 @@ impl<'a> Server<'a> {
     fn hand_over(&self, socket: Socket, cookie: Cookie) {
         let tests = self.lock();
         match tests.connection(cookie) {
-            // If the test no longer expects this connection, dropping it closes it.
+            // If the test no longer expects a connection, the connection is dropped and thus closed.
             Some(test) => drop(test.try_send(IncomingStream::Connection(socket))),
             None => deny(&socket),
         }
     }
 
-    /// Starts a test if the limits allow it; returns whether it did.
+    /// Starts a test if the limits allow it, and returns whether the test was started.
     fn begin<'s>(
         &'s self,
         scope: &'s thread::Scope<'s, '_>,
@@ -349,8 +349,7 @@ impl<'a> Server<'a> {
         number: u64,
     ) -> bool {
         let mut tests = self.lock();
-        // With `one_off`, later tests are rejected, even while the server waits for the end of the
-        // first one.
+        // With `one_off`, the server rejects later tests, even while it waits for the end of the first test.
         if self.settings.one_off && number > 1 {
             deny(&socket);
             return false;
@@ -370,7 +369,8 @@ impl<'a> Server<'a> {
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
         if let Err(error) = spawned {
-            // The closure owned the socket and dropped it, so the client sees a closed connection.
+            // If the thread cannot be started, the closure drops the socket, so the client sees a closed
+            // connection.
             self.lock().leave(cookie);
             self.audience.hear(ServerNotice::TurnedAway {
                 peer: peer.ip(),
@@ -381,7 +381,7 @@ impl<'a> Server<'a> {
         true
     }
 
-    /// Creates a connected socket for each client that sent a UDP hello.
+    /// Answers each UDP hello from a new connected socket.
     fn answer_hellos(&self) {
         let expected = |peer| self.lock().hello(peer).is_some();
         self.hello.answer(expected, |peer, socket| {
@@ -392,7 +392,7 @@ impl<'a> Server<'a> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Register<SyncSender<IncomingStream>>> {
-        // A panic in a test leaves the register consistent, because each change is a single call.
+        // Each change to the register is a single call, so the register stays consistent if a test panics.
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -423,7 +423,7 @@ fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
     if address.is_ipv6() {
         socket.set_only_v6(only_v6).doing("set IPV6_V6ONLY")?;
     }
-    // Connections of earlier tests may still be in TIME-WAIT.
+    // Connections of earlier tests may still be in TIME-WAIT on the same port.
     socket.set_reuse_address(true).doing("set SO_REUSEADDR")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
     socket.bind(&address.into()).map_err(|error| cannot_listen(address, &error))?;
@@ -446,10 +446,10 @@ fn bound_port(socket: &Socket) -> Result<u16, Error> {
     Ok(address.as_socket().map_or(0, |address| address.port()))
 }
 
-/// Tells the client that the server is full, in the same way as iperf3's server.
+/// Tells the client that the server is busy, in the same way as iperf3's server.
 fn deny(socket: &Socket) {
-    // One byte always fits into the send buffer of a new connection. An error means that the client
-    // has disconnected.
+    // One byte always fits into the send buffer of a new connection, so an error means that the client has
+    // disconnected.
     let _ = socket.send(&[State::AccessDenied.byte()]);
 }
 
@@ -459,12 +459,12 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|error| PASSING.contains(&error))
 }
 
-/// Raises the limit on open files as far as permitted; returns the number of streams that it
-/// allows.
+/// Raises the limit on open files as far as permitted, and returns the number of streams for which there are
+/// enough descriptors.
 fn room_for_streams(tests: usize) -> Result<usize, Error> {
     let limit = getrlimit(Resource::Nofile);
     if let Some(most) = limit.maximum {
-        // If raising it fails, the current limit may still suffice.
+        // If the limit cannot be raised, the current limit may still suffice.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);

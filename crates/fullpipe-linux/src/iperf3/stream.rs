@@ -1,4 +1,4 @@
-//! One TCP stream of a test: its socket, the thread that moves its data, and its counters.
+//! One TCP stream of an iperf3 test: its socket, the thread that transfers its data, and its counters.
 //!
 //! ```text
 //!   write or read ──► EAGAIN ──► wait for the socket, or the stop signal ──► ...
@@ -6,9 +6,9 @@
 //!        └──► ahead of -b ──► wait until due, or for the stop signal ──► ...
 //! ```
 //!
-//! Both ends of a test use this module. The counters only increase; an interval report, or a result
-//! without the warm-up, is the difference between two readings. A sender counts the bytes that it
-//! writes to the socket; only the other end knows how many have arrived.
+//! Both client and server use this module. The counters only increase; an interval report, or a result
+//! without the warm-up, is the difference between two readings of the counters. A sender counts the bytes
+//! that it writes to the socket; only the receiver knows how many bytes have arrived.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -27,20 +27,20 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::sys;
 
-/// Number of reads, writes or datagrams between two checks of the stop signal. Without these
-/// checks, a stream that never waits for its socket would not notice the signal.
+/// Number of reads, writes or datagrams after which a stream checks the stop signal. Without these checks, a
+/// stream that never waits for its socket would not detect the signal.
 pub(super) const LOOK_EVERY: u64 = 64;
 
-/// Parameters of a sending stream.
+/// Parameters of a stream on which this host sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
-    /// Bytes per write, or per datagram (`-l`).
+    /// Number of bytes per write, or per datagram (`-l`).
     pub(crate) block: Bytes,
-    /// Mean rate since the start (`-b`). After a stall, the stream catches up, as in iperf3.
+    /// Mean rate of the stream since its start (`-b`). After a stall, the stream catches up, as in iperf3.
     pub(crate) rate: Option<Rate>,
-    /// Number of blocks to send together once one is due.
+    /// Number of blocks that are sent together once one of them is due.
     pub(crate) burst: u64,
-    /// Budget shared by all streams (`-n`, `-k`).
+    /// Amount of data that all streams may send in total (`-n`, `-k`).
     pub(crate) budget: Option<Arc<Budget>>,
 }
 
@@ -53,48 +53,49 @@ impl Budget {
         Self(AtomicU64::new(bytes.get()))
     }
 
-    /// Takes up to `most` bytes from the budget; returns 0 once it is used up.
+    /// Takes up to `most` bytes from the budget, and returns how many were taken; returns 0 once the budget
+    /// is used up.
     pub(crate) fn take(&self, most: u64) -> u64 {
         let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
         left.unwrap_or(0).min(most)
     }
 }
 
-/// Counters of a stream's thread.
+/// Counters that the thread of a stream updates.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
-    /// Number of payload bytes written or read.
+    /// Number of payload bytes that the stream has written or read.
     pub(crate) bytes: AtomicU64,
-    /// Number of datagrams sent.
+    /// Number of datagrams that the stream has sent.
     pub(crate) datagrams: AtomicU64,
-    /// Counters of received datagrams.
+    /// Loss, reordering and jitter of the received datagrams.
     pub(crate) arrivals: Mutex<Arrivals>,
 }
 
-/// A running stream.
+/// A stream of an iperf3 test whose thread has been started.
 pub(crate) struct Stream {
     socket: Arc<Socket>,
     counted: Arc<StreamCounters>,
-    /// `None` after the thread has been joined.
+    /// Thread of the stream; `None` after the thread has been joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Stream {
-    /// Starts a thread that sends on `socket` until the budget is used up, the peer closes the
-    /// connection, or `stop` is set.
+    /// Starts a stream that sends on `socket` until the budget is used up, the peer closes the connection, or
+    /// `stop` is set.
     pub(crate) fn send(socket: Socket, sending: Sending, clock: Clock, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| send(socket, &sending, counted, clock, &stop))
     }
 
-    /// Starts a thread that reads from `socket`, at most `block` bytes per read, until the peer
-    /// closes the connection or `stop` is set.
+    /// Starts a stream that reads from `socket`, at most `block` bytes per read, until the peer closes the
+    /// connection or `stop` is set.
     pub(crate) fn receive(socket: Socket, block: Bytes, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| receive(socket, block, counted, &stop))
     }
 
-    /// Starts a thread that runs `work` with `socket` in non-blocking mode.
+    /// Starts a stream whose thread runs `work` with `socket` in non-blocking mode.
     pub(super) fn spawn(
         socket: Socket,
         work: impl FnOnce(&Socket, &StreamCounters) -> io::Result<()> + Send + 'static,
@@ -107,17 +108,17 @@ impl Stream {
         Ok(Self { socket, counted, thread: Some(thread) })
     }
 
-    /// Returns the socket of the stream, for queries.
+    /// Returns the socket of the stream, so that its state can be queried.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Returns the number of payload bytes written or read so far.
+    /// Returns the number of payload bytes that the stream has written or read so far.
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::new(self.counted.bytes.load(Relaxed))
     }
 
-    /// Returns the number of datagrams sent so far.
+    /// Returns the number of datagrams that the stream has sent so far.
     pub(crate) fn datagrams(&self) -> u64 {
         self.counted.datagrams.load(Relaxed)
     }
@@ -126,12 +127,12 @@ impl Stream {
         &self.counted
     }
 
-    /// Returns whether the thread has ended, either by itself or because it was stopped.
+    /// Returns whether the thread of the stream has ended, either by itself or because it was stopped.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the thread and returns its result.
+    /// Waits for the thread of the stream to end, and returns its result.
     pub(crate) fn join(&mut self) -> io::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a stream panicked")))
@@ -176,7 +177,7 @@ fn send(
                 }
             }
         }
-        // A socket that always accepts data does not wait, so the stop signal is checked here.
+        // If a socket always accepts data, the stream never waits, so it checks the stop signal here.
         if stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
@@ -207,7 +208,8 @@ fn receive(socket: &Socket, block: Bytes, counted: &StreamCounters, stop: &Stop)
     }
 }
 
-/// Counts the data that has arrived but is still unread; data that arrives later is not counted.
+/// Reads and counts the data that has already arrived but has not been read; data that arrives later is not
+/// counted.
 fn receive_the_rest(socket: &Socket, most: usize, counted: &StreamCounters) -> io::Result<()> {
     let mut left = sys::unread(socket.as_fd())?;
     while left > 0 {
@@ -224,7 +226,7 @@ fn receive_the_rest(socket: &Socket, most: usize, counted: &StreamCounters) -> i
     Ok(())
 }
 
-/// Paces a stream to the mean rate of `-b`.
+/// Paces a stream to the mean rate that `-b` requests.
 pub(super) struct Pace {
     rate: Option<Rate>,
     start: Instant,
@@ -235,7 +237,7 @@ impl Pace {
         Self { rate: sending.rate.filter(|rate| !rate.is_zero()), start }
     }
 
-    /// Waits until more than `sent` bytes are due; returns false if the stop signal was set.
+    /// Waits until more than `sent` bytes are due, and returns false if the stop signal was set.
     pub(super) fn wait(&self, sent: u64, clock: Clock, stop: &Stop) -> io::Result<bool> {
         let Some(rate) = self.rate else { return Ok(true) };
         let due = self.start + rate.time_for(Bytes::new(sent));
@@ -251,7 +253,7 @@ impl Pace {
     }
 }
 
-/// Returns a block of incompressible payload.
+/// Returns a block of payload that cannot be compressed.
 pub(super) fn payload(block: Bytes) -> Vec<u8> {
     let words = block.get().div_ceil(8);
     let mut bytes: Vec<u8> = (0..words).flat_map(|word| draw(0, 0, word).to_le_bytes()).collect();
@@ -277,7 +279,7 @@ mod tests {
         Sending { block: TCP_BLOCK, rate, burst: 1, budget }
     }
 
-    /// Waits until `happened` returns true, for at most one minute; returns whether it did.
+    /// Waits until `happened` returns true, for at most one minute, and returns whether it did.
     fn becomes(clock: Clock, happened: impl Fn() -> bool) -> bool {
         let until = clock.now() + Duration::from_secs(60);
         while !happened() {
@@ -289,8 +291,8 @@ mod tests {
         true
     }
 
-    /// `-n`: no more bytes are sent than requested, whatever the block size, and both ends count
-    /// the same number.
+    /// With `-n`, no more bytes are sent than requested, whatever the block size, and both ends count the
+    /// same number of bytes.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
         let clock = Clock::starting_in(Duration::ZERO);
@@ -307,7 +309,7 @@ mod tests {
             let counted = Arc::clone(&sender.counted);
             sender.join().expect("no error");
             sent += counted.bytes.load(Relaxed);
-            // Dropping the sender closes its socket, which ends the receiver.
+            // Dropping the sender closes its socket, and the receiver then ends.
             drop(sender);
             let counted = Arc::clone(&receiver.counted);
             receiver.join().expect("no error");
@@ -316,7 +318,7 @@ mod tests {
         assert_eq!((sent, received), (1_000_001, 1_000_001));
     }
 
-    /// A receiver stops even if the peer keeps sending; otherwise joining its thread would block
+    /// A receiver stops on request even if the peer keeps sending; otherwise, joining its thread would block
     /// forever.
     #[test]
     fn a_receiver_that_is_never_idle_hears_the_word() {
@@ -324,7 +326,7 @@ mod tests {
         let (theirs, ours) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
         let (near, far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &theirs).expect("a thread");
-        // With one byte per read, the socket is never empty.
+        // With one byte per read, the receive buffer is never empty.
         let mut receiver = Stream::receive(far, Bytes::new(1), &ours).expect("a thread");
         assert!(becomes(clock, || !receiver.bytes().is_zero()));
         ours.stop();
@@ -334,13 +336,13 @@ mod tests {
         sender.join().expect("no error");
     }
 
-    /// `-b`: no block is sent before it is due.
+    /// With `-b`, no block is sent before it is due.
     #[test]
     fn a_paced_sender_keeps_its_rate() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // At this rate, a block of 128 KiB is due every 105 ms.
+        // At a rate of 10 Mbit/s, a block of 128 KiB is due every 105 ms.
         let rate = Rate::from_bps(10_000_000);
         let begun = clock.now();
         let mut sender = Stream::send(near, sending(Some(rate), None), clock, &stop).expect("a thread");
@@ -357,13 +359,13 @@ mod tests {
         receiver.join().expect("no error");
     }
 
-    /// `-b`: a sender that waits until its next block is due notices the stop signal.
+    /// With `-b`, a sender that waits until its next block is due detects the stop signal.
     #[test]
     fn a_paced_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // At this rate, a block of 128 KiB is due every three hours.
+        // At a rate of 100 bit/s, a block of 128 KiB is due every three hours.
         let plan = sending(Some(Rate::from_bps(100)), None);
         let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
         let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
@@ -376,14 +378,14 @@ mod tests {
         assert_eq!(sender.bytes(), TCP_BLOCK);
     }
 
-    /// A sender notices the stop signal even if its peer reads nothing.
+    /// A sender detects the stop signal even if its peer reads nothing.
     #[test]
     fn a_blocked_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        // The sender is blocked once it has written data, and then writes nothing for 50 ms.
+        // The sender is blocked if it has written data and then writes nothing for 50 ms.
         assert!(becomes(clock, || {
             let written = sender.bytes();
             clock.sleep_until(clock.now() + Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Computes the sums of a test from the counters of both ends.
+//! Computes the totals of an iperf3 test from the counters of both ends.
 
 use fullpipe_iperf3::document::{
     Amount, CpuUtilization, Datagrams, End, EndReceiver, EndSender, EndStream, EndUdp, Extremes, Heard, Sum,
@@ -9,15 +9,15 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::meter::{Meter, congestion_control};
 
-/// Counters of one stream at both ends.
+/// Counters of one stream, from both ends of the stream.
 struct Both {
     socket: i32,
     sender: bool,
-    /// Counters of the sending and the receiving end; `None` if the end did not report them.
+    /// Counters of the sending end and of the receiving end; `None` if an end did not report its counters.
     sent: Option<StreamSums>,
     received: Option<StreamSums>,
     extremes: Extremes,
-    /// Number of datagrams that arrived out of order, if this end receives.
+    /// Number of datagrams that arrived out of order; known only if this host receives.
     out_of_order: u64,
 }
 
@@ -33,7 +33,8 @@ struct StreamSums {
 impl StreamSums {
     fn of(result: &StreamResult, length: Duration) -> Self {
         let OmittedCounts { errors, packets } = result.omitted.unwrap_or_default();
-        // iperf3 before 3.7 sends no times, so the duration measured at this end is used instead.
+        // Versions of iperf3 before 3.7 send no times, so the duration that this host measured is used
+        // instead.
         let told = result.end.saturating_sub(result.start);
         let length = if told.is_zero() { length } else { told };
         Self {
@@ -65,7 +66,7 @@ impl StreamSums {
     }
 }
 
-/// Returns the results of this end, in the form that is sent to the other end.
+/// Returns the results of this host, in the form in which client and server exchange them.
 pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results {
     let sends = meters.iter().any(|meter| meter.sends);
     Results {
@@ -78,8 +79,8 @@ pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results
     }
 }
 
-/// Returns the sums of a test. `theirs` is `None` if the test ended before the other end reported
-/// its results. In a bidirectional test, `first` selects the streams of the main direction.
+/// Computes the totals of a test. `theirs` is `None` if the test ended before the other end reported its
+/// results. In a bidirectional test, `first` selects the streams of the main direction.
 pub(crate) fn end(
     meters: &[Meter],
     protocol: Protocol,
@@ -157,7 +158,7 @@ impl Both {
     }
 }
 
-/// Sums over the streams of one direction.
+/// Sums over all streams of one direction.
 #[derive(Default)]
 struct Sums {
     udp: Option<Sum>,
@@ -177,7 +178,7 @@ impl Sums {
                 received.map(|received| sum(StreamSums { retransmits: None, ..received }, None, sender));
             return Self { udp: None, sent: sent.map(|sent| sum(sent, None, sender)), received };
         }
-        // A sender cannot observe losses, so it reports none.
+        // A sender cannot observe losses, so its counts contain none.
         let unheard = |sent: StreamSums| Datagrams::received(sent.packets, Heard::default());
         let heard = |of: StreamSums, received: StreamSums| Datagrams::received(of.packets, received.heard());
         let bare = |of: StreamSums| StreamSums { retransmits: None, ..of };
@@ -205,8 +206,8 @@ fn cpu(ours: Cpu, theirs: Option<Cpu>) -> CpuUtilization {
     }
 }
 
-/// Returns the number of bytes that all streams of this end have counted, for comparison with the
-/// requested amount (`-n`).
+/// Returns the number of bytes that all streams of this host have counted, for comparison with the requested
+/// amount (`-n`).
 pub(crate) fn bytes_so_far(meters: &[Meter]) -> Bytes {
     meters.iter().fold(Bytes::ZERO, |sum, meter| sum + meter.stream.bytes())
 }

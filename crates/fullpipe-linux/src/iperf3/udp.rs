@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::poll::Stop;
 
 impl Stream {
-    /// Starts a thread that sends datagrams on the connected `socket` until the budget is used up
-    /// or `stop` is set. With `wide`, sequence numbers have 64 bits.
+    /// Starts a stream that sends datagrams on the connected `socket` until the budget is used up or `stop`
+    /// is set. If `wide` is set, sequence numbers have 64 bits.
     pub(crate) fn send_datagrams(
         socket: Socket,
         sending: Sending,
@@ -29,8 +29,7 @@ impl Stream {
         Self::spawn(socket, move |socket, counted| send(socket, &sending, wide, counted, clock, &stop))
     }
 
-    /// Starts a thread that counts the datagrams received on the connected `socket`, until `stop`
-    /// is set.
+    /// Starts a stream that counts the datagrams that arrive on the connected `socket`, until `stop` is set.
     pub(crate) fn receive_datagrams(
         socket: Socket,
         wide: bool,
@@ -41,12 +40,12 @@ impl Stream {
         Self::spawn(socket, move |socket, counted| receive(socket, wide, counted, clock, &stop))
     }
 
-    /// Returns the counters of received datagrams.
+    /// Returns loss, reordering and jitter of the received datagrams.
     pub(crate) fn arrivals(&self) -> Arrivals {
         self.counted().arrivals.lock().map(|arrivals| arrivals.clone()).unwrap_or_default()
     }
 
-    /// Ends the warm-up by resetting the jitter.
+    /// Ends the warm-up of the stream by resetting the jitter.
     pub(crate) fn omitted(&self) {
         if let Ok(mut arrivals) = self.counted().arrivals.lock() {
             arrivals.omitted();
@@ -71,7 +70,7 @@ fn send(
         }
         for _ in 0..sending.burst.max(1) {
             let most = datagram.len() as u64;
-            // A datagram is never split, so the last one may exceed the budget.
+            // A datagram is never split, so the last datagram may exceed the budget.
             if sending.budget.as_ref().is_some_and(|budget| budget.take(most) == 0) {
                 return Ok(());
             }
@@ -118,7 +117,7 @@ fn receive(
                 if reads.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
                     return Ok(());
                 }
-                // Only datagrams of the test count, not for example a second hello.
+                // Only datagrams of the test are counted, and not, for example, a second hello.
                 let Some(header) = Header::read(wide, &buffer[..len]) else { continue };
                 counted.bytes.fetch_add(len as u64, Relaxed);
                 if let Ok(mut arrivals) = counted.arrivals.lock() {
@@ -131,8 +130,7 @@ fn receive(
                     return Ok(());
                 }
             }
-            // The socket of the other end is closed or not open yet. The error does not end the
-            // stream.
+            // The peer's socket is closed or not open yet. This error does not end the stream.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }
@@ -147,7 +145,8 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Arc;
 
-    /// At a rate that loopback sustains, no datagram is lost, and both ends count the same number.
+    /// At a rate that the loopback device sustains, no datagram is lost, and both ends count the same number
+    /// of datagrams.
     #[test]
     fn datagrams_are_numbered_paced_and_counted() {
         let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -160,7 +159,8 @@ mod tests {
             block: Bytes::new(1_000),
             rate: Some(Rate::from_bps(8_000_000)),
             burst: 1,
-            // This amount fits into the receive buffer, so the receiver may wait for a CPU.
+            // This amount of data fits into the receive buffer, so no datagram is lost while the receiver
+            // waits for a CPU.
             budget: Some(Arc::new(Budget::new(Bytes::new(50_000)))),
         };
         let begin = clock.now();
@@ -179,7 +179,7 @@ mod tests {
         let counts = receiver.arrivals().counts();
         assert_eq!((counts.packets, counts.lost, counts.out_of_order), (50, 0, 0));
         assert_eq!(receiver.bytes().get(), 50_000);
-        // At 1000 datagrams per second, the 50th is due after 49 ms.
+        // At 1000 datagrams per second, the 50th datagram is due after 49 ms.
         assert!(took >= Duration::from_millis(49), "{took}");
         sender.join().unwrap();
         receiver.join().unwrap();

@@ -10,10 +10,10 @@ use socket2::Socket;
 use crate::clock::timespec;
 use crate::poll::Stop;
 
-/// Result of a wait.
+/// Result of waiting for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitResult {
-    /// The socket is ready; the next call on the socket returns any socket error.
+    /// The socket is ready; an error of the socket is reported by the next call on it.
     Ready,
     /// The stop signal is set.
     Stopped,
@@ -21,7 +21,7 @@ pub(crate) enum WaitResult {
     Late,
 }
 
-/// Waits until `socket` is ready for `events`, `stop` is set, or `timeout` expires.
+/// Waits until `socket` is ready for `events`, until `stop` is set, or until `timeout` expires.
 pub(crate) fn wait(
     socket: Option<(&Socket, PollFlags)>,
     stop: &Stop,
@@ -34,13 +34,13 @@ pub(crate) fn wait(
         Ok(0) => Ok(WaitResult::Late),
         Ok(_) if !watched[0].revents().is_empty() => Ok(WaitResult::Stopped),
         Ok(_) => Ok(WaitResult::Ready),
-        // A signal interrupted the wait; the caller checks the clock again.
+        // A signal interrupted the wait, so the caller checks the clock again.
         Err(Errno::INTR) => Ok(WaitResult::Late),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Waits until `socket` is ready for `what`; returns false if the stop signal was set first.
+/// Waits until `socket` is ready for `what`, and returns false if the stop signal was set first.
 pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result<bool> {
     loop {
         match wait(Some((socket, what)), stop, None)? {
@@ -51,7 +51,7 @@ pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result
     }
 }
 
-/// Waits up to `timeout`; returns whether the stop signal was set.
+/// Waits for at most `timeout`, and returns whether the stop signal was set.
 pub(crate) fn stops_within(stop: &Stop, timeout: Duration) -> io::Result<bool> {
     Ok(wait(None, stop, Some(timeout))? == WaitResult::Stopped)
 }

@@ -1,4 +1,4 @@
-//! Packet log of a link, from which the link can be replayed without a kernel.
+//! Packet log of a link; the link can be replayed from it without a kernel.
 
 use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
@@ -8,37 +8,37 @@ use fullpipe_units::Instant;
 /// A packet that entered the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Arrival time.
+    /// Time at which the packet entered the path.
     pub at: Instant,
-    /// Properties of the packet that the path uses.
+    /// Properties of the packet that affect its way through the path.
     pub packet: PacketInfo,
-    /// Decision of the path: accepted, or the reason for the drop.
+    /// Verdict of the path: accepted, or the reason for dropping the packet.
     pub verdict: Verdict,
 }
 
 /// A packet that left the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Due time; the packet was written at this time or later.
+    /// Time at which the packet was due; the packet was written at this time or later.
     pub due: Instant,
-    /// Index of the packet's arrival, counted from zero.
+    /// Index of the packet in the list of arrivals, starting from zero.
     pub arrival: u64,
     /// ECN field of the packet, which the path may have set to CE.
     pub ecn: Ecn,
 }
 
-/// All arrivals and departures of a link.
+/// All packet arrivals and departures of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Arrivals in order of time.
+    /// Packet arrivals in the order of time.
     pub arrivals: Vec<Arrival>,
-    /// Departures in order of time.
+    /// Packet departures in the order of time.
     pub departures: Vec<Departure>,
 }
 
 impl Log {
-    /// Replays the arrivals on a new path in virtual time. The result contains every packet that
-    /// leaves the path, including packets that were in flight when the link stopped.
+    /// Replays the arrivals on a new path in virtual time. The result contains every packet that leaves the
+    /// new path, including packets that were still in flight when the link stopped.
     #[must_use]
     pub fn replayed(&self, spec: &DirectionSpec, seed: u64, number: u64) -> Self {
         let mut path = direction::<u64>(spec, seed, number);

@@ -1,4 +1,4 @@
-//! The thread that serves one direction of the link.
+//! The thread that forwards packets in one direction of the link.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -25,22 +25,22 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// Maximum size of an IP packet in bytes.
 const MOST_BYTES: usize = 65_535;
-/// Maximum number of consecutive reads before departures are processed.
+/// Maximum number of consecutive reads before the loop processes departures.
 const READ_AT_ONCE: usize = 32;
-/// With offload, packets that are due within this time are written together, as a network card
-/// coalesces packets before it raises an interrupt.
+/// With offload, packets that are due within this time are written together, just as a network card coalesces
+/// packets before it raises an interrupt.
 const MERGE_WITHIN: Duration = Duration::from_micros(50);
-/// Limits the coalescing time to 1/100 of the path delay.
+/// Divisor that limits the coalescing time to 1/100 of the path delay.
 const MERGE_PER_DELAY: u64 = 100;
-/// Timer slack of 1 ns, so that timers fire when due; with the default, the kernel would coalesce
-/// timers within 50 us.
+/// Timer slack of 1 ns, so that timers fire on time. With the default slack, the kernel would coalesce timers
+/// that expire within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// Event numbers for a packet or the timer (`AWAKE`), and for the stop signal (`STOPPING`).
+/// epoll event numbers: a packet or the timer (`AWAKE`), and the stop signal (`STOPPING`).
 const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 
-/// A wire segment on the path: the location of its super-packet, and its index in the super-packet.
+/// A wire segment on the path, given by the location of its super-packet and its index in the super-packet.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     slot: Slot,
@@ -48,20 +48,20 @@ struct Piece {
     arrival: u64,
 }
 
-/// Configuration of one direction.
+/// Configuration of one direction of the link.
 pub(crate) struct LinkConfig<'a> {
     pub(crate) input: Tun,
     pub(crate) output: Tun,
     pub(crate) direction: &'a DirectionSpec,
     pub(crate) seed: u64,
-    /// Direction number, which selects the random stream: 0 is forward, 1 is backward.
+    /// Number of the direction, which selects its random stream: 0 is forward, 1 is backward.
     pub(crate) number: u64,
     pub(crate) clock: Clock,
     pub(crate) flows: FlowNumbers,
     pub(crate) sampling: Option<Sampling>,
     pub(crate) logged: bool,
     pub(crate) tap: Option<Tap>,
-    /// Response times of the receiver, whose data arrives through direction 0.
+    /// Measures how long the receiving host takes to answer the data packets of direction 0.
     pub(crate) answers: Answers,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Link {
     flows: FlowNumbers,
     sampling: Option<Sampling>,
     next_sample: Instant,
-    /// Maximum time for which a due packet waits for others.
+    /// Maximum time for which a packet that is due waits for further packets.
     gather: Duration,
     arena: Arena,
     arrivals: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Link {
     due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
     answers: Answers,
-    /// Whether this direction carries packets to the receiver.
+    /// Whether this direction of the link carries packets to the receiver.
     to_receiver: bool,
     report: LinkReport,
 }
@@ -125,15 +125,15 @@ impl Link {
         }
     }
 
-    /// Carries packets until `stop` is set.
+    /// Forwards packets until `stop` is set.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<LinkReport, Error> {
         let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
         let mut happened = Vec::new();
         poll.watch(self.input.as_fd(), AWAKE)?;
         poll.watch(alarm.as_fd(), AWAKE)?;
         poll.watch(stop.as_fd(), STOPPING)?;
-        // Both calls are best effort: if they fail, the loop wakes up later, and the measured
-        // lateness shows it.
+        // Timer slack and real-time priority are best effort: without them, the loop wakes up later, which is
+        // visible in the measured lateness.
         let _ = set_current_timer_slack(Some(TIMER_SLACK));
         self.report.real_time = sys::run_in_real_time().is_ok();
 
@@ -154,15 +154,14 @@ impl Link {
                 break;
             }
         }
-        // On a busy machine, the stop signal at the end of a run may arrive before the last timer
-        // event.
+        // At the end of a run on a busy machine, the stop signal may arrive before the last timer event.
         self.sample(self.clock.now());
         self.report.counters = self.path.counters();
         self.report.cpu = thread_cpu();
         Ok(self.report)
     }
 
-    /// Reads packets from the kernel; returns true if more packets may be waiting.
+    /// Reads packets from the kernel, and returns true if more packets may be waiting.
     fn arrive(&mut self) -> Result<bool, Error> {
         let header = self.input.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
@@ -185,7 +184,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Pushes the segments of a packet of `len` bytes, which was just read, into the path.
+    /// Pushes the segments of the packet that was just read, which has `len` bytes, into the path.
     fn push(&mut self, now: Instant, len: usize) {
         let header = self.input.datapath.header_len();
         let (virtio, packet) = self.arena.room(header + MOST_BYTES)[..len].split_at(header);
@@ -219,7 +218,7 @@ impl Link {
         }
     }
 
-    /// Accounts for duplicates and drops inside the path, so that each reference to a packet is
+    /// Processes the path's reports on duplicated and dropped packets, so that each reference to a packet is
     /// released exactly once.
     fn take_notes(&mut self) {
         while let Some(note) = self.path.next_note() {
@@ -233,7 +232,7 @@ impl Link {
         }
     }
 
-    /// Writes the packets due by `now`, once the first of them has waited for the coalescing time.
+    /// Writes all packets that are due by `now`, once the first of them has waited for the coalescing time.
     fn depart(&mut self, now: Instant) {
         if self.path.next_event() + self.gather > now {
             return;
@@ -241,14 +240,15 @@ impl Link {
         while let Some(due) = self.path.pop(now) {
             self.due.push(due);
         }
-        // Must precede any release, because a duplicate may leave after its original.
+        // The reports must be processed before any reference is released, because a duplicate may leave after
+        // its original.
         self.take_notes();
         let due = std::mem::take(&mut self.due);
         let gather = self.gather;
         let mut rest = due.as_slice();
         while let Some(first) = rest.first() {
-            // Consecutive segments of one super-packet are written together if they are due
-            // together and have the same ECN field.
+            // Consecutive segments of one super-packet are written together if they are due at the same time
+            // and have the same ECN field.
             let together = rest.windows(2).take_while(|pair| {
                 let (one, next) = (pair[0].payload, pair[1].payload);
                 next.slot == one.slot
@@ -270,7 +270,7 @@ impl Link {
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
         let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
-        // Recorded before the write, so that the answer is recorded after it.
+        // The packet is recorded before it is written, so that the record of the answer follows it.
         if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
             let parsed = parse(packet);
             let segments = Segments::of(virtio, packet, &parsed);
@@ -281,7 +281,7 @@ impl Link {
         }
         let parsed = parse(packet);
         let segments = Segments::of(virtio, packet, &parsed);
-        // Recorded before the write, because the kernel answers within that call.
+        // The packet is recorded before it is written, because the kernel answers within the write call.
         if self.to_receiver && info.kind == PacketKind::Data {
             self.answers.asked(now, group.len() as u32);
         }
@@ -319,14 +319,14 @@ impl Link {
         }
     }
 
-    /// Samples the path state for every sampling time up to `now`.
+    /// Records the state of the path for every sampling time up to `now`.
     fn sample(&mut self, now: Instant) {
         let Some(sampling) = self.sampling else { return };
         while self.next_sample <= now {
             let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
             self.report.samples.push(PathSample { states, counters: self.path.counters() });
             let next = self.next_sample + sampling.every;
-            // The last sample is taken at the end, even if the end is not on the grid.
+            // The last sample is taken at the end of the run, even if the end is not a sampling time.
             self.next_sample = match self.next_sample {
                 at if at >= sampling.until => Instant::FAR_FUTURE,
                 _ => next.min(sampling.until),

@@ -1,8 +1,8 @@
-//! Capture point at the sending host's end of the path.
+//! Capture point at the end of the path where the sending host is.
 //!
-//! A bounded queue passes the packets to the thread that writes the capture. If that thread cannot
-//! keep up, the loop waits for it. A capture therefore has no gaps, and the delay counts as
-//! lateness.
+//! A bounded queue passes the packets to the thread that writes the capture. If the thread that writes the
+//! capture cannot keep up, the loop of the link waits for it. A capture therefore has no gaps, and the
+//! waiting time counts as lateness.
 
 use std::sync::mpsc::SyncSender;
 
@@ -13,7 +13,7 @@ use fullpipe_units::Instant;
 use crate::packet::{ParsedPacket, Segments, wire_headers};
 
 /// Capacity of the capture queue, in packets. A full queue takes about 16 MB of memory, because only headers
-/// are kept, and holds more than one second of full packets at 1 Gbit/s.
+/// are kept. A full queue holds the full-size packets of more than one second at 1 Gbit/s.
 pub(crate) const WAITING: usize = 100_000;
 
 /// A packet in the capture queue.
@@ -34,17 +34,17 @@ impl PacketNote {
     }
 }
 
-/// Passes the packets of one direction to the capture.
+/// Passes the packets of one direction of the link to the capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Tap {
     pub(crate) to: SyncSender<PacketNote>,
-    /// Whether packets in this direction leave the sending host.
+    /// Whether packets in this direction come from the sending host.
     pub(crate) outbound: bool,
 }
 
 impl Tap {
-    /// Queues the wire segment with number `index` of a packet for the capture. The packet is
-    /// preceded by its `virtio_net_hdr`.
+    /// Queues wire segment number `index` of a packet for the capture. In the buffer, a `virtio_net_hdr`
+    /// precedes the packet.
     pub(crate) fn note(
         &self,
         at: Instant,
@@ -57,7 +57,7 @@ impl Tap {
         let mut headers = [0; SNAPLEN];
         let kept = wire_headers((virtio, packet), parsed, segments, index, &mut headers);
         let len = (parsed.headers + segments.payload(index).1) as u32;
-        // The channel is closed only after a failure of the run, which is reported elsewhere.
+        // The channel is closed only after the run has failed, and that failure is reported elsewhere.
         let _ = self.to.send(PacketNote { at, outbound: self.outbound, headers, kept, len, verdict });
     }
 }

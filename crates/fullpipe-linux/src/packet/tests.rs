@@ -30,8 +30,8 @@ fn cut(read: &[u8]) -> (ParsedPacket, Segments) {
     (parsed, Segments::of(virtio, packet, &parsed))
 }
 
-/// Asserts that the IPv4 header checksum is valid, and that the TCP checksum field contains the
-/// pseudo-header's sum, from which a network card completes the checksum (RFC 1071; the kernel's
+/// Asserts that the IPv4 header checksum is valid. Also asserts that the TCP checksum field contains the sum
+/// of the pseudo-header, from which a network card completes the checksum (RFC 1071; the kernel's
 /// `CHECKSUM_PARTIAL`).
 fn checksums_hold(packet: &[u8], ip_len: usize) {
     assert_eq!(fold(sum(&packet[..20])), 0xffff);
@@ -64,8 +64,8 @@ fn what_is_no_super_packet_stays_one_packet() {
     }
 }
 
-/// RFC 3168 section 5, RFC 8200 section 7: the ECN field can be written and read back, and the IPv4
-/// header checksum stays valid.
+/// RFC 3168 section 5, RFC 8200 section 7: the ECN field can be written and read back, and the IPv4 header
+/// checksum remains valid.
 #[test]
 fn marks_are_written_and_read() {
     let mut packet = super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..].to_vec();
@@ -83,7 +83,8 @@ fn marks_are_written_and_read() {
 
 #[test]
 fn segments_put_together_carry_the_first_ones_number() {
-    // FIN, PSH, ACK and CWR are set: each must be on the same segment as after segmentation.
+    // FIN, PSH, ACK and CWR are set on the super-packet. After merging, each flag must be where segmentation
+    // puts it.
     let read = super_packet(3 * 1_448, 1_448, 0x99);
     let (parsed, segments) = cut(&read);
     let merge = |first, last| {
@@ -96,15 +97,15 @@ fn segments_put_together_carry_the_first_ones_number() {
         let seq = u32::from_be_bytes([packet[24], packet[25], packet[26], packet[27]]);
         (ip_len, be16(packet, 4), seq, packet[33], virtio[1], u16::from_ne_bytes([virtio[4], virtio[5]]))
     };
-    // Both the sequence number and the identification wrap around here.
+    // Both the sequence number and the IPv4 identification wrap around here.
     assert_eq!(merge(0, 0), (1_500, 0xfffe, 0xffff_ff00, 0x90, GSO_NONE, 0));
     assert_eq!(merge(1, 2), (52 + 2 * 1_448, 0xffff, 0x4a8, 0x19, 1, 1_448));
     assert_eq!(merge(2, 2), (1_500, 0, 0xa50, 0x19, GSO_NONE, 0));
     assert_eq!(merge(0, 1), (52 + 2 * 1_448, 0xfffe, 0xffff_ff00, 0x90, 1, 1_448));
 }
 
-/// In a capture, each segment has the checksum that a network card would have sent, over all of its
-/// payload.
+/// In a capture, each segment has the checksum that a network card would have sent, computed over the
+/// segment's whole payload.
 #[test]
 fn a_captured_segment_has_the_checksum_of_its_own_payload() {
     let mut read = super_packet(2 * 1_448 + 101, 1_448, 0x18);
@@ -119,7 +120,7 @@ fn a_captured_segment_has_the_checksum_of_its_own_payload() {
         let pseudo = sum(&headers[12..20]) + u64::from(TCP) + (32 + len) as u64;
         assert_eq!(fold(pseudo + sum(&headers[20..52]) + sum(payload)), 0xffff, "segment {index}");
     }
-    // A complete checksum is not changed, and the headers are truncated to the buffer.
+    // A complete checksum remains unchanged, and the headers are truncated to the size of the buffer.
     read[0] = 0;
     let split = read.split_at(VIRTIO_HEADER);
     let mut headers = [0; 40];
@@ -127,7 +128,7 @@ fn a_captured_segment_has_the_checksum_of_its_own_payload() {
     assert_eq!(headers, split.1[..40]);
 }
 
-/// No packet from a namespace can crash the link.
+/// No packet from a namespace can make the link panic.
 #[test]
 fn odd_packets_are_control_packets_of_no_flow() {
     for odd in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0x4f; 24], &[0x00; 64]] {
@@ -138,7 +139,7 @@ fn odd_packets_are_control_packets_of_no_flow() {
         assert_eq!(segments.count, 1);
         assert_eq!(wire_headers((&virtio, odd), &parsed, &segments, 0, &mut [0; 96]), odd.len());
     }
-    // The TCP header claims to be longer than the packet.
+    // In this packet, the TCP header claims to be longer than the packet.
     let mut short = super_packet(0, 0, 0x10)[VIRTIO_HEADER..][..44].to_vec();
     short[32] = 0xf0;
     let parsed = parse(&short);

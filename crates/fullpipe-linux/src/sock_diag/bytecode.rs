@@ -1,5 +1,4 @@
-//! The filter program that the kernel runs on each socket (`inet_diag_bc_op` in
-//! `linux/inet_diag.h`).
+//! The filter program that the kernel runs for each socket (`inet_diag_bc_op` in `linux/inet_diag.h`).
 //!
 //! ```text
 //!   peer 1?  ─yes─► jump to the end ──────────────────────┐
@@ -8,8 +7,8 @@
 //!                              └─no─► beyond the end: rejected
 //! ```
 //!
-//! A jump target is a byte offset from the start of its operation. A jump to 4 bytes past the end
-//! rejects the socket.
+//! A jump target is a byte offset from the start of the operation that jumps. A jump to 4 bytes past the end
+//! of the program rejects the socket.
 
 use std::net::IpAddr;
 
@@ -17,14 +16,14 @@ use super::Peer;
 
 const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_D_COND: u8 = 8;
-/// Size of an operation, and of `struct inet_diag_hostcond` without its address, in bytes.
+/// Size of a filter operation, and of `struct inet_diag_hostcond` without its address, in bytes.
 const OP: usize = 4;
 const CONDITION: usize = 8;
-/// Port value that matches every port.
+/// Port number in a filter condition that matches every port.
 const ANY_PORT: i32 = -1;
 
-/// Builds the program that accepts sockets connected to any of `peers`. Without peers the program
-/// is empty, and accepts all sockets.
+/// Builds the filter program that accepts sockets connected to any of `peers`. If `peers` is empty, the
+/// program is empty and accepts all sockets.
 pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     let tests: Vec<Vec<u8>> = peers.iter().map(condition).collect();
     let jumps = tests.len().saturating_sub(1);
@@ -42,14 +41,14 @@ pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     program
 }
 
-/// Encodes an operation with its jump offsets for true and false. The operation `jump` is never
-/// true.
+/// Encodes a filter operation with its jump offsets for a true and a false condition. The condition of the
+/// operation `jump` is never true.
 fn operation(code: u8, yes: usize, no: usize) -> [u8; OP] {
     let no = (no as u16).to_ne_bytes();
     [code, yes as u8, no[0], no[1]]
 }
 
-/// Encodes `struct inet_diag_hostcond`: family, prefix length, port, address.
+/// Encodes `struct inet_diag_hostcond`: address family, prefix length, port and address.
 fn condition(peer: &Peer) -> Vec<u8> {
     let (family, address) = match peer.address {
         None => (libc::AF_UNSPEC, Vec::new()),

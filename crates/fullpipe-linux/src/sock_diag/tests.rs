@@ -7,7 +7,8 @@ use fullpipe_units::{Duration, Instant};
 use super::*;
 use crate::Clock;
 
-/// Opens a connection over loopback with 20 000 bytes sent and 5000 of them read.
+/// Opens a connection over the loopback device; one end has sent 20 000 bytes, and the other end has read
+/// 5000 of them.
 fn connection(address: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((address, 0)).expect("a port");
     let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
@@ -29,8 +30,7 @@ fn dump(peers: Vec<Peer>) -> Vec<SocketState> {
     seen
 }
 
-/// Repeats `look` until it returns a `wanted` result, for at most one minute; returns the last
-/// result.
+/// Repeats `look` until it returns a `wanted` result, for at most one minute, and returns the last result.
 fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let clock = Clock::starting_in(Duration::ZERO);
     loop {
@@ -41,7 +41,7 @@ fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// A dump reports the same values as the options of the socket.
+/// A dump reports the same values about a socket as the socket options of that socket.
 #[test]
 fn a_socket_is_seen_as_it_sees_itself() {
     for address in ["127.0.0.1", "::1"] {
@@ -67,7 +67,7 @@ fn a_socket_is_seen_as_it_sees_itself() {
     }
 }
 
-/// A truncated answer still completes its request, and the part that fits is reported.
+/// A truncated message still answers its request, and the part that fits is reported.
 #[test]
 fn a_long_answer_is_cut_off() {
     let (near, _far) = connection("127.0.0.1");
@@ -91,7 +91,7 @@ fn a_long_answer_is_cut_off() {
     assert_eq!(of_whole.1.map(|(id, _)| id), Some(id));
 }
 
-/// For every form of filter, the kernel omits the sockets that do not match.
+/// With every form of filter, the kernel omits the sockets that do not match.
 #[test]
 fn the_kernel_filters() {
     let (a, _a) = connection("127.0.0.1");
@@ -122,7 +122,7 @@ fn the_kernel_filters() {
     assert!(here.len() >= 4);
 }
 
-/// Known sockets are queried one by one; sockets that no longer exist are omitted.
+/// Known sockets are queried one by one, and sockets that no longer exist are omitted.
 #[test]
 fn known_sockets_are_asked_for_one_by_one() {
     let (a, _a) = connection("127.0.0.1");
@@ -137,7 +137,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         "{seen:#?}"
     );
     drop((b, b_far));
-    // The end that closed first stays in TIME-WAIT, which does not count as a connection.
+    // The end that closes first stays in TIME-WAIT, a state that does not count as a connection.
     let left = until(
         || {
             diag.ask(&ids, &mut seen).expect("an answer");
@@ -146,7 +146,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         |left| *left == 1,
     );
     assert_eq!(left, 1, "{seen:#?}");
-    // More requests than fit into one batch.
+    // A hundred requests are more than fit into one batch.
     diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
     assert_eq!(seen.len(), 100);
 }
@@ -195,7 +195,8 @@ fn short_and_odd_answers_are_read() {
             rest = after;
         }
     }
-    // `tcpi_snd_wnd` was added in Linux 5.4; the buffer usage was reported before.
+    // `tcpi_snd_wnd` was added in Linux 5.4; earlier kernels already reported the memory that the buffers
+    // use.
     let old = Raw::read(&[1; 192]);
     assert_eq!(tcp_info::sender_of(&old, &Memory::default(), false).rwnd, Bytes::ZERO);
 }

@@ -1,4 +1,4 @@
-//! Applies, confirms and reverts changes in steps; the process may die after any step.
+//! Applies, confirms and reverts changes to a host in steps; the process may die after any step.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,64 +20,64 @@ use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
-/// A completed step, reported to an observer. Tests kill the process at this point.
+/// A completed step of a change to the host, reported to an observer. Tests kill the process at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The journal, which contains the former values, is on disk.
+    /// The journal with the former values has been written to disk.
     Kept,
-    /// The guard process is running.
+    /// The guard process has been started.
     Guarded,
-    /// The settings file is written or restored.
+    /// The settings file has been written or restored.
     File,
-    /// A setting is changed or restored.
+    /// A kernel setting has been changed or restored.
     Setting,
-    /// A route is changed or restored.
+    /// A route has been changed or restored.
     Route,
-    /// All values were read back, and match.
+    /// All changed values have been read back, and they match.
     ReadBack,
-    /// The journal contains the new phase.
+    /// The new phase has been written to the journal.
     Recorded,
-    /// The journal entry is removed.
+    /// The journal entry has been removed.
     Forgotten,
 }
 
-/// Changes made by [`apply`].
+/// Changes to the host that [`apply`] has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AppliedChanges {
-    /// Changed settings.
+    /// Kernel settings that were changed.
     pub settings: Vec<SettingChange>,
-    /// Changed routes, each to a single peer.
+    /// Host routes that were changed or added, one per peer.
     pub routes: Vec<RouteChange>,
-    /// Time until unconfirmed changes are reverted; `None` if they stay. The JSON key is
-    /// `revert_after_s`.
+    /// Time until fullpipe reverts the changes if they are not confirmed; `None` if they stay. The JSON key
+    /// is `revert_after_s`.
     #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub revert_after: Option<Duration>,
-    /// Name of the systemd timer that also reverts the changes, if there is one.
+    /// Name of the systemd timer that also reverts the changes; `None` if there is no timer.
     pub timer: Option<String>,
 }
 
-/// A changed setting.
+/// A kernel setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SettingChange {
-    /// Key of the setting, with dots.
+    /// Dotted key of the kernel setting.
     pub key: String,
-    /// Former value.
+    /// Value of the setting before the change.
     pub former: String,
-    /// New value.
+    /// Value of the setting after the change.
     pub value: String,
 }
 
 /// A host route to a single peer that was changed or added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RouteChange {
-    /// Former route, as `ip route` prints it; `None` if there was no host route.
+    /// Former host route, in the format of `ip route`; `None` if there was no host route.
     pub former: Option<String>,
-    /// New route, as `ip route` prints it.
+    /// New host route, in the format of `ip route`.
     pub route: String,
 }
 
-/// Serialises a duration for JSON documents as a number of seconds.
+/// Serialises an optional duration as a number of seconds.
 pub(super) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
@@ -85,17 +85,17 @@ pub(super) fn optional_seconds<S: Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// Normalises white space: puts one space between values, and removes white space at both ends.
+/// Normalises the white space in a value: one space between words, and none at either end.
 pub(super) fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Applies `changes`, and reverts them after `revert_after` unless they are confirmed; with `None`,
-/// they stay. Returns `None` if all changes are already in effect.
+/// Applies `changes`. If the changes are not confirmed within `revert_after`, fullpipe reverts them; with
+/// `None`, the changes stay. Returns `None` if all changes are already in effect.
 ///
 /// # Errors
-/// [`Kind::Rights`] before any change if the process lacks the privileges; [`Kind::Reverted`] if a
-/// change failed and all changes were reverted.
+/// Returns an error of [`Kind::Rights`] before any change if the process lacks the privileges, or of
+/// [`Kind::Reverted`] if a change failed and all changes were reverted.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -121,7 +121,7 @@ pub fn apply(
     watch(Step::Kept);
     let mut all = before;
     all.push(generation.clone());
-    // From here on, every error reverts the changes.
+    // After the journal has been written, every error reverts the changes.
     let mut timer = None;
     let done = guard.start(number).and_then(|mut started| {
         timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
@@ -170,11 +170,11 @@ pub fn apply(
     }))
 }
 
-/// Confirms the changes on trial; returns the number of changes.
+/// Confirms the changes that are on trial, and returns the number of changes.
 ///
 /// # Errors
-/// No changes are on trial, the process lacks the privileges, or the trial became overdue and was
-/// reverted meanwhile.
+/// Returns an error if no changes are on trial, if the process lacks the privileges, or if the trial became
+/// overdue and was reverted in the meantime.
 pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let lock = lock(place)?;
     confirm_locked(place, &lock, watch).map_err(|error| lock.explain(error))
@@ -197,8 +197,8 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
-    // The file is written first: if the process dies before the next step, the changes are still on
-    // trial, and the trial ends as usual.
+    // The settings file is written before the journal: if the process dies in between, the changes are still
+    // on trial, and the trial ends as usual.
     files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
     confirmed.save(place, lock)?;
@@ -206,29 +206,30 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     Ok(confirmed.settings.len() + confirmed.routes.len())
 }
 
-/// Result of reverting changes, as lines of text.
+/// Result of reverting changes, with one line of text per value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenBack {
-    /// Restored values.
+    /// Values that were restored.
     pub done: Vec<String>,
-    /// Values that something else changed in the meantime, and that were not restored.
+    /// Values that another program had changed in the meantime and that were therefore not restored.
     pub left: Vec<String>,
-    /// If the journal was damaged: what could not be restored because its former value is lost, and the
-    /// file that keeps the damaged journal.
+    /// Lines about a damaged journal: values that were not restored because their former values are lost, and
+    /// the file in which the damaged journal is kept.
     pub damage: Vec<String>,
 }
 
-/// Reverts the newest changes. Unless `force` is set, values that something else has changed since
-/// are left alone. Returns `None` if there are no changes to revert.
+/// Reverts the newest generation of changes. Unless `force` is set, values that another program has changed
+/// since are not restored. Returns `None` if there are no changes to revert.
 ///
 /// # Errors
-/// The process lacks the privileges, or a value cannot be restored.
+/// Returns an error if the process lacks the privileges, or if a value cannot be restored.
 pub fn rollback(
     place: &Target,
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // Checked before the lock is taken, because taking it would create the folder.
+    // Whether there is a state folder is checked before the lock is taken, because taking the lock would
+    // create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
     }
@@ -238,18 +239,18 @@ pub fn rollback(
     revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
-/// Completes the unfinished work of a dead process and ends overdue trials; returns a description
-/// of this. Does nothing if the process lacks the privileges. If another process holds the lock, an
+/// Completes the unfinished work of processes that died, and reverts overdue trials; returns a description of
+/// what was done. Does nothing if the process lacks the privileges. If another process holds the lock, an
 /// overdue trial is reverted anyway, but half-made changes are left to that process.
 ///
 /// # Errors
-/// A value cannot be restored, or the state cannot be locked.
+/// Returns an error if a value cannot be restored, or if the state cannot be locked.
 pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
-    // An earlier version left the folder accessible to others. Without the privileges to change its
-    // mode, it stays as it is.
+    // An earlier version left the state folder accessible to other users. If the process lacks the privileges
+    // to change the mode of the folder, the mode stays as it is.
     let _ = close_folder(place.state());
-    // Checked first without the lock, because usually there is nothing to do.
+    // The journal is first read without the lock, because usually there is nothing to do.
     let last = match generations(place) {
         Err(error) if error.kind == Kind::Rights => None,
         found => found?.pop().filter(due),
@@ -281,7 +282,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     Ok(done)
 }
 
-/// Reverts `generation`; `earlier` contains the generations before it.
+/// Reverts `generation`, the newest one; `earlier` contains all generations before it.
 pub(super) fn revert(
     place: &Target,
     lock: &Lock,
@@ -290,9 +291,9 @@ pub(super) fn revert(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<TakenBack, Error> {
-    // A half-made generation may have left any value. In a complete one, a value that differs from
-    // fullpipe's was set by something else. After a reboot, the kernel no longer has fullpipe's
-    // values, so the present values come from elsewhere.
+    // A half-made generation may have left any value. If a generation is complete, a value that differs from
+    // fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's values, so
+    // the present values come from elsewhere.
     let whole = generation.phase.is_whole();
     let damage = damage_lines(place, lock, &generation, earlier)?;
     let damaged = generation.damage.take().is_some();
@@ -355,7 +356,8 @@ pub(super) fn revert(
     }
     let file = files::read(place.owned()).doing("read the file of settings")?;
     if file != generation.former_file {
-        // After damage, the file's text cannot be derived, and its header shows who wrote it.
+        // After damage to the journal, the text of the settings file cannot be derived, so its header decides
+        // whether fullpipe wrote it.
         let ours = |file: &String| file_before.contains(file) || (damaged && file.starts_with(HEADER));
         let ours = file.as_ref().is_some_and(ours);
         if ours || force || !whole {
@@ -378,8 +380,8 @@ pub(super) fn revert(
     Ok(TakenBack { done, left, damage })
 }
 
-/// Keeps a damaged journal file aside. Returns what the user needs to know: the keys whose former values are
-/// lost, and the path of the file.
+/// Keeps a copy of a damaged journal file. Returns lines for the user: the keys whose former values are lost,
+/// and the path of the copy.
 fn damage_lines(
     place: &Target,
     lock: &Lock,
@@ -391,7 +393,8 @@ fn damage_lines(
     for (key, former) in &damage.formers {
         lines.push(format!("{key}: not restored; to restore it: sysctl -w {key}='{}'", plain(former)));
     }
-    // fullpipe's file of settings contains every key that it set, so it shows which ones are missing.
+    // fullpipe's settings file contains every key that fullpipe set, so it shows which keys are missing in
+    // the journal.
     let known = |key: &str| {
         let of = |generation: &Generation| generation.settings.iter().any(|setting| setting.key == key);
         of(generation) || earlier.iter().any(of) || damage.formers.iter().any(|(other, _)| other == key)
@@ -413,7 +416,7 @@ fn damage_lines(
     Ok(lines)
 }
 
-/// Checks that the process is permitted to make `changes`, before anything is changed.
+/// Checks whether the process is permitted to make `changes`, before it changes anything.
 fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         match change {
@@ -455,7 +458,7 @@ fn lock(place: &Target) -> Result<Lock, Error> {
     Lock::take(place, place.lock_wait()).map_err(|error| error.into_error(place))
 }
 
-/// Collects the changes that are not yet in effect, with the former values.
+/// Collects the changes that are not in effect yet, together with the former values.
 fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
     let mut metrics: BTreeMap<IpAddr, Metrics> = BTreeMap::new();
     for change in changes {
@@ -484,7 +487,7 @@ fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> R
     Ok(())
 }
 
-/// Makes the changes of the last generation in `all`, and reads them back.
+/// Makes the changes of the newest generation in `all`, and reads the changed values back.
 fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let Some(generation) = all.last() else { return Ok(()) };
     files::write(lock, place.owned(), &file_text(all))
@@ -523,10 +526,10 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
     Ok(())
 }
 
-/// First line of fullpipe's file.
+/// First line of the settings file that fullpipe writes, by which fullpipe recognises the file.
 const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
 
-/// Reads fullpipe's file; fails if something else wrote it.
+/// Returns the text of fullpipe's settings file; returns an error if another program wrote the file.
 fn own_file(place: &Target) -> Result<Option<String>, Error> {
     let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
     match found {
@@ -538,8 +541,8 @@ fn own_file(place: &Target) -> Result<Option<String>, Error> {
     }
 }
 
-/// Builds the text of fullpipe's file. It sets the newest confirmed values; values on trial are
-/// comments, so that a reboot restores the former state.
+/// Builds the text of fullpipe's settings file. The file sets the newest confirmed values. Values on trial
+/// are only comments, so that a reboot restores the former state.
 pub(super) fn file_text(all: &[Generation]) -> String {
     let mut text = format!("{HEADER}\n");
     let mut active: BTreeMap<&str, &str> = BTreeMap::new();

@@ -9,34 +9,34 @@ use tempfile::Builder;
 
 use super::lock::Lock;
 
-/// Prefix of temporary files. If a process that holds the lock finds one, the writer of that file
-/// is dead.
+/// Prefix of temporary files. If the process that holds the lock finds such a file, the process that wrote
+/// the file has died.
 pub(super) const UNDER_WAY: &str = ".fullpipe-";
-/// Mode of the private files, which are the journal and the lock.
+/// File mode of the private files, which are the journal and the lock.
 pub(super) const PRIVATE: u32 = 0o600;
-/// Mode of files that other programs read, for example in `/etc/sysctl.d`.
+/// File mode of files that other programs read, for example in `/etc/sysctl.d`.
 const PUBLIC: u32 = 0o644;
-/// Mode of system folders that fullpipe creates. It is set explicitly, because with a umask of 0
-/// the default mode would make them writable by everyone.
+/// Mode of system folders that fullpipe creates. The mode is set explicitly, because with a umask of 0 the
+/// default mode would allow everyone to write to these folders.
 const PUBLIC_FOLDER: u32 = 0o755;
 
-/// Creates a system folder, and its parents where they are missing.
+/// Creates a system folder, and its parent folders if they are missing.
 pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PUBLIC_FOLDER).create(dir)
 }
 
-/// Writes `path` through a temporary file in the same folder, and syncs it to disk.
+/// Writes the file `path` through a temporary file in the same folder, and syncs it to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. The process that
-/// replaces the lock removes temporary files before it reads the journal. A file whose writing
-/// began before the replacement is therefore either already in place, and is read, or is removed. A
-/// file whose writing began after the replacement is not renamed into place.
+/// A process that has lost the lock in the meantime does not replace `path`. The process that replaces the
+/// lock removes temporary files before it reads the journal. A file whose writing began before the lock was
+/// replaced is therefore either already in place, and is read, or is removed. A file whose writing began
+/// after the lock was replaced is not renamed into place.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     write_bytes(lock, path, content.as_bytes())
 }
 
-/// Like [`write`], for contents that may not be text.
+/// Writes the file `path` like [`write`], with contents that need not be text.
 pub(super) fn write_bytes(lock: &Lock, path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;
@@ -50,7 +50,7 @@ pub(super) fn write_bytes(lock: &Lock, path: &Path, content: &[u8]) -> io::Resul
     File::open(dir)?.sync_all()
 }
 
-/// Removes `path` if it exists, and syncs the removal to disk.
+/// Removes the file `path` if it exists, and syncs the removal to disk.
 pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     lock.ensure_held()?;
     match fs::remove_file(path) {
@@ -63,7 +63,7 @@ pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns at most the first `most` bytes of a file, or `None` if it does not exist.
+/// Returns at most the first `most` bytes of a file; returns `None` if the file does not exist.
 pub(super) fn read_bytes(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -75,7 +75,7 @@ pub(super) fn read_bytes(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>
     Ok(Some(bytes))
 }
 
-/// Returns the contents of a file, or `None` if it does not exist.
+/// Returns the contents of a file; returns `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

@@ -1,10 +1,10 @@
-//! A separate process that reverts changes: immediately if the applying process dies early, and
+//! The guard, a separate process that reverts changes: immediately if the applying process dies early, and
 //! otherwise at the deadline unless the changes are confirmed.
 //!
-//! The guard outlives the shell and the connection from which it was started. In case it is killed
-//! with its session, a systemd timer backs it up (`timer.rs`). Another process that holds the lock
-//! cannot prevent the end of an overdue trial: the guard replaces the lock (`lock.rs`), and writes
-//! a line to syslog.
+//! The guard outlives the shell and the connection from which it was started. If the guard is killed together
+//! with its session, a systemd timer reverts the changes (`timer.rs`). If another process holds the lock, an
+//! overdue trial is reverted nevertheless: the guard replaces the lock (`lock.rs`), and writes a line to
+//! syslog.
 //!
 //! ```text
 //!   apply                          guard
@@ -37,7 +37,7 @@ const READY: u8 = b'r';
 const DONE: u8 = b'd';
 /// Interval at which the guard checks whether it is still needed.
 const LOOK: Duration = Duration::from_secs(2);
-/// Timeout for the guard to start.
+/// Timeout for the guard to report that it is ready.
 const START: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The command that calls [`watch`], with the generation number as its last argument. With
@@ -45,21 +45,21 @@ const START: std::time::Duration = std::time::Duration::from_secs(10);
 /// process that inherits no socket.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    /// Path of the program to run.
+    /// Path of the program that the guard process runs.
     pub program: PathBuf,
-    /// Arguments of the program, without the generation number.
+    /// Arguments of the program, before the generation number.
     pub arguments: Vec<OsString>,
 }
 
-/// A running guard process.
+/// A guard process that is running.
 pub(super) struct RunningGuard {
     to: UnixStream,
 }
 
 impl RunningGuard {
-    /// Tells the guard that all changes are applied.
+    /// Tells the guard that all changes have been applied.
     pub(super) fn done(&mut self) {
-        // If the guard is dead, the next command reverts the changes.
+        // If the guard has died, the next command reverts the changes.
         let _ = self.to.write_all(&[DONE]);
     }
 }
@@ -68,7 +68,7 @@ impl Guard {
     pub(super) fn start(&self, number: u64) -> Result<RunningGuard, Error> {
         let start = || -> io::Result<RunningGuard> {
             let (mut ours, theirs) = UnixStream::pair()?;
-            // The child process is not waited for: once this process has ended, PID 1 reaps it.
+            // The applying process does not wait for the guard: once it has ended, PID 1 reaps the guard.
             let child = Command::new(&self.program)
                 .args(&self.arguments)
                 .arg(number.to_string())
@@ -90,13 +90,13 @@ impl Guard {
     }
 }
 
-/// Runs the guard; standard input is its socket to the applying process.
+/// Runs the guard. The standard input of the guard is the socket to the applying process.
 ///
 /// # Errors
-/// It was not started by the applying process, or a value cannot be restored. In the latter case,
-/// the journal is kept for the next command.
+/// Returns an error if the process was not started by the applying process, or if a value cannot be restored.
+/// In the latter case, the journal is kept for the next command.
 pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
-    // Fails only if the process is already a process group leader.
+    // The call fails only if the process is already the leader of a process group.
     let _ = setsid();
     let input = io::stdin().as_fd().try_clone_to_owned().doing("take over standard input")?;
     let mut from = UnixStream::from(input);
@@ -109,7 +109,8 @@ pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     })
 }
 
-/// Reverts the generation at its deadline unless it was confirmed, and immediately if not `done`.
+/// Reverts the generation with this number at its deadline unless it was confirmed. If `done` is false,
+/// reverts it immediately.
 fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Error> {
     let clock = Clock::starting_in(Duration::ZERO);
     while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
@@ -122,15 +123,15 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
         let over = !done || last.left(place) == Some(Duration::ZERO);
         last.number == number && last.phase != Phase::Confirmed && over
     };
-    // If the applying process failed, it may be reverting the changes itself.
+    // If the applying process has failed, it may be reverting the changes itself.
     let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
     let mut left_to = None;
     let lock = loop {
         match attempt(place, wait, &due)? {
             Attempt::Locked { lock, .. } => break lock,
             Attempt::NothingDue => return Ok(()),
-            // The guard keeps waiting until the holder ends or is killed. The next command also
-            // reports the holder.
+            // The guard waits until the process that holds the lock ends or is killed. The next command also
+            // reports that process.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
                     log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
@@ -144,24 +145,23 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
     revert(place, &lock, last, &all, false, &mut |_| ()).map(drop).map_err(|error| lock.explain(error))
 }
 
-/// Result of an attempt to take the lock.
+/// Result of an attempt to lock the state in order to revert a generation.
 pub(super) enum Attempt {
-    /// The lock is taken; the journal may have changed during the wait.
+    /// The lock is taken; the journal may have changed while the process waited for the lock.
     Locked {
         lock: Lock,
-        /// The former holder, if the lock was replaced.
+        /// Description of the former holder of the lock, if the lock was replaced.
         passed_over: Option<String>,
     },
-    /// Another process has reverted or confirmed the changes.
+    /// There is nothing to revert: another process has reverted or confirmed the changes.
     NothingDue,
-    /// The changes are half-made, and the holder of the lock may be working on them. The value
-    /// describes the holder.
+    /// The changes are half-made, and the process that holds the lock may be working on them. The value
+    /// describes that process.
     LeftTo(String),
 }
 
-/// Waits for the lock, in order to revert the newest generation if it is `due`. For an overdue
-/// trial, the wait is short: a `confirm` that still holds the lock is too late, and fails at its
-/// next write.
+/// Waits for the lock, in order to revert the newest generation if it is `due`. The wait for an overdue trial
+/// is short: a `confirm` that still holds the lock is too late and fails at its next write.
 pub(super) fn attempt(
     place: &Target,
     wait: Duration,
@@ -188,7 +188,7 @@ pub(super) fn attempt(
     }
 }
 
-/// Returns the generation with this number if it is on trial.
+/// Returns the generation with this number if the generation is on trial.
 fn wanted(place: &Target, number: u64) -> Result<Option<Generation>, Error> {
     let found = generations(place)?.into_iter().find(|generation| generation.number == number);
     Ok(found.filter(|generation| generation.phase == Phase::Trial))

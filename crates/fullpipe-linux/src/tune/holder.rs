@@ -1,10 +1,10 @@
-//! Finds the processes that hold the flock of a file.
+//! Finds the processes that hold a file lock (flock).
 //!
-//! `/proc/locks` contains the process that called flock(2). That process may have died and left the
-//! descriptor to another one. The file identifies files by a device number that can differ from the
-//! one in stat(2) (btrfs, overlayfs). `/proc/PID/fdinfo` lists the lock at every descriptor that
-//! holds it. The first source is a shortcut; the second is authoritative. Neither shows processes
-//! in other PID namespaces.
+//! `/proc/locks` names the process that called flock(2). The process that called flock(2) may have died and
+//! left the descriptor to another process. `/proc/locks` identifies files by a device number, which can
+//! differ from the one that stat(2) returns (btrfs, overlayfs). `/proc/PID/fdinfo` lists the lock for every
+//! descriptor that holds it. `/proc/locks` is a shortcut; `/proc/PID/fdinfo` is authoritative. Neither file
+//! shows processes in other PID namespaces.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -13,13 +13,13 @@ use std::path::Path;
 
 use rustix::fs::{major, minor};
 
-/// A process that holds a lock.
+/// A process that holds a file lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) pid: u32,
-    /// Command name; empty if it is not readable.
+    /// Command name of the process; empty if it is not readable.
     name: String,
-    /// User IDs (real, effective, saved, file system); empty if they are not readable.
+    /// User IDs of the process (real, effective, saved, file system); empty if they are not readable.
     uids: Vec<u32>,
 }
 
@@ -44,9 +44,9 @@ impl Holder {
         }
     }
 
-    /// Returns whether all user IDs of the process belong to `users`. A process with unreadable
-    /// user IDs counts as one of them. All IDs are checked, because any user may have passed the
-    /// lock's descriptor to a set-user-ID program.
+    /// Returns whether all user IDs of the process belong to `users`. Returns true if the user IDs are not
+    /// readable. All IDs are checked, because any user may have passed the lock's descriptor to a set-user-ID
+    /// program.
     pub(super) fn is_only(&self, users: &[u32]) -> bool {
         self.uids.iter().all(|uid| users.contains(uid))
     }
@@ -69,8 +69,8 @@ pub(super) fn holders(file: &File) -> Vec<Holder> {
 }
 
 /// Returns the processes that took the flock of `file`, according to the text of `/proc/locks` (see
-/// proc_locks(5)), for example `1: FLOCK ADVISORY WRITE 4711 fe:00:398607 0 EOF`. A waiting process
-/// has an arrow after the number.
+/// proc_locks(5)), for example `1: FLOCK ADVISORY WRITE 4711 fe:00:398607 0 EOF`. The line of a waiting
+/// process has an arrow after the number.
 fn takers(locks: &str, file: &Metadata) -> Vec<u32> {
     let id = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
     let taker = |line: &str| {
@@ -90,7 +90,7 @@ fn holds(pid: u32, file: &Metadata) -> bool {
     descriptors.into_iter().any(|descriptor| {
         let info = fs::read_to_string(descriptor.path()).unwrap_or_default();
         let locked = info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
-        // Checked last, because stat(2) hangs on files of an unresponsive file server.
+        // The file is inspected last, because stat(2) hangs on files of an unresponsive file server.
         locked
             && fs::metadata(process.join("fd").join(descriptor.file_name()))
                 .is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))

@@ -1,4 +1,5 @@
-//! Journal of changes, with former values and progress: one file per generation, the newest last.
+//! Journal of the changes to a host, with former values and progress: one file per generation, the newest
+//! last.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,7 @@ use super::salvage::{self, Damage, MOST_BYTES};
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
-/// Phase of a generation.
+/// Phase of a generation of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -32,45 +33,44 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns whether the phase is a stable one, in which a generation stays between commands.
+    /// Returns whether the phase is stable, which means that a generation can stay in it between commands.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Self::Trial | Self::Confirmed)
     }
 }
 
-/// A changed setting.
+/// Journal entry of a changed kernel setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setting {
-    /// Key of the setting, with dots.
+    /// Dotted key of the kernel setting.
     pub(super) key: String,
-    /// Former value, byte for byte.
+    /// Value before the change, byte for byte.
     pub(super) former: String,
-    /// Value that was written.
+    /// Value that fullpipe wrote.
     pub(super) value: String,
 }
 
-/// All changes that one command made.
+/// Generation of changes: all changes that one command made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Generation {
     /// Schema name and version of the journal file.
     pub(super) schema: String,
-    /// Number of the generation, counted from one.
+    /// Number of the generation, starting from one.
     pub(super) number: u64,
     pub(super) phase: Phase,
-    /// Start time in seconds since 1970.
+    /// Time at which the generation began, in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// Boot ID of the host at the start time.
+    /// Boot ID of the host at the time at which the generation began.
     pub(super) boot_id: String,
-    /// Inode number of the network namespace that was changed.
+    /// Inode number of the network namespace in which the changes were made.
     pub(super) namespace: u64,
-    /// Deadline at which unconfirmed changes are reverted, in nanoseconds since that boot,
-    /// including time in suspend.
+    /// Time at which unconfirmed changes are reverted, in nanoseconds since boot, including time in suspend.
     pub(super) deadline_boottime_ns: Option<u64>,
     pub(super) settings: Vec<Setting>,
     pub(super) routes: Vec<RouteStep>,
-    /// Former contents of fullpipe's file; null if it did not exist.
+    /// Former contents of fullpipe's settings file; null if the file did not exist.
     pub(super) former_file: Option<String>,
-    /// Damage of the journal file, if it is only partly readable.
+    /// Damage of the journal file; `None` if the file is intact.
     #[serde(skip)]
     pub(super) damage: Option<Damage>,
 }
@@ -94,20 +94,20 @@ impl Generation {
         }
     }
 
-    /// Returns the time until the deadline: `None` without a deadline, zero once it has passed. A
-    /// trial does not survive a reboot, because users reboot when nothing else works.
+    /// Returns the time until the deadline of the trial: `None` without a deadline, zero once the deadline
+    /// has passed. A trial ends with a reboot, because a reboot is the last resort of a user.
     pub(super) fn left(&self, place: &Target) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
         let left = deadline.saturating_sub(since_boot().as_nanos());
         Some(if self.boot_id == place.boot() { Duration::from_nanos(left) } else { Duration::ZERO })
     }
 
-    /// Returns whether this is a trial whose deadline has passed.
+    /// Returns whether this generation is a trial whose deadline has passed.
     pub(super) fn is_overdue(&self, place: &Target) -> bool {
         self.phase == Phase::Trial && self.left(place) == Some(Duration::ZERO)
     }
 
-    /// Returns whether the changes were made since the current boot, in this network namespace.
+    /// Returns whether the changes were made since the last boot, in this network namespace.
     pub(super) fn is_of_this_kernel(&self, place: &Target) -> bool {
         self.boot_id == place.boot() && self.namespace == this_namespace()
     }
@@ -118,15 +118,15 @@ impl Generation {
             .doing(format_args!("write the former values to {}", place.state().display()))
     }
 
-    /// Writes the contents of a damaged journal file to a file next to it, so that they survive when the
-    /// journal is replaced or removed; returns the path of that file.
+    /// Writes the contents of a damaged journal file to a file next to it, so that they are kept when the
+    /// journal is replaced or removed. Returns the path of the new file.
     pub(super) fn keep_aside(&self, place: &Target, lock: &Lock) -> Result<Option<PathBuf>, Error> {
         let Some(damage) = &self.damage else { return Ok(None) };
         let name = |nth: u32| {
             let more = if nth == 1 { String::new() } else { format!(".{nth}") };
             place.state().join(format!("{:04}.json.damaged{more}", self.number))
         };
-        // A process that died after this step has left the same file.
+        // If a process died after this step, it has left a file with the same contents.
         let free = |path: &PathBuf| match fs::read(path) {
             Ok(other) => other == damage.original,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -142,15 +142,15 @@ impl Generation {
     }
 }
 
-/// Maximum number of damaged files to keep per generation.
+/// Maximum number of damaged journal files that are kept per generation.
 const MOST_ASIDE: u32 = 100;
 
 fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
-/// Reads all generations, with the newest last. Damaged files are read as far as possible
-/// ([`Generation::damage`]).
+/// Returns all generations of changes in the journal, the newest last. Damaged journal files are read as far
+/// as possible ([`Generation::damage`]).
 pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
@@ -171,13 +171,13 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
         let Some(number) = number else { continue };
         let bytes = files::read_bytes(&entry.path(), MOST_BYTES)
             .doing(format_args!("read {}", entry.path().display()))?;
-        // A reader does not hold the lock, so a file that it has listed may have been removed
-        // since.
+        // The reader does not hold the lock, so a file may have been removed after it was listed.
         let Some(bytes) = bytes else { continue };
         found.push(salvage::generation(number.into(), &bytes));
     }
     found.sort_by_key(|generation| generation.number);
-    // The file of settings is a function of the generations before, so a damaged copy of it is not missed.
+    // The former settings file follows from the earlier generations, so a damaged copy of it in the journal
+    // does not matter.
     for index in 0..found.len() {
         if found[index].damage.is_some() && index > 0 {
             found[index].former_file = Some(file_text(&found[..index]));

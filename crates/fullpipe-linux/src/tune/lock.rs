@@ -1,21 +1,21 @@
-//! The lock on a target's state. It has one holder at a time, and is released when the holder's
-//! process ends.
+//! The lock on the state folder of a target. One process at a time holds the lock, and the lock is released
+//! when that process ends.
 //!
-//! The lock is an flock(2) on the file `lock` in the state folder. Since flock only requires an
-//! open descriptor, any process that can read the file could hold the lock indefinitely. Therefore
-//! only root can access folder and file (0700, 0600), and every wait has a timeout.
+//! The lock is an flock(2) on the file `lock` in the state folder. Since flock requires only an open
+//! descriptor, any process that can read the file could hold the lock indefinitely. Therefore only root can
+//! access the folder and the file (0700, 0600), and every wait for the lock has a timeout.
 //!
-//! Restricting the mode of an existing file does not revoke open descriptors. If others could open
-//! the file, it is therefore replaced by a new one. After flock, every process checks that the path
-//! still refers to the file that it locked. A second lock, `lock.replace`, serialises processes
-//! that replace the file at the same time; it exists only during a replacement:
+//! Restricting the mode of an existing file does not revoke open descriptors. If other users could open the
+//! lock file, it is therefore replaced by a new file. After flock, every process checks that the path still
+//! refers to the file that it locked. A second lock, `lock.replace`, serialises processes that replace the
+//! file at the same time; it exists only during a replacement:
 //!
 //! ```text
 //!   flock(lock.replace) ── lock is still the same file? ── unlink(lock) ── unlink(lock.replace)
 //! ```
 //!
-//! An overdue trial is reverted in the same way even if another process holds the lock: the lock is
-//! replaced, and its former holder detects this before its next write (`Lock::ensure_held`).
+//! If another process holds the lock, an overdue trial is reverted in the same way: the lock file is
+//! replaced, and the former holder detects this before its next write (`Lock::ensure_held`).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -33,43 +33,44 @@ use super::place::Target;
 use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
-/// File name of the state's lock.
+/// Name of the lock file in the state folder.
 const LOCK: &str = "lock";
-/// File name of the lock that serialises replacements.
+/// Name of the file that serialises replacements of the lock file.
 const REPLACE: &str = "lock.replace";
 /// Mode of the state folder.
 const PRIVATE_FOLDER: u32 = 0o700;
-/// Mode bits that give access to others.
+/// Mode bits that give access to users other than the owner.
 const OTHERS: u32 = 0o077;
-/// Permission bits of a mode, including set-user-ID, set-group-ID and sticky.
+/// Permission bits of a file mode, including set-user-ID, set-group-ID and sticky.
 const PERMISSIONS: u32 = 0o7777;
-/// Timeout of a command for the lock. The lock is normally held for milliseconds; only if a guard
-/// fails to start is it held longer (`guard::START`, 10 s).
+/// Time for which a command waits for the lock. The lock is normally held for milliseconds; it is held longer
+/// only if a guard fails to start (`guard::START`, 10 s).
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// Lock timeout of a process that ends an overdue trial: enough for a running `confirm` on a slow
-/// disk to finish.
+/// Time for which a process that reverts an overdue trial waits for the lock, long enough for a running
+/// `confirm` on a slow disk to finish.
 pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
-/// Polling interval, because flock has no timeout.
+/// Interval between attempts to take the lock; polling is required because flock has no timeout.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Error message of a process that has lost the lock.
 const LOST: &str = "another process replaced the lock to revert an overdue trial";
 
-/// A lock that this process holds.
+/// The lock of the state folder, held by this process.
 pub(super) struct Lock {
     file: File,
     path: PathBuf,
     /// Path of the state folder.
     folder: PathBuf,
-    /// The replaced lock file. Earlier versions wait for it, so holding it still excludes them.
+    /// The lock file that this process has replaced. Earlier versions wait for that file, so holding it still
+    /// excludes them.
     _former: Option<File>,
 }
 
-/// Reason why the lock could not be taken.
+/// Reason why this process could not take the lock.
 pub(super) enum LockError {
-    /// Another process holds the lock.
+    /// Another process holds the lock of the state folder.
     Busy(Busy),
-    /// A system call failed.
+    /// A system call on the lock file failed.
     Io(io::Error),
 }
 
@@ -100,17 +101,17 @@ impl LockError {
     }
 }
 
-/// A lock that another process holds.
+/// Error for a lock that another process holds.
 pub(super) struct Busy {
     file: File,
     path: PathBuf,
     waited: Duration,
-    /// Processes that hold the lock; empty if none is visible.
+    /// Processes that hold the lock; empty if this process cannot see them.
     holders: Vec<Holder>,
 }
 
 impl Busy {
-    /// Describes the holder of the lock.
+    /// Describes the process that holds the lock.
     pub(super) fn holder(&self) -> String {
         match &self.holders[..] {
             [] => "a process that cannot be seen from here".into(),
@@ -137,16 +138,15 @@ impl Busy {
         }
     }
 
-    /// Discards the lock file, so that a new one can be created. The holder of the lock detects
-    /// this before its next write.
+    /// Removes the lock file, so that a new one can be created. The process that holds the lock detects this
+    /// before its next write.
     pub(super) fn discard(&self, place: &Target) -> io::Result<()> {
         discard(place, &self.file)
     }
 }
 
 impl Lock {
-    /// Takes the lock, waiting for at most `wait`, and removes the temporary files of dead
-    /// processes.
+    /// Takes the lock, waiting for at most `wait`, and removes the temporary files of processes that died.
     pub(super) fn take(place: &Target, wait: Duration) -> Result<Self, LockError> {
         let owner = close_folders(place)?;
         let trusted = [0, geteuid().as_raw(), owner];
@@ -158,7 +158,7 @@ impl Lock {
         loop {
             let file = open(&path)?;
             let found = file.metadata()?;
-            // Another user may have the file open, and may lock it at any time.
+            // Another user may have the lock file open, and may lock it at any time.
             let exposed = found.mode() & OTHERS != 0 || !trusted.contains(&found.uid());
             if try_lock(&file)? {
                 if !is_named(&path, &file)? {
@@ -176,8 +176,8 @@ impl Lock {
             if over || (exposed && !inspected) {
                 inspected = true;
                 let holders = holders(&file);
-                // fullpipe's own processes lock the file exclusively, and do not pass their
-                // descriptors to other processes.
+                // fullpipe's own processes lock the file exclusively, and they do not pass its descriptor to
+                // other processes.
                 if exposed && holders.iter().any(|holder| !holder.is_only(&trusted)) {
                     discard(place, &file)?;
                     continue;
@@ -190,12 +190,12 @@ impl Lock {
         }
     }
 
-    /// Checks that the lock has not been replaced. Call it before every change.
+    /// Checks that the lock has not been replaced. The check must precede every change.
     pub(super) fn ensure_held(&self) -> io::Result<()> {
         if is_named(&self.path, &self.file)? { Ok(()) } else { Err(io::Error::other(LOST)) }
     }
 
-    /// Returns the loss of the lock if it was lost, and otherwise `error`.
+    /// Returns an error about the lost lock if the lock was lost, and otherwise returns `error`.
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.ensure_held() {
             Ok(()) => error,
@@ -203,7 +203,7 @@ impl Lock {
         }
     }
 
-    /// Returns whether `path` is part of the private state.
+    /// Returns whether `path` belongs to the private state that the lock protects.
     pub(super) fn covers(&self, path: &Path) -> bool {
         path.starts_with(&self.folder)
     }
@@ -226,7 +226,7 @@ pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     Ok(owner)
 }
 
-/// Makes a folder private, and returns its owner.
+/// Makes a folder private to its owner, and returns the owner.
 pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     // Following a symbolic link would change the mode of a different folder.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -243,7 +243,7 @@ pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     Ok(found.uid())
 }
 
-/// Opens a lock file. If it is missing, creates it with access for its owner only.
+/// Opens a lock file. If the file is missing, creates it with access for its owner only.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into())
@@ -257,7 +257,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns whether `path` still refers to `file`.
+/// Returns whether `path` still refers to the open `file`.
 fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     let file = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -267,14 +267,14 @@ fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Removes the lock file if it is still `file`. The next process that takes the lock creates a new
-/// one.
+/// Removes the lock file if it is still the same as `file`. The next process that takes the lock creates a
+/// new file.
 fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
-    // Held until the function returns, and its file is removed first: a process that waited for it
-    // then sees that the path no longer refers to it.
+    // The second lock is held until the function returns, and its file is removed first. A process that
+    // waited for it then detects that the path no longer refers to this file.
     let _replacing = loop {
         let replacing = open(&path)?;
         if try_lock(&replacing)? {
@@ -294,9 +294,9 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
     removed
 }
 
-/// Removes the temporary files of dead processes, and makes the state's files private. Without the
-/// privileges, it leaves them unchanged. It leaves the lock alone: a lock that others could open must be
-/// replaced, and its mode is what tells the next process so.
+/// Removes the temporary files of processes that died, and makes the files of the state private. Without the
+/// privileges, the function leaves them unchanged. The function does not change the mode of the lock file: a
+/// lock file that other users could open must be replaced, and the next process recognises it by its mode.
 fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -330,8 +330,8 @@ mod tests {
             .unwrap_or_else(|error| panic!("{}", error.into_error(place)))
     }
 
-    /// Only one process at a time holds the lock, even while processes repeatedly replace a lock
-    /// file that others may open.
+    /// Only one process at a time holds the lock, even while processes repeatedly replace a lock file that
+    /// other users may open.
     #[test]
     fn one_at_a_time_holds_the_lock_while_it_is_replaced() {
         let root = tempfile::tempdir().unwrap();
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(left, [LOCK]);
     }
 
-    /// A write that is in progress when the lock is lost does not leave a file.
+    /// A write that is in progress when the lock is lost leaves no file behind.
     #[test]
     fn who_has_lost_the_lock_writes_nothing() {
         let root = tempfile::tempdir().unwrap();
@@ -371,7 +371,7 @@ mod tests {
         crate::tune::files::write(&first, &file, "first").unwrap();
         let Err(LockError::Busy(busy)) = Lock::take(&place, Duration::ZERO) else { panic!("it is held") };
         busy.discard(&place).unwrap();
-        // The second discard has no effect, because the lock is a different file by then.
+        // The second discard has no effect, because the path refers to a different lock file by then.
         let second = take(&place);
         busy.discard(&place).unwrap();
         second.ensure_held().unwrap();
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
     }
 
-    /// The process that takes the new lock removes temporary files that were begun before.
+    /// The process that takes the new lock removes temporary files that were created before.
     #[test]
     fn what_is_under_way_is_gone_with_the_lock() {
         let root = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
-//! Log for a process without a terminal: uses syslog if the host has it.
+//! Log for a process without a terminal, which uses syslog if the host has it.
 
 use std::os::unix::net::UnixDatagram;
 
 use super::place::Target;
 
-/// Socket of syslog, or of systemd's journal.
+/// Path of the socket of syslog, or of systemd's journal.
 const SOCKET: &str = "dev/log";
-/// Facility `daemon` (3) and severity `warning` (4), combined as in RFC 3164 section 4.1.1.
+/// Priority of the log lines: facility `daemon` (3) and severity `warning` (4), combined as in RFC 3164
+/// section 4.1.1.
 const DAEMON_WARNING: u8 = 3 * 8 + 4;
 
 /// Sends one line to syslog. If syslog is missing or busy, the line is dropped.

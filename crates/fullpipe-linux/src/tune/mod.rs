@@ -1,4 +1,4 @@
-//! Changes to a host that are revertible even after a crash or reboot.
+//! Changes to a host that can be reverted even after a crash or reboot.
 //!
 //! ```text
 //!            apply                    confirm
@@ -8,13 +8,13 @@
 //!     └──────────── Reverting ◄────────────────────┘
 //! ```
 //!
-//! Before the first change, a journal with all former values is on disk (`journal.rs`), and a
-//! separate process watches (`guard.rs`). It reverts the changes at the deadline, or immediately if
-//! the applying process dies early. If the guard was also killed, or the host was rebooted, the
-//! next command finds the journal and reverts the changes ([`settle`]). Another process that holds
-//! the state's lock cannot prevent the end of an overdue trial (`lock.rs`). Values that something
-//! else has changed since are left as they are. Of a damaged journal, everything readable is still
-//! reverted (`salvage.rs`).
+//! Before the first change, a journal with all former values is on disk (`journal.rs`), and a separate
+//! process, the guard, is running (`guard.rs`). The guard reverts the changes at the deadline, or immediately
+//! if the applying process dies early. If the guard was also killed, or if the host was rebooted, the next
+//! command finds the journal and reverts the changes ([`settle`]). If another process holds the lock of the
+//! state, an overdue trial is reverted nevertheless (`lock.rs`). Values that another program has changed
+//! since are not restored. If the journal is damaged, all changes that are still readable are reverted
+//! (`salvage.rs`).
 
 mod apply;
 mod files;
@@ -29,7 +29,6 @@ mod route;
 mod salvage;
 mod status;
 mod timer;
-
 
 pub use apply::{
     AppliedChanges, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle,

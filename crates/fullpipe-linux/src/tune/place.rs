@@ -1,4 +1,4 @@
-//! The target of tuning: determines where its settings and files are.
+//! The target of tuning, which determines where settings and files are.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,36 +12,36 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::lock::LOCK_WAIT;
 use crate::error::{Doing, Error, Kind};
 
-/// State folder, relative to the target's root.
+/// Path of the state folder below the root of the target.
 const STATE: &str = "var/lib/fullpipe";
-/// Name of fullpipe's file in `/etc/sysctl.d`.
+/// Name of fullpipe's settings file in `/etc/sysctl.d`.
 const OWNED: &str = "90-fullpipe.conf";
 
 /// A host to tune: this host, one of its network namespaces, or a folder that imitates a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Folder that is used as `/`.
+    /// Folder that takes the place of `/`.
     root: PathBuf,
-    /// Whether settings are files below `root`, and not the kernel's.
+    /// Whether kernel settings are files below `root` instead of the kernel's own.
     imitated: bool,
-    /// Folder that contains the journal and the lock.
+    /// Path of the folder that contains the journal and the lock.
     state: PathBuf,
-    /// Path of fullpipe's settings file.
+    /// Path of the settings file that fullpipe writes.
     owned: PathBuf,
-    /// Whether other processes can find the target with the same arguments, which requires that its
-    /// namespace is not given by path.
+    /// Whether other processes can find the target with the same arguments. Other processes cannot find a
+    /// namespace that is given by its path.
     lasting: bool,
-    /// Timeout for the lock of the state.
+    /// Time for which a process waits for the lock of the state.
     lock_wait: Duration,
 }
 
 impl Target {
-    /// Creates a target: this host, or with `netns` the network namespace with this name (`ip
-    /// netns`) or path, which the calling thread enters permanently. With `root`, files are below
-    /// that folder; so are settings, unless `netns` is given.
+    /// Creates a target for this host. With `netns`, the target is the network namespace with this name (`ip
+    /// netns`) or path, which the calling thread enters permanently. With `root`, files are below that
+    /// folder; unless `netns` is also given, so are the kernel settings.
     ///
     /// # Errors
-    /// The namespace or folder does not exist, or is not accessible.
+    /// Returns an error if the namespace or the folder does not exist or is not accessible.
     pub fn new(root: Option<&Path>, netns: Option<&str>) -> Result<Self, Error> {
         if let Some(name) = netns {
             enter(name)?;
@@ -49,11 +49,11 @@ impl Target {
         Self::inherited(root, netns)
     }
 
-    /// Like [`Target::new`], but for a process that was started inside the namespace, whose path
-    /// may no longer exist.
+    /// Creates a target like [`Target::new`], but for a process that was started inside the namespace. The
+    /// path of the namespace may no longer exist.
     ///
     /// # Errors
-    /// The folder does not exist.
+    /// Returns an error if the folder does not exist.
     pub fn inherited(root: Option<&Path>, netns: Option<&str>) -> Result<Self, Error> {
         if let Some(root) = root
             && !root.is_dir()
@@ -79,15 +79,15 @@ impl Target {
         Ok(match root {
             Some(_) => Self { imitated: false, ..here },
             None => {
-                // Files below `/etc` are loaded for the host only, and never for a namespace.
+                // The host loads the files below `/etc` at boot for itself, but not for a network namespace.
                 let state = var.join("netns").join(own);
                 Self { owned: state.join(OWNED), state, ..here }
             }
         })
     }
 
-    /// Checks that the folders in which fullpipe writes are not symbolic links. Below `root`, a link could lead
-    /// to the files of another host, for example of this one.
+    /// Checks that the folders to which fullpipe writes are not symbolic links. Below `root`, a link could
+    /// lead to the files of a different host, such as this one.
     fn refuse_links(&self, below_root: bool) -> Result<(), Error> {
         const OURS: [&str; 1] = [STATE];
         const WRITTEN: [&str; 7] = ["var", "var/lib", STATE, "etc", "etc/sysctl.d", "proc", "proc/sys"];
@@ -106,24 +106,23 @@ impl Target {
         Ok(())
     }
 
-    /// Sets the timeout for the lock of the state; the default is 10 s.
+    /// Sets the time for which a process waits for the lock of the state; the default is 10 s.
     #[must_use]
     pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
     }
 
-    /// Returns whether the target is a folder that imitates a host, without a kernel or routes.
+    /// Returns whether the target is a folder that imitates a host and has neither a kernel nor routes.
     pub fn is_imitated(&self) -> bool {
         self.imitated
     }
 
-    /// Returns the path of fullpipe's settings file.
+    /// Returns the path of the settings file that fullpipe writes.
     pub fn owned(&self) -> &Path {
         &self.owned
     }
 
-    /// Returns whether a process that was not started from this one can find the target with the
-    /// same arguments.
+    /// Returns whether an unrelated process can find the target with the same arguments.
     pub(super) fn is_lasting(&self) -> bool {
         self.lasting
     }
@@ -141,7 +140,7 @@ impl Target {
         &self.state
     }
 
-    /// Returns fullpipe's folders, the state folder last.
+    /// Returns the folders that fullpipe creates for its state, the innermost one last.
     pub(super) fn state_folders(&self) -> Vec<PathBuf> {
         let outermost = self.root.join(STATE);
         let ours = |folder: &&Path| folder.starts_with(&outermost);
@@ -154,7 +153,7 @@ impl Target {
         self.lock_wait
     }
 
-    /// Returns the path below `root` of a file that is independent of the kernel, for example boot
+    /// Returns the path below `root` of a file that does not belong to the running kernel, for example boot
     /// settings or services.
     pub(super) fn below_root(&self, path: &str) -> PathBuf {
         self.root.join(path)
@@ -165,14 +164,15 @@ impl Target {
         if self.imitated { self.root.join(path) } else { Path::new("/").join(path) }
     }
 
-    /// Returns the file of the setting `key`, which is written with dots or slashes.
+    /// Returns the path of the file that contains the setting `key`; the key may be written with dots or
+    /// slashes.
     fn setting(&self, key: &str) -> PathBuf {
         let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
         let sys = if self.imitated { self.root.join("proc/sys") } else { "/proc/sys".into() };
         sys.join(path)
     }
 
-    /// Reads a setting, byte for byte.
+    /// Reads the value of a kernel setting, byte for byte.
     pub(super) fn read(&self, key: &str) -> io::Result<String> {
         fs::read_to_string(self.setting(key))
     }
@@ -192,7 +192,7 @@ impl Target {
         })
     }
 
-    /// Checks that this process is permitted to write a setting, without writing it.
+    /// Checks whether this process is permitted to write a kernel setting, without writing it.
     pub(super) fn may_write(&self, key: &str) -> io::Result<()> {
         File::options().write(true).open(self.setting(key)).map(drop)
     }
@@ -220,7 +220,7 @@ fn enter(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the inode number of the calling thread's network namespace.
+/// Returns the inode number of the network namespace of the calling thread.
 pub(super) fn this_namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino())
 }

@@ -1,4 +1,4 @@
-//! Reads the settings and other facts of a host.
+//! Reads the TCP settings, devices and route of a host.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use super::route::PeerRoute;
 use crate::error::Error;
 use crate::netlink::Netlink;
 
-/// Reads the settings `keys` and the other facts of a host, including the route to `peer`.
+/// Reads the settings `keys` of a host, its devices, and the route to `peer`.
 ///
 /// # Errors
-/// Netlink is not available, or there is no route to `peer`.
+/// Returns an error if netlink is not available, or if there is no route to `peer`.
 pub fn facts(place: &Target, keys: &[&str], peer: Option<IpAddr>) -> Result<HostDescription, Error> {
     let setting = |key: &&str| Some(((*key).to_owned(), place.read(key).ok()?));
     let mut facts = HostDescription {
@@ -66,8 +66,8 @@ fn memory(place: &Target) -> Option<Bytes> {
     Some(Bytes::new(kibibytes.saturating_mul(1024)))
 }
 
-/// Returns the modules of the running kernel named `tcp_*`, which include all congestion control
-/// modules.
+/// Returns the names of the running kernel's modules that start with `tcp_`; all congestion control modules
+/// are among them.
 fn modules(place: &Target) -> Vec<String> {
     let release = uname();
     let Ok(release) = release.release().to_str() else { return Vec::new() };

@@ -1,8 +1,8 @@
-//! Route metrics that set the initial parameters of connections to one peer.
+//! Route metrics that set initial parameters of the connections to one peer.
 //!
-//! If there is a host route to the peer, it is changed. If packets to the peer take a network
-//! route, a host route with the same next hop is added, so that connections to other hosts do not
-//! change. Multiple next hops, nexthop objects, the table and all other metrics are kept.
+//! If there is a host route to the peer, this route is changed. If packets to the peer take a network route,
+//! a host route with the same next hop is added, so that connections to other hosts do not change. Multiple
+//! next hops, nexthop objects, the table and all other metrics are kept.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
 
-/// A changed or added route. The route messages are stored in the kernel's binary format, in
+/// Journal entry of a changed or added route. The route messages are stored in the kernel's binary format, in
 /// hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RouteStep {
     pub(super) destination: IpAddr,
-    /// Former host route; null if it did not exist.
+    /// Former host route to the peer; null if it did not exist.
     pub(super) former: Option<String>,
-    /// Former host route as text.
+    /// Former host route to the peer as text.
     pub(super) former_text: Option<String>,
-    /// New host route.
+    /// Host route to the peer that fullpipe sets.
     ours: String,
     pub(super) ours_text: String,
 }
@@ -38,23 +38,23 @@ pub(super) struct Metrics {
     pub(super) initcwnd: Option<u32>,
 }
 
-/// The route to a peer.
+/// The route that packets to a peer take.
 pub(super) struct PeerRoute {
     message: RouteMessage,
     pub(super) device: String,
     destination: IpAddr,
-    /// Device names by device index.
+    /// Index and name of every network device.
     devices: Vec<(u32, String)>,
 }
 
-/// Metric of an IPv6 route without an explicit metric (`IP6_RT_PRIO_USER`).
+/// Metric that the kernel gives an IPv6 route without an explicit metric (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
 impl PeerRoute {
     pub(super) fn to(netlink: &Netlink, destination: IpAddr) -> Result<Self, Error> {
         let mut message = netlink.route_to(destination)?;
         message.header.flags &= RouteFlags::Onlink;
-        // The cache state of the route and the state of its links do not belong to its definition.
+        // The cache state of a route and the state of its links are not part of the route's definition.
         message.attributes.retain(|attribute| {
             !matches!(
                 attribute,
@@ -97,7 +97,7 @@ impl PeerRoute {
         Ok(Self { message, device, destination, devices })
     }
 
-    /// Returns whether this is a host route to the peer.
+    /// Returns whether this route is a host route to the peer.
     pub(super) fn is_exact(&self) -> bool {
         let all = if self.destination.is_ipv4() { 32 } else { 128 };
         self.message.header.destination_prefix_length == all
@@ -129,14 +129,15 @@ impl PeerRoute {
         words([to, self.way(true), self.metric_words(|_| true), self.hops()])
     }
 
-    /// Formats the host route to the peer without the tuned metrics, in the style of `ip route`.
+    /// Formats the host route to the peer without congestion control and initial window, in the style of `ip
+    /// route`.
     pub(super) fn base(&self) -> String {
         let others =
             |metric: &RouteMetric| !matches!(metric, RouteMetric::CcAlgo(_) | RouteMetric::InitCwnd(_));
         words([self.way(self.is_exact()), self.metric_words(others)])
     }
 
-    /// Formats the next hops of a multipath route, which follow all other parts.
+    /// Formats the next hops of a multipath route, which come after all other parts of the route.
     pub(super) fn hops(&self) -> String {
         let mut text = String::new();
         for attribute in &self.message.attributes {
@@ -158,10 +159,11 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// Formats the next hop; with `whole`, also the metric, protocol and scope.
+    /// Formats the next hop of the route. With `whole`, also formats metric, protocol and scope.
     fn way(&self, whole: bool) -> String {
         let mut text = String::new();
-        // The order is fixed, whatever order the kernel uses.
+        // The attributes are printed in a fixed order, regardless of the order in which the kernel reports
+        // them.
         let mut attributes: Vec<&RouteAttribute> = self.message.attributes.iter().collect();
         attributes.sort_by_key(|attribute| match attribute {
             RouteAttribute::NhId(_) => 0,
@@ -215,7 +217,7 @@ impl PeerRoute {
             RouteMetric::Lock(bits) => Some(*bits),
             _ => None,
         });
-        // Metric n corresponds to bit n.
+        // In the `lock` bit mask, bit n locks metric n.
         let lock = |metric: &RouteMetric| {
             let bit = 1u32.checked_shl(metric.kind().into()).unwrap_or(0);
             if locked.unwrap_or(0) & bit == 0 { "" } else { "lock " }
@@ -229,10 +231,10 @@ impl PeerRoute {
                 // The kernel stores rtt in units of 1/8 ms, and rttvar in units of 1/4 ms.
                 RouteMetric::Rtt(eighths) => write!(text, "rtt {lock}{}ms ", eighths / 8),
                 RouteMetric::RttVar(quarters) => write!(text, "rttvar {lock}{}ms ", quarters / 4),
-                // Setting this metric always locks it, so no `lock` is printed.
+                // Setting the minimum RTO always locks it, so no `lock` is printed.
                 RouteMetric::RtoMin(millis) => write!(text, "rto_min {millis}ms "),
                 RouteMetric::FastopenNoCookie(on) => write!(text, "fastopen_no_cookie {on} "),
-                // The kernel sets the other bits itself, for the congestion control algorithm.
+                // The kernel sets the other feature bits itself, for the congestion control algorithm.
                 RouteMetric::Features(bits) if bits & FEATURE_ECN != 0 => write!(text, "features ecn "),
                 RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
                 other => {
@@ -245,7 +247,8 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// Returns the step that sets the `wanted` metrics; `None` if they are already set.
+    /// Returns the journal entry for setting the `wanted` metrics; returns `None` if the route already has
+    /// them.
     pub(super) fn step(&self, wanted: &Metrics) -> Option<RouteStep> {
         let mut metrics: Vec<RouteMetric> = metrics_of(&self.message).into_iter().cloned().collect();
         let now = self.metrics();
@@ -307,14 +310,14 @@ impl RouteStep {
         }
     }
 
-    /// Returns the present host route to the peer as text; `None` if there is no host route.
+    /// Returns the present host route to the peer as text; returns `None` if there is no host route.
     pub(super) fn present(&self, netlink: &Netlink) -> Option<String> {
         let found = PeerRoute::to(netlink, self.destination).ok()?;
         found.is_exact().then(|| found.text())
     }
 }
 
-/// Returns the metrics of a route, sorted by number as the kernel reports them.
+/// Returns the metrics of a route, sorted by their numbers as in the kernel's reports.
 fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     let mut metrics = Vec::new();
     for attribute in &message.attributes {
@@ -343,7 +346,7 @@ fn name_of(devices: &[(u32, String)], index: u32) -> String {
     found.map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
-/// Joins the non-empty parts, separated by spaces.
+/// Joins the non-empty parts with spaces.
 fn words<const N: usize>(parts: [String; N]) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }

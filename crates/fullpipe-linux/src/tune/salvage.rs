@@ -1,31 +1,32 @@
-//! Reads a journal file, including a damaged one: whatever is intact in it can still be reverted.
+//! Reads journal files, including damaged ones, so that all changes that are intact in a file can still be
+//! reverted.
 //!
 //! ```text
 //!   bytes ── valid document? ──► generation
 //!               └─ no ─► fields by line, changes by object ─► generation with its damage
 //! ```
 //!
-//! A file can be damaged by an editor, a failing disk or a restored backup; fullpipe itself replaces it
-//! atomically. The fields of a damaged file get the value that reverts a trial soonest, and that leaves
-//! confirmed changes in effect until the user reverts them.
+//! An editor, a failing disk or a restored backup can damage a file; fullpipe itself replaces files
+//! atomically. A damaged field gets the value that reverts a trial soonest, and that leaves confirmed changes
+//! in effect until the user reverts them.
 
 use serde::de::DeserializeOwned;
 
 use super::journal::{Generation, Phase, SCHEMA, Setting};
 
-/// Maximum size of a journal file in bytes; fullpipe's own files have a few kilobytes.
+/// Maximum size of a journal file in bytes; the files that fullpipe writes have a few kilobytes.
 pub(super) const MOST_BYTES: usize = 4 << 20;
-/// Stands for bytes that are not UTF-8.
+/// Replacement character for bytes that are not UTF-8.
 const NOT_TEXT: char = '\u{fffd}';
 
-/// A journal file that is only partly readable.
+/// Damage of a journal file that is only partly readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Damage {
-    /// Reason why the file cannot be parsed, with line and column.
+    /// Reason why the journal file cannot be parsed, with line and column.
     pub(super) why: String,
-    /// Contents of the file.
+    /// Contents of the damaged journal file.
     pub(super) original: Vec<u8>,
-    /// Former values of settings whose other fields are damaged, with the key.
+    /// Keys and former values of settings whose other fields are damaged.
     pub(super) formers: Vec<(String, String)>,
 }
 
@@ -51,7 +52,7 @@ fn salvaged(number: u64, text: &str, damage: Damage) -> Generation {
     let deadline: Option<Option<u64>> = field(text, "deadline_boottime_ns");
     let phase = field(text, "phase").unwrap_or(match deadline {
         Some(Some(_)) => Phase::Trial,
-        // Confirmed changes are reverted only if the user wants it.
+        // Confirmed changes are reverted only if the user requests it.
         _ => Phase::Confirmed,
     });
     Generation {
@@ -61,7 +62,7 @@ fn salvaged(number: u64, text: &str, damage: Damage) -> Generation {
         began_unix_s: field(text, "began_unix_s").unwrap_or(0),
         boot_id: field(text, "boot_id").unwrap_or_default(),
         namespace: field(text, "namespace").unwrap_or(0),
-        // A trial without a readable deadline ends now.
+        // A trial without a readable deadline ends immediately.
         deadline_boottime_ns: match phase {
             Phase::Trial => deadline.flatten().or(Some(0)),
             _ => deadline.flatten(),
@@ -73,7 +74,7 @@ fn salvaged(number: u64, text: &str, damage: Damage) -> Generation {
     }
 }
 
-/// Returns the value of a field that is on a line of its own.
+/// Returns the value of a field that is alone on its line.
 fn field<T: DeserializeOwned>(text: &str, name: &str) -> Option<T> {
     text.lines().find_map(|line| value_of(line, name))
 }
@@ -83,13 +84,13 @@ fn value_of<T: DeserializeOwned>(line: &str, name: &str) -> Option<T> {
     serde_json::from_str(value.trim().trim_end_matches(',')).ok()
 }
 
-/// Returns the intact objects of one type, wherever they are.
+/// Returns all intact JSON objects of one type, wherever they are in the file.
 fn objects<T: DeserializeOwned>(text: &str) -> Vec<T> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find('{') {
         rest = &rest[start..];
-        // The object of the whole file contains the others, and is not of this type.
+        // The object of the whole file contains the other objects, and is not of this type.
         let end = rest[1..].find(['{', '}']).map_or(rest.len(), |end| end + 2);
         match serde_json::from_str(&rest[..end]) {
             Ok(object) if !rest[..end].contains(NOT_TEXT) => {
@@ -102,8 +103,8 @@ fn objects<T: DeserializeOwned>(text: &str) -> Vec<T> {
     found
 }
 
-/// Returns the keys of settings with their former values, if both are on the lines where fullpipe writes
-/// them.
+/// Returns the keys and former values of those settings for which both are on the lines to which fullpipe
+/// writes them.
 fn formers(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let pair = |pair: &[&str]| {
@@ -117,7 +118,8 @@ fn formers(text: &str) -> Vec<(String, String)> {
 }
 
 impl Setting {
-    /// Returns whether the key can be that of a kernel setting: a damaged one must not become a path elsewhere.
+    /// Returns whether the key can be that of a kernel setting. A damaged key must not become a path outside
+    /// the folder of settings.
     fn is_plausible(&self) -> bool {
         let known = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
         !self.key.is_empty()
@@ -165,14 +167,14 @@ mod tests {
         assert!(generation(4, document().as_bytes()).damage.is_some(), "a file under another number");
     }
 
-    /// Wherever the file is cut off, the changes before that place are read, and a trial stays one that
-    /// ends.
+    /// Wherever a journal file is truncated, the changes before that place are read, and a trial remains a
+    /// trial that ends.
     #[test]
     fn a_truncated_file_keeps_what_precedes_the_cut() {
         let text = document();
         for cut in 0..text.len() {
             let read = generation(3, &text.as_bytes()[..cut]);
-            // Each object in the list of settings ends with a brace on a line of its own.
+            // In the list of settings, each object ends with a brace on a separate line.
             assert_eq!(keys(&read).len(), text[..cut].matches("\n    }").count(), "{cut}");
             if text[..cut].contains("\"began") {
                 assert_eq!(read.phase, Phase::Trial, "{cut}");
@@ -182,8 +184,8 @@ mod tests {
         assert_eq!(generation(3, b"").phase, Phase::Confirmed);
     }
 
-    /// Damage to any line leaves the setting that is not on it, and with its key and former value intact, also
-    /// the other one is known.
+    /// Damage to a line does not affect the setting on other lines. If the key and the former value of the
+    /// damaged setting are intact, that setting is also known.
     #[test]
     fn a_damaged_line_costs_no_other_line() {
         let text = document();
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A key that would lead out of the folder of settings is damage.
+    /// A key that would lead out of the folder of settings is treated as damaged.
     #[test]
     fn a_damaged_key_is_no_path() {
         for bad in ["../../etc/passwd", "/etc/passwd", "net/../../x", "", "net ipv4"] {

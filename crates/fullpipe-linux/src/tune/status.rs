@@ -12,46 +12,46 @@ use fullpipe_units::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Changes that fullpipe has made to a target.
+/// Status of a target: the changes that fullpipe has made, and other sources of the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Generations of changes, the newest last.
+    /// Generations of changes, from the oldest to the newest.
     pub states: Vec<State>,
-    /// Path and text of the files from which settings are loaded, including fullpipe's.
+    /// Path and text of each file from which settings are loaded at boot, including fullpipe's.
     pub files: Vec<(String, String)>,
-    /// Programs that manage such settings, and how each was detected.
+    /// Programs that manage kernel settings, and how each was detected.
     pub managers: Vec<String>,
 }
 
-/// Changes made by one command, with their present values.
+/// Changes that one command made, with the present values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct State {
-    /// Phase of these changes.
+    /// Phase of the changes: being applied, on trial, confirmed, or being reverted.
     pub phase: Phase,
-    /// Start time in seconds since 1970.
+    /// Time at which the changes began, in seconds since 1970.
     pub began_unix_s: u64,
-    /// Time until the changes are reverted automatically, zero if overdue. The JSON key is
+    /// Time until fullpipe reverts the changes automatically; zero if they are overdue. The JSON key is
     /// `revert_in_s`.
     #[serde(rename = "revert_in_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub left: Option<Duration>,
-    /// The individual changes.
+    /// The changes to single settings and routes.
     pub changes: Vec<Drift>,
-    /// Reason why the journal of these changes is only partly readable; absent if it is intact.
+    /// Reason why the journal of these changes is only partly readable; absent if the journal is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
 }
 
-/// One change, with its present value.
+/// One change to a setting or route, with the present value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drift {
-    /// Key of a setting, or `route to` followed by a peer.
+    /// Key of a kernel setting, or `route to` followed by the address of a peer.
     pub what: String,
-    /// Former value; `None` if there was none.
+    /// Value before the change; `None` if there was none.
     pub former: Option<String>,
     /// Value that fullpipe set.
     pub set: String,
-    /// Present value; `None` if there is none.
+    /// Value at present; `None` if there is none.
     pub present: Option<String>,
     /// Whether the present value differs from the value that fullpipe set.
     pub drifted: bool,
@@ -67,10 +67,10 @@ impl Drift {
 const FOLDERS: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 
-/// Reads the status of a target.
+/// Reads the status of a target from its journal and its files.
 ///
 /// # Errors
-/// The journal cannot be read.
+/// Returns an error if the journal cannot be read.
 pub fn status(place: &Target) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
@@ -101,9 +101,9 @@ fn files(place: &Target) -> Vec<(String, String)> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut add = |path: PathBuf| {
         let Ok(text) = fs::read_to_string(&path) else { return };
-        // Of two files with the same name, the one in the first folder takes precedence, and a link
-        // to `/dev/null` is treated as an empty file. A file that is also reached through a link,
-        // such as sysctl.conf through 99-sysctl.conf, is listed once.
+        // Of two files with the same name, the one in the first folder takes precedence, and a link to
+        // `/dev/null` is treated as an empty file. A file that is also reached through a link is listed once,
+        // for example sysctl.conf through 99-sysctl.conf.
         let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let path = path.display().to_string();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -125,8 +125,8 @@ fn files(place: &Target) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the running programs that manage such settings, by name, and the configuration files
-/// that make programs set them.
+/// Returns the names of running programs that manage kernel settings, and the configuration files that make
+/// programs set them.
 fn managers(place: &Target) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {

@@ -1,6 +1,6 @@
-//! A systemd timer that backs up the guard. At the last logout of a user, systemd may kill every
-//! process of the session (`KillUserProcesses=`), including the guard, but not processes that it
-//! starts from a timer.
+//! A systemd timer that backs up the guard. At the last logout of a user, systemd may kill all processes of
+//! the session (`KillUserProcesses=`), including the guard. Processes that a systemd timer starts are not
+//! part of the session.
 //!
 //! ```text
 //!   systemd-run --on-active=TIME  ──►  fullpipe tune guard --overdue N   ends an overdue trial, and does nothing else
@@ -15,18 +15,18 @@ use super::place::Target;
 
 /// Folder that exists if the host runs systemd (see sd_booted(3)).
 const BOOTED: &str = "run/systemd/system";
-/// Delay of the timer after the deadline, at which the guard acts.
+/// Delay between the deadline, when the guard acts, and the expiry of the systemd timer.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Creates a systemd timer that ends overdue trials `GRACE` after the time `after`. Returns its
-/// name, or `None` if systemd is missing or refuses. The timer is only a backup, so a failure is
-/// not an error.
+/// Creates a systemd timer that reverts overdue trials `GRACE` later than `after`. Returns the name of the
+/// timer, or `None` if systemd is missing or refuses. Because the timer is only a backup, a failure is not an
+/// error.
 pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -> Option<String> {
     if !place.is_lasting() || !place.below_root(BOOTED).is_dir() {
         return None;
     }
-    // Generation numbers are reused after a trial has been reverted, and the timer of that trial
-    // may still exist.
+    // Generation numbers are reused after a trial has been reverted, so a timer for the same number may still
+    // exist.
     let unit = format!("fullpipe-tune-{number}-{}", std::process::id());
     let seconds = (after + GRACE).as_secs_f64().ceil();
     let set = Command::new("systemd-run")

@@ -1,4 +1,4 @@
-//! Tests of commands behind an emulated path, as root.
+//! Tests of commands behind an emulated path, which require root.
 
 use crate::rights;
 use std::ffi::OsString;
@@ -39,8 +39,8 @@ fn the_commands_exit_status_is_returned() {
     assert!(error.to_string().contains("ended before it started to listen"), "{error}");
 }
 
-/// Client and server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test program,
-/// started again.
+/// Client and server of [`a_server_at_the_far_end_is_reached_through_the_path`]: this test program, started a
+/// second time.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), 8_000);
@@ -57,15 +57,15 @@ fn role() {
             server.read_to_string(&mut text).expect("an answer");
             let took = clock.now().saturating_since(Instant::ZERO);
             assert_eq!(text, "hello");
-            // The server sends once the handshake is complete on its side, after 1.5 round trips;
-            // the data takes another half round trip.
+            // The server starts to send once it has completed the handshake, after 1.5 round trips; the data
+            // takes another half round trip.
             assert!(took >= Duration::from_millis(80), "{took}");
         }
         _ => {}
     }
 }
 
-/// Both ends know their addresses, and it takes at least two round trips until data from the server
+/// Client and server know both addresses, and it takes at least two round trips until data from the server
 /// reaches the client.
 #[test]
 fn a_server_at_the_far_end_is_reached_through_the_path() {

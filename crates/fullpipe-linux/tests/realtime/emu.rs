@@ -1,5 +1,5 @@
-//! Tests of kernel flows on an emulated path, as root: the path of the emulator behaves like the
-//! simulator's, and the reports are accurate.
+//! Tests of kernel flows on an emulated path, as root: the path behaves like that of the simulator, and the
+//! reports are accurate.
 
 use crate::rights;
 use fullpipe_lab::experiment::Experiment;
@@ -11,7 +11,8 @@ use fullpipe_path::{PacketKind, Verdict};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
-/// Returns a scenario of 1 s on a short path that has all causes of drops and delays.
+/// Returns a scenario of 1 s on a short path on which packets are dropped and delayed for all possible
+/// reasons.
 fn scenario(flow: &str) -> Scenario {
     let text = format!(
         "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '30KiB'\n\
@@ -26,9 +27,9 @@ fn logged(scenario: &Scenario, datapath: Datapath) -> EmuRun {
     run(scenario, Options { datapath, logged: true }, &mut NoTrace).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Replaying the arrivals of a run on a new path in virtual time gives the same decisions and
-/// departures, to the nanosecond. The wake-up times and the lateness of the loop have therefore
-/// changed nothing.
+/// Replaying the arrivals of a run on a new path in virtual time gives the same verdicts and departures, to
+/// the nanosecond. The verdicts and departures therefore do not depend on the wake-up times and the lateness
+/// of the loop.
 fn replays(datapath: Datapath) {
     let Some(_alone) = rights::alone() else { return };
     let scenario = scenario("cc = 'bbr1'\ncount = 2");
@@ -38,8 +39,8 @@ fn replays(datapath: Datapath) {
         let replayed = log.replayed(spec, scenario.seed, number as u64);
         assert_eq!(log.arrivals, replayed.arrivals, "direction {number}");
         assert!(log.arrivals.len() > 500, "{} arrivals", log.arrivals.len());
-        // The link stopped before the last packets were due, so the packets that it wrote are the
-        // first of the replayed ones.
+        // The link stopped before the last packets were due, so it wrote only the first of the replayed
+        // departures.
         let written = log.departures.len();
         assert_eq!(log.departures, replayed.departures[..written], "direction {number}");
         assert!(replayed.departures.len() - written < 200, "{written} of {}", replayed.departures.len());
@@ -48,7 +49,7 @@ fn replays(datapath: Datapath) {
     assert!(verdicts(Verdict::Lost) > 10 && verdicts(Verdict::QueueFull) > 10, "nothing was dropped");
     let cut = logs[0].arrivals.iter().filter(|arrival| arrival.packet.continues).count();
     assert_eq!(cut > 0, datapath == Datapath::Offload, "{cut} segments of super-packets");
-    // In both modes, these are wire segments of at most the MTU, and never super-packets.
+    // In both datapaths, the logged packets are wire segments of at most the MTU, and never super-packets.
     let longest = logs[0].arrivals.iter().map(|arrival| arrival.packet.len).max();
     assert_eq!(longest, Some(1_500));
 }
@@ -63,9 +64,9 @@ fn the_path_of_an_offload_run_replays_bit_for_bit() {
     replays(Datapath::Offload);
 }
 
-/// A path with internal timers also replays identically: CoDel drops packets or marks them with CE
-/// between arrivals, ACKs are aggregated and decimated, and packets are duplicated and reordered.
-/// The CE marks appear on the wire: the kernels have negotiated ECN, and respond to them.
+/// A path with internal timers also replays identically: CoDel drops packets or marks them with CE between
+/// arrivals, ACKs are aggregated and decimated, and packets are duplicated and reordered. The kernels have
+/// negotiated ECN and respond to the CE marks.
 #[test]
 fn a_path_with_times_of_its_own_replays_bit_for_bit() {
     let Some(_alone) = rights::alone() else { return };
@@ -97,24 +98,24 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
             "true" => assert!(path.marked > 5, "{path:?}"),
             _ => assert!(path.marked == 0 && path.aqm_drops > 5, "{path:?}"),
         }
-        // The reconciliation includes every drop inside the path.
+        // The reconciliation of drops and retransmits includes every drop inside the path.
         assert!(ran.validity.drops >= path.aqm_drops + path.queue_drops, "{:?}, {path:?}", ran.validity);
         assert_eq!(ran.validity.tun_drops, 0);
         if ecn == "true" {
-            // With ECN marks, the kernel retransmits hardly anything.
+            // With ECN marks, the kernel retransmits almost nothing.
             assert!(path.aqm_drops <= path.marked, "{path:?}");
         }
     }
 }
 
-/// Both ends count the same number of bytes as the path: in both datapaths, no byte is lost or
-/// added between kernel and path.
+/// In both datapaths, both ends count the same number of bytes as the path: no byte is lost or added between
+/// kernel and path.
 #[test]
 fn a_transfer_of_limited_size_arrives_whole() {
     let Some(_alone) = rights::alone() else { return };
     for datapath in [Datapath::Plain, Datapath::Offload] {
         let mut rows: Vec<Row> = Vec::new();
-        // The transfer takes a tenth of this, plus some timeouts on a busy machine.
+        // The transfer takes a tenth of this duration, plus some timeouts on a busy machine.
         let duration = Duration::from_secs(2);
         let scenario = Scenario { duration, ..scenario("cc = 'cubic'\nbytes = '300kB'") };
         let ran =
@@ -141,13 +142,13 @@ fn a_transfer_of_limited_size_arrives_whole() {
         };
         let resent = ran.validity.retransmits.expect("our sockets");
         assert!(data(Verdict::Accepted) >= 300_000, "{datapath:?}");
-        // Every byte that crossed the path more than once was retransmitted.
+        // Every byte that crossed the path more than once belongs to a retransmission.
         assert!(data(Verdict::Accepted) <= 300_000 + resent * 1_448, "{datapath:?}");
         assert_eq!(ran.validity.tun_drops, 0);
     }
 }
 
-/// The host settings of an experiment apply to the sockets.
+/// The host settings of an experiment apply to the kernel sockets.
 #[test]
 fn buffers_and_windows_are_imposed() {
     let Some(_alone) = rights::alone() else { return };
@@ -163,13 +164,13 @@ fn buffers_and_windows_are_imposed() {
     assert_eq!(last.sender.max_pacing_rate.map(|rate| rate.as_bps()), Some(40_000_000));
     assert!(last.sender.pacing_rate.is_some());
     assert!(last.sender.rwnd.get() <= 20_000, "{}", last.sender.rwnd);
-    // A window of 20 kB per 20 ms gives 8 Mbit/s, whatever the link rate.
+    // A window of 20 kB per round trip of 20 ms gives 8 Mbit/s, whatever the link rate.
     let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
     assert!(goodput < 8.5e6, "{goodput} bit/s");
 }
 
-/// The route metric sets the initial congestion window: this number of segments leaves before the
-/// first ACK.
+/// The route metric initcwnd sets the initial congestion window: exactly this number of segments is sent
+/// before the first ACK.
 #[test]
 fn the_first_flight_has_as_many_segments_as_the_route_says() {
     let Some(_alone) = rights::alone() else { return };
@@ -189,13 +190,13 @@ fn the_first_flight_has_as_many_segments_as_the_route_says() {
     }
 }
 
-/// An idle period reduces the congestion window if the experiment says so, on the kernel as in the
+/// An idle period reduces the congestion window if the experiment requests this, in the kernel as in the
 /// simulator.
 #[test]
 fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
     let Some(_alone) = rights::alone() else { return };
     for (shrinks, segments) in [(true, 10), (false, 40)] {
-        // 40 segments every 2 s, which is seven retransmission timeouts of 280 ms.
+        // The application writes 40 segments every 2 s, which is seven retransmission timeouts of 280 ms.
         let text = format!(
             "name = 'x'\nduration = '2800ms'\n[path]\nrate = '1gbit'\nrtt = '80ms'\n[host]\n\
              slow_start_after_idle = {shrinks}\n[[flow]]\ncc = 'reno'\n\
@@ -214,9 +215,9 @@ fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
     }
 }
 
-/// `notsent_lowat` limits unsent data without reducing the rate. The kernel requests more data when
-/// less than half of the limit is unsent, which lasts 65 ms at the link rate. On a busy machine the
-/// application may be that late, and sometimes later.
+/// `notsent_lowat` limits the amount of unsent data without reducing the rate. The kernel requests more data
+/// when the unsent data has fallen to half of the limit, and sending that half takes 65 ms at the link rate.
+/// On a busy machine, the application may be that late, and sometimes later.
 #[test]
 fn little_waits_unsent_where_the_experiment_says_so() {
     let Some(_alone) = rights::alone() else { return };
@@ -244,8 +245,8 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         of(&rows)
     };
     let [limited, unlimited] = ["notsent_lowat = '64KiB'", ""].map(scenario);
-    // An application that waits for a CPU makes a run slower, but never faster. It is therefore
-    // sufficient that one of several runs reaches the rate.
+    // If an application waits for a CPU, a run becomes slower but never faster. The test therefore passes if
+    // one of several runs reaches the rate.
     type World<'a> = &'a dyn Fn(&Scenario) -> (u64, u64);
     let worlds: [(World<'_>, u32); 2] = [(&simulated, 1), (&kernel, 6)];
     for (world, attempts) in worlds {
@@ -253,7 +254,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         assert!(free > 1_000_000, "{free}");
         let as_fast = (0..attempts).any(|_| {
             let (bounded, slower) = world(&limited);
-            // The kernel may start an skb of 64 KiB while it is below the limit.
+            // The kernel may start an skb of 64 KiB while the amount of unsent data is still below the limit.
             assert!(bounded < 2 * 65_536, "{bounded}");
             slower * 20 > rate * 19
         });
@@ -261,9 +262,9 @@ fn little_waits_unsent_where_the_experiment_says_so() {
     }
 }
 
-/// The limit of the host must not be mistaken for the one in the experiment. The kernel determines
-/// how much payload fits into a send buffer, because it checks the limit when it starts an skb, and
-/// not when it appends to one.
+/// The buffer must grow to the limit that the experiment sets, rather than to the host's limit. The kernel
+/// determines how much payload fits into a send buffer, because it checks the limit only when it allocates a
+/// new skb, and not when it appends to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };
@@ -276,14 +277,13 @@ fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     assert!(rows.iter().all(|row| buffers(row).0 <= 128 << 10 && buffers(row).1 <= 200 << 10));
     let (sndbuf, rcvbuf) = buffers(rows.last().expect("rows"));
     assert_eq!(sndbuf, 128 << 10);
-    // The buffer has grown from the default of 128 KiB, which the data of one round trip exceeds
+    // The receive buffer has grown from its default of 128 KiB, which the data of one round trip exceeds
     // immediately.
     assert!(rcvbuf > 128 << 10, "{rcvbuf}");
 }
 
-/// The applications of an experiment limit the rate at either end, as in the simulator. The receive
-/// buffer holds the data of a quarter of a second, because the reader may be delayed on a busy
-/// machine.
+/// The applications of an experiment limit the rate at either end, as in the simulator. The receive buffer
+/// holds the data of a quarter of a second, because the reading application may be delayed on a busy machine.
 #[test]
 fn applications_write_and_read_at_their_rates() {
     let Some(_alone) = rights::alone() else { return };
@@ -300,7 +300,7 @@ fn applications_write_and_read_at_their_rates() {
         let received = |row: &Row| row.received().map_or(0, |bytes| bytes.get());
         let seconds = last.at.saturating_since(half.at).as_secs_f64();
         let rate = 8.0 * (received(last) - received(half)) as f64 / seconds;
-        // The mean covers the whole run, because a delayed application catches up.
+        // The mean rate is computed over the whole run, because a delayed application catches up.
         let mean = 8.0 * received(last) as f64 / last.at.as_secs_f64();
         assert!(rate > 4e6 && mean < 9.5e6, "{app}: {rate} bit/s in the second half, {mean} bit/s in all");
     }

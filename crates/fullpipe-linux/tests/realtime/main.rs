@@ -1,4 +1,5 @@
-//! Tests that need a kernel: paths between two namespaces, sockets on them, and settings of a host.
+//! Tests that need a kernel: paths between two network namespaces, sockets on these paths, and settings of a
+//! host.
 #![cfg(target_os = "linux")]
 
 mod command;

@@ -1,5 +1,5 @@
-//! Tests of fullpipe's TCP stack with the kernel's, as root. They check every byte: the other stack
-//! must accept the engine's segments, and payload must be where its offset says.
+//! Tests of fullpipe's TCP stack with the kernel's, as root. The tests check every byte: the other stack must
+//! accept the engine's segments, and all payload must arrive at the correct offset.
 
 use crate::peers;
 use crate::rights;
@@ -24,14 +24,14 @@ use fullpipe_tcp::Config;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
 
-/// Returns the addresses of the kernel and of fullpipe's stack on a device.
+/// Returns the address of the kernel and the address of fullpipe's stack on a device.
 fn neighbours(v6: bool) -> [IpAddr; 2] {
     let v6_of = |host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]);
     if v6 { [v6_of(1), v6_of(2)] } else { [SENDER.into(), RECEIVER.into()] }
 }
 
-/// Directly on a device: either side connects, with plain segments and with super-packets, over
-/// IPv4 and IPv6.
+/// Bytes cross a TUN device in both directions: either side connects, with plain segments and with
+/// super-packets, over IPv4 and IPv6.
 #[test]
 fn bytes_cross_a_device() {
     let Some(_alone) = rights::alone() else { return };
@@ -57,21 +57,21 @@ fn bytes_cross_a_device() {
             mtu: 1_500,
         };
         let done = exchange.run(&port, &namespace, Clock::starting_in(Duration::ZERO));
-        // With IPv6, the kernel sends router solicitations and group reports, which are not TCP.
+        // With IPv6, the kernel also sends router solicitations and group reports, which are not TCP packets.
         assert!(v6 || done.refused == 0, "{datapath:?}: a checksum was wrong");
         assert_eq!(done.report.write_errors, 0);
         eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
     }
 }
 
-/// On a device with a given name, address and prefix, created as a service on a host would, without
-/// the lab.
+/// The loop runs on a device with a given name, address and prefix, which is created without the lab, as a
+/// service on a host would create it.
 #[test]
 fn the_loop_runs_on_a_device_of_a_host() {
     let Some(_alone) = rights::alone() else { return };
     let (kernel, ours) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 200]));
     for (datapath, opens) in [(Datapath::Plain, Opens::Kernel), (Datapath::Offload, Opens::Ours)] {
-        // A separate namespace instead of the host's, so that the test leaves nothing behind.
+        // The test uses a separate namespace instead of the host's, so that it leaves nothing behind.
         let host = Namespace::new().expect("allowed");
         let config =
             TunConfig { name: "edge0", datapath, mtu: 1_400, queue: 1_000, address: kernel, prefix_len: 24 };
@@ -91,7 +91,7 @@ fn the_loop_runs_on_a_device_of_a_host() {
     }
 }
 
-/// A device name that the kernel does not accept is an error.
+/// A device name that the kernel does not accept is reported as an error.
 #[test]
 fn a_device_without_a_name_is_refused() {
     for name in ["", "sixteen-bytes-16"] {
@@ -103,7 +103,7 @@ fn a_device_without_a_name_is_refused() {
     }
 }
 
-/// A third-party client: `curl` fetches files over several connections, and every byte is checked.
+/// Test with a third-party client: `curl` fetches files over several connections, and every byte is checked.
 #[test]
 fn curl_takes_files() {
     let Some(_alone) = rights::alone() else { return };
@@ -133,7 +133,7 @@ fn curl_takes_files() {
     }
 }
 
-/// Returns whether a program is installed; if not, prints that its test is skipped.
+/// Returns whether a program is installed; if it is not, prints that its test is skipped.
 fn installed(program: &str) -> bool {
     let there = Command::new(program).arg("--help").output().is_ok();
     if !there {
@@ -142,7 +142,7 @@ fn installed(program: &str) -> bool {
     there
 }
 
-/// Repeats `look` until it returns a value, for at most one minute.
+/// Repeats `look` until it returns a value, for at most one minute, and returns that value.
 #[expect(clippy::disallowed_methods, reason = "a program is waited for")]
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -155,7 +155,7 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// A test folder; dropping it removes the folder.
+/// A folder for one test, which is removed when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -172,8 +172,8 @@ impl Drop for Folder {
     }
 }
 
-/// A third-party server: `nginx` sends files over several connections, two on each, with sendfile
-/// and lingering close.
+/// Test with a third-party server: `nginx` sends files over several connections, two files on each, with
+/// sendfile and lingering close.
 #[test]
 fn nginx_sends_files() {
     let Some(_alone) = rights::alone() else { return };
@@ -200,7 +200,7 @@ fn nginx_sends_files() {
             Ok(nginx.stderr(Stdio::null()).spawn().expect("it starts"))
         })
         .expect("a namespace");
-    // nginx is listening once its PID file exists.
+    // nginx has started to listen once its PID file exists.
     wait_for(|| folder.0.join("pid").exists().then_some(())).expect("it starts");
     let local = SocketAddr::from((ours, 40_000));
     let client = Fetch::new(local, SocketAddr::from((kernel, 80)), 6);
@@ -227,8 +227,8 @@ fn nginx_sends_files() {
     }
 }
 
-/// A third-party measurement: `iperf3` sends, receives and does both, over one connection and over
-/// four, and both ends count the same number of bytes.
+/// Test with a third-party tool: `iperf3` sends, receives and does both, over one connection and over four.
+/// Client and server count the same number of bytes.
 #[test]
 fn iperf3_measures() {
     let Some(_alone) = rights::alone() else { return };
@@ -270,7 +270,7 @@ fn iperf3_measures() {
             _ => (bytes("sum_sent"), 0),
         };
         eprintln!("{datapath:?} {flags:?}: {came} bytes came of {sent}, {received} arrived of {wrote}");
-        // Data that is in flight when the client ends a test is never read.
+        // Data that is still in flight when the client ends a test is never read.
         assert!(came <= sent && (sent == 0 || came > sent / 2), "{flags:?}: {came} of {sent}");
         assert!(
             received <= wrote && (wrote == 0 || received > wrote / 2),
@@ -280,7 +280,7 @@ fn iperf3_measures() {
     }
 }
 
-/// Runs an exchange across a path, with fullpipe's TCP stack at one end and the kernel's at the
+/// Runs an exchange across an emulated path, with fullpipe's TCP stack at one end and the kernel's at the
 /// other.
 fn across(path: &str, datapath: Datapath, ours: usize, exchange: Exchange) -> (Done, WanReport) {
     let text = format!("name = 'x'\nduration = '1s'\n[path]\n{path}\n[[flow]]\ncc = 'cubic'\n");
@@ -299,8 +299,8 @@ const HOSTILE: &str = "rate = '200mbit'\nrtt = '10ms'\nqueue = '500KiB'\nloss = 
                        jitter = { up_to = '3ms', share = '10%', order = false }\n\
                        backward = { loss = '3%', duplicate = '2%', jitter = { up_to = '3ms', share = '10%', order = false } }";
 
-/// With 3 % loss, reordering and duplication in both directions, all of which occur, every byte
-/// arrives once and in order.
+/// On a path with 3 % loss, reordering and duplication in both directions, every byte arrives once and in
+/// order. The test also checks that all of these impairments occur.
 #[test]
 fn bytes_cross_a_hostile_path() {
     let Some(_alone) = rights::alone() else { return };
@@ -333,8 +333,8 @@ fn bytes_cross_a_hostile_path() {
     }
 }
 
-/// `stack` in an experiment: outcome and rows have the same form as for kernel flows. If fullpipe's
-/// end sends, they also include its limits.
+/// With `stack` in an experiment, outcome and trace rows have the same form as for kernel flows. If
+/// fullpipe's end sends, they also include its limits.
 #[test]
 fn an_experiment_has_our_tcp_at_either_end() {
     let Some(_alone) = rights::alone() else { return };
@@ -375,7 +375,7 @@ fn an_experiment_has_our_tcp_at_either_end() {
     }
 }
 
-/// All flows of a run share the ends of a single path, so different stacks are an error.
+/// All flows of a run share the two ends of one path, so flows with different stacks are an error.
 #[test]
 fn a_run_has_one_stack() {
     let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
@@ -389,9 +389,10 @@ fn a_run_has_one_stack() {
     );
 }
 
-/// Long run with `FULLPIPE_STACK_BYTES` in total (10 GB by default). Half of the bytes flow in each
-/// direction at the same time; half of them with fullpipe's end as the sender's, and half as the
-/// receiver's. `docs/STACK.md` contains the result.
+/// Long run of two exchanges with a total of `FULLPIPE_STACK_BYTES` (10 GB by default). In each exchange,
+/// half of the bytes flow in each direction at the same time. In the first exchange fullpipe's stack is at
+/// the sender's end of the path and connects; in the second it is at the receiver's end, and the kernel
+/// connects. `docs/STACK.md` contains the result.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test realtime stack:: -- --ignored --nocapture"]
 fn ten_gigabytes_cross_a_hostile_path() {
@@ -409,7 +410,7 @@ fn ten_gigabytes_cross_a_hostile_path() {
             kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
             bytes: [total / 4, total / 4],
             cc: Algorithm::Bbr1,
-            // At 3 % loss, loss-based algorithms would take an hour.
+            // At 3 % loss, a loss-based congestion control would take an hour.
             kernel_cc: Some("bbr"),
             buffers: Bytes::from_mib(16),
             mtu: 1_500,
@@ -426,8 +427,8 @@ fn ten_gigabytes_cross_a_hostile_path() {
     }
 }
 
-/// `experiments/stack.toml`: each congestion control reaches the same goodput on fullpipe's TCP
-/// stack as on the kernel's, within 10 %, as the mean over the seeds for which both runs kept their
+/// `experiments/stack.toml`: with each congestion control, the goodput on fullpipe's TCP stack equals that on
+/// the kernel's within 10 %. The comparison uses the mean over the seeds for which both runs kept their
 /// timing. `docs/STACK.md` contains the result.
 #[test]
 #[ignore = "takes minutes, and a machine that has nothing else to do"]

@@ -1,6 +1,6 @@
-//! Tests that changes to a host can be reverted, whichever process is killed: after SIGKILL at any
-//! step, either the host is restored, or the journal allows it to be. The hosts are folders and,
-//! where the process is permitted to create them, network namespaces.
+//! Tests that changes to a host can be reverted, whichever process is killed: after SIGKILL at any step,
+//! either the host is restored, or the journal allows the next command to restore it. The hosts are folders
+//! and, where the process is permitted to create them, network namespaces.
 
 mod lock;
 
@@ -26,13 +26,13 @@ const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
 const PEER: &str = "10.20.3.7";
 const PEER_V6: &str = "2001:db8:20::7";
 
-/// Environment variables that tell a process started from this program which part to play.
+/// Environment variables that tell a copy of this program which part it plays in a test.
 const PART: &str = "FULLPIPE_TEST_PART";
 const ROOT: &str = "FULLPIPE_TEST_ROOT";
 const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
 const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
 
-/// Creates a folder that imitates a host, or that contains the files of a namespace.
+/// Creates a folder that imitates a host, or that contains the files of a network namespace.
 fn host(test: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
     let _ = fs::remove_dir_all(&root);
@@ -62,13 +62,14 @@ fn route(peer: &str) -> Change {
     Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) }
 }
 
-/// Returns the number of changed routes: one for IPv4, plus one for IPv6 if the kernel supports it.
+/// Returns the number of routes that the test changes: one for IPv4, plus one for IPv6 if the kernel supports
+/// it.
 fn routes(in_namespace: bool) -> usize {
     if in_namespace { 1 + usize::from(Path::new("/proc/sys/net/ipv6").exists()) } else { 0 }
 }
 
-/// Returns a guard that runs this program. The generation number is passed as the name of a second
-/// test, which does not exist.
+/// Returns a guard that runs this test program. The generation number is passed as the name of a second test,
+/// which does not exist.
 fn guard(root: &Path, in_namespace: bool) -> Guard {
     let this = env::current_exe().unwrap();
     let set = |name: &str, value: &str| OsString::from(format!("{name}={value}"));
@@ -89,7 +90,7 @@ fn dead_guard() -> Guard {
     Guard { program: "sh".into(), arguments: ["-c", "printf r >&0"].map(OsString::from).into() }
 }
 
-/// Returns everything that must be restored, to the byte.
+/// Returns the text of everything that must be restored, byte for byte.
 fn snapshot(root: &Path, in_namespace: bool) -> String {
     let file = |path: PathBuf| match fs::read_to_string(&path) {
         Ok(text) => format!("{}:{text}\n", path.display()),
@@ -105,7 +106,7 @@ fn snapshot(root: &Path, in_namespace: bool) -> String {
     text
 }
 
-/// Returns the output of a command.
+/// Returns the output of a shell command.
 fn said(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
@@ -113,14 +114,14 @@ fn said(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `work` on a folder, and if permitted also in a namespace.
+/// Runs `work` on a folder, and if permitted also in a network namespace.
 fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     let root = host(test);
     work(&root, false);
     let Some(_alone) = rights::alone() else { return };
     let root = host(&format!("{test}-namespace"));
     in_network(|| {
-        // One route that covers the peer, and a host route to the address next to it.
+        // One route covers the peer; a host route leads to the address next to the peer.
         said("ip route add 10.20.0.0/16 dev t0");
         said("ip route add 10.20.3.8/32 dev t0 initcwnd 12 mtu 1400");
         if routes(true) > 1 {
@@ -131,7 +132,7 @@ fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     });
 }
 
-/// Runs `work` in a namespace that has a device.
+/// Runs `work` in a network namespace that has a device.
 fn in_network(work: impl Fn() + Sync) {
     let namespace = Namespace::new().unwrap();
     let inside = namespace.run(|| {
@@ -140,8 +141,8 @@ fn in_network(work: impl Fn() + Sync) {
             return Ok(());
         }
         if routes(true) > 1 {
-            // Disables link-local addresses, because their routes would appear seconds later, in
-            // the middle of a test.
+            // Link-local addresses are disabled, because their routes would appear seconds later, in the
+            // middle of a test.
             fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
         }
         said("ip link set lo up");
@@ -150,7 +151,7 @@ fn in_network(work: impl Fn() + Sync) {
         said("ip addr add 192.0.2.1/24 dev t0");
         if routes(true) > 1 {
             said("ip addr add 2001:db8:1::1/64 dev t0 nodad");
-            // The kernel adds this route slightly later.
+            // The kernel adds this route shortly after the address.
             assert!(becomes(|| said("ip -6 route show table local").contains("local 2001:db8:1::1")));
         }
         work();
@@ -159,7 +160,7 @@ fn in_network(work: impl Fn() + Sync) {
     inside.unwrap();
 }
 
-/// Starts this program to play a part, and waits for its end; returns whether it was killed.
+/// Starts a copy of this program that plays a part, waits for its end, and returns whether it was killed.
 fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child
@@ -184,8 +185,7 @@ fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Plays this program's part if the program has started itself; as an ordinary test, it does
-/// nothing.
+/// Plays the part of a test that the environment names; when run as an ordinary test, it does nothing.
 #[test]
 fn part() {
     let Ok(part) = env::var(PART) else { return };
@@ -251,7 +251,8 @@ fn what_is_taken_back_is_as_it_was_byte_for_byte() {
     });
 }
 
-/// Each generation builds on the confirmed one before it, and is reverted to that one.
+/// Each generation of changes builds on the confirmed generation before it, and reverting it restores that
+/// generation.
 #[test]
 fn generations_are_taken_back_one_by_one() {
     on_both("generations", |root, in_namespace| {
@@ -284,7 +285,7 @@ fn nobody_confirms_and_it_is_taken_back_at_the_deadline() {
     });
 }
 
-/// Whatever the step at which the applying process is killed, the guard reverts its changes.
+/// At whatever step the applying process is killed, the guard reverts the changes.
 #[test]
 fn killed_at_any_step_the_guard_restores_it() {
     on_both("killed", |root, in_namespace| {
@@ -293,22 +294,21 @@ fn killed_at_any_step_the_guard_restores_it() {
             let died = dies("apply", root, in_namespace, *step);
             if died {
                 assert!(becomes(|| snapshot(root, in_namespace) == before), "step {step}");
-                // If there is no guard yet, the journal stays for the next command.
+                // If there is no guard yet, the journal stays for the next command to find.
                 settle(&place(root, in_namespace)).unwrap();
                 let gone = || status(&place(root, in_namespace)).unwrap().states.is_empty();
                 assert!(becomes(gone), "step {step}");
             }
             died
         });
-        // The steps are journal, guard, file, two settings, reading back and recording, plus the
-        // routes.
+        // The steps are: journal, guard, file, two settings, reading back and recording, and the routes.
         assert_eq!(steps.count(), 7 + routes(in_namespace));
         rolled_back(root, in_namespace);
         assert_eq!(snapshot(root, in_namespace), before);
     });
 }
 
-/// If the guard is killed as well, the next command finds the journal.
+/// If the guard is killed as well, the next command finds the journal and reverts the changes.
 #[test]
 fn killed_with_its_guard_the_next_command_restores_it() {
     on_both("unguarded", |root, in_namespace| {
@@ -368,7 +368,7 @@ fn killed_while_confirming_it_is_one_or_the_other() {
     });
 }
 
-/// Values that something else changes meanwhile are left alone.
+/// Values that another program changes in the meantime are not reverted.
 #[test]
 fn what_others_have_changed_is_left_and_said() {
     let root = host("others");
@@ -385,8 +385,7 @@ fn what_others_have_changed_is_left_and_said() {
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);
 }
 
-/// If fullpipe did not write the existing file of that name, the file and all settings stay
-/// unchanged.
+/// If the settings file exists but was not written by fullpipe, the file and all settings remain unchanged.
 #[test]
 fn a_file_of_somebody_else_is_not_replaced() {
     let root = host("file");
@@ -399,7 +398,7 @@ fn a_file_of_somebody_else_is_not_replaced() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// If the kernel rejects a value, the changes made before it are reverted.
+/// If the kernel rejects a value, the changes that were made before it are reverted.
 #[test]
 fn what_the_kernel_refuses_leaves_nothing_behind() {
     let Some(_alone) = rights::alone() else { return };
@@ -421,7 +420,7 @@ fn what_the_kernel_refuses_leaves_nothing_behind() {
     inside.unwrap();
 }
 
-/// If the guard does not answer, nothing is changed.
+/// If the guard does not report that it is ready, nothing is changed.
 #[test]
 fn without_a_guard_nothing_is_changed() {
     let root = host("no-guard");
@@ -432,8 +431,8 @@ fn without_a_guard_nothing_is_changed() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// Nexthop objects, which require a device with a carrier: two for IPv4, a group of both, and one
-/// for IPv6.
+/// Commands that create nexthop objects, which require a device with a carrier: two objects for IPv4, a group
+/// of both, and one for IPv6.
 const NEXT_HOPS: &str = "ip link set v1 up
 ip link set v0 up
 ip addr add 198.51.100.1/24 dev v0
@@ -443,12 +442,12 @@ ip nexthop add id 2 via 198.51.100.8 dev v0
 ip nexthop add id 3 group 1/2
 ip nexthop add id 4 via 2001:db8:3::7 dev v0";
 
-/// For each kind of IPv4 and IPv6 route, the host route to the peer has the same next hop, and is
-/// removed completely afterwards.
+/// For each kind of IPv4 and IPv6 route, the host route to the peer gets the same next hop, and is removed
+/// completely afterwards.
 #[test]
 fn routes_of_every_kind_are_taken_over_and_given_back() {
     let Some(_alone) = rights::alone() else { return };
-    // Each entry contains an existing route, the peer, and a part of the peer's host route.
+    // Each entry contains an existing route, the peer, and a part of the expected host route to the peer.
     let kinds = [
         ("default via 192.0.2.9", "203.0.113.7", "203.0.113.7 via 192.0.2.9 dev t0"),
         ("203.0.113.7 dev t0 mtu lock 1400 rto_min 300ms", "203.0.113.7", "mtu lock 1400"),
@@ -464,7 +463,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             "2001:db8:2::7",
             "nexthop via 2001:db8:1::8 dev t0 weight 2",
         ),
-        // Nexthop objects: a single one, and a group of two.
+        // The following entries use nexthop objects: a single one, and a group of two.
         ("203.0.113.0/24 nhid 1", "203.0.113.7", "203.0.113.7 nhid 1 via 198.51.100.7 dev v0"),
         ("203.0.113.0/24 nhid 3", "203.0.113.7", "203.0.113.7 nhid 3"),
         ("2001:db8:2::/48 nhid 4", "2001:db8:2::7", "2001:db8:2::7 nhid 4 via 2001:db8:3::7 dev v0"),
@@ -486,7 +485,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
                 }
                 let known = NEXT_HOPS.lines().filter(|line| routes(true) > 1 || !line.contains("2001:"));
                 known.for_each(|line| drop(said(line)));
-                // The kernel adds these routes itself, slightly later.
+                // The kernel adds these routes itself, shortly after the addresses.
                 let complete = || {
                     let table = said("ip -6 route show table local");
                     table.contains("local 2001:db8:3::1 dev v0")
@@ -503,7 +502,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             let done = apply(&place, &[route(peer)], minute, &guard, &mut |_| ()).unwrap().unwrap();
             let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
-            // ip accepts the reported text: if a user enters it, the same route results.
+            // The ip command accepts the reported text: entering it results in the same route.
             said(&format!("ip route replace {}", done.routes[0].route));
             let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(by_hand, routes, "{present}");
@@ -514,8 +513,8 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
     }
 }
 
-/// Loads the files as at boot: the files of all folders in order of their names, and of two files
-/// with the same name only the first.
+/// Loads the settings files as at boot: the files of all folders in the order of their names; of two files
+/// with the same name, only the first one is loaded.
 fn boot(root: &Path) {
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), "4096\t16384\t4194304\n").unwrap();
     fs::write(root.join("proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
@@ -563,7 +562,7 @@ fn a_restart_ends_a_trial() {
     let (before, file) = (settings(), fs::read_to_string(place.owned()).unwrap());
     assert_eq!(before, ("4096 16384 8388608\n".into(), "4096 131072 8388608\n".into()));
 
-    // Every process that would revert the trial ends with the reboot.
+    // The processes that would revert the trial end with the reboot.
     apply(&place, &changes(false), Some(Duration::from_secs(3600)), &dead_guard(), &mut |_| ())
         .unwrap()
         .unwrap();

@@ -1,13 +1,12 @@
-//! A small HTTP server whose work is bounded, whatever its clients send.
+//! A small HTTP server that does a bounded amount of work, whatever its clients send.
 //!
 //! ```text
 //!   connection ─► a thread, of at most 64 ─► head within 5 s and 8 KiB ─► answer, `Connection: close` ─► end
 //!                    └─ one more: closes the oldest connection that has not sent its request
 //! ```
 //!
-//! A scrape sends its request in the first packet, so silent connections evict each other and not
-//! the scrape. The server does not support keep-alive, because Prometheus scrapes are seconds
-//! apart.
+//! A scrape sends its request in the first packet. Silent connections therefore evict each other, but never a
+//! scrape. The server does not support keep-alive, because Prometheus scrapes are seconds apart.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,41 +18,41 @@ use std::time::Duration as Timeout;
 use fullpipe_linux::Clock;
 use fullpipe_units::{Duration, Instant};
 
-/// Maximum number of concurrent connections; each has a thread.
+/// Maximum number of concurrent connections, because each connection has a thread.
 const CONNECTIONS: usize = 64;
-/// Timeout for receiving the request head.
+/// Timeout for receiving the head of an HTTP request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Timeout for each write of the answer.
+/// Timeout for each write of an HTTP answer.
 const WRITE: Timeout = Timeout::from_secs(10);
-/// Maximum size of a request head, in bytes.
+/// Maximum size in bytes of the head of an HTTP request.
 const HEAD_MOST: usize = 8 << 10;
-/// Maximum number of header lines in a request head.
+/// Maximum number of header lines in an HTTP request.
 const HEADERS_MOST: usize = 64;
-/// Maximum number of bytes to read and discard after the answer. Closing a socket with unread data
-/// would reset the connection, and the client would lose the answer.
+/// Maximum number of bytes that the server reads and discards after it has sent the answer. Closing a socket
+/// with unread data would reset the connection, and the client would lose the answer.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
-/// Delay before the next attempt when accept fails, for example because no file descriptors are
-/// left.
+/// Delay before the server calls accept again after a failure, for example when no file descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// An HTTP request.
+/// Head of an HTTP request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) url: String,
-    /// Value of `X-Prometheus-Scrape-Timeout-Seconds`.
+    /// Value of the header field `X-Prometheus-Scrape-Timeout-Seconds`.
     pub(super) scrape_timeout: Option<String>,
 }
 
-/// An HTTP answer.
+/// HTTP answer with status, content type and body.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) kind: &'static str,
     pub(super) body: String,
 }
 
-/// Open connections: those without a complete request, in order of arrival, and the total number.
+/// Open connections: those that have not sent a complete request, in the order of arrival, and the total
+/// number.
 #[derive(Default)]
 struct Connections {
     next: u64,
@@ -61,7 +60,8 @@ struct Connections {
     all: usize,
 }
 
-/// Answers each request on `listener` with the result of `answer`, until the process ends.
+/// Accepts connections on `listener` and sends the result of `answer` to each request, until the process
+/// ends.
 pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     let connections = Arc::new(Mutex::new(Connections::default()));
@@ -72,7 +72,8 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             clock.sleep_until(clock.now() + PAUSE);
             continue;
         };
-        // Every connection is being answered, which takes seconds, so the new one is closed.
+        // If all connections have sent requests that are being answered, which takes seconds, the new
+        // connection is closed.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
             (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });
@@ -80,8 +81,8 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             // The client may already have disconnected, so errors are ignored.
             let _ = converse(stream, &entered, &*answer, clock);
         };
-        // If the thread cannot be started, its closure is dropped, which closes the connection and
-        // removes its entry.
+        // If no thread can be started, the closure is dropped, which closes the connection and removes its
+        // entry.
         let _ = thread::Builder::new().name("http".into()).spawn(of_connection);
     }
 }
@@ -90,13 +91,13 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a connection. If there are too many, it closes the connection that has been silent for
+/// Adds a connection. If there are too many connections, closes the connection that has been silent for
 /// longest.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {
         let (_, oldest) = connections.waiting.pop_first()?;
-        // The thread of that connection then reads end-of-file and ends.
+        // The thread of the closed connection then reads end-of-file and ends.
         let _ = oldest.shutdown(Shutdown::Both);
     }
     connections.next += 1;
@@ -106,14 +107,14 @@ fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     Some(number)
 }
 
-/// Entry of an open connection; dropping it removes the entry.
+/// Entry of an open connection in the list of connections; dropping this value removes the entry.
 struct ConnectionSlot {
     number: u64,
     connections: Arc<Mutex<Connections>>,
 }
 
 impl ConnectionSlot {
-    /// Records that the connection has sent its request, so that it can no longer be evicted.
+    /// Records that the connection has sent a complete request, so that the connection is no longer evicted.
     fn has_asked(&self) {
         lock(&self.connections).waiting.remove(&self.number);
     }
@@ -158,8 +159,8 @@ fn converse(
     io::copy(&mut rest, &mut io::sink()).map(drop)
 }
 
-/// Reads a request head, which may arrive in several pieces, until `deadline`; returns the HTTP
-/// error status if the head is invalid.
+/// Reads the head of an HTTP request until `deadline`; the head may arrive in several pieces. Returns the
+/// HTTP error status if the head is invalid.
 fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<Result<Request, u16>> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 1 << 10];
@@ -184,7 +185,7 @@ fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<R
     }
 }
 
-/// Parses a request head; `None` while it is incomplete.
+/// Parses the head of an HTTP request; returns `None` while the head is incomplete.
 fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MOST];
     let mut head = httparse::Request::new(&mut headers);

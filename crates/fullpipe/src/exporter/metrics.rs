@@ -1,7 +1,7 @@
-//! Formats the sums over groups of sockets as Prometheus metrics (OpenMetrics 1.0).
+//! Formats sums over groups of sockets as Prometheus metrics (OpenMetrics 1.0).
 //!
-//! Each `--dst` has one set of series. Series per connection would be unbounded, because each
-//! connection has a new port.
+//! Each `--dst` option has one set of time series. The number of time series per connection would be
+//! unbounded, because each connection has a new port.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,23 +15,23 @@ use prometheus_client::registry::Registry;
 
 use super::probe::ProbeResult;
 
-/// Content type of the metrics page.
+/// HTTP content type of the metrics page.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// A group of sockets and its sums.
+/// A group of sockets, and the sums over these sockets.
 pub(super) struct Group {
-    /// Value of `--dst`.
+    /// Value of the `--dst` option that selects the group.
     pub(super) dst: String,
     pub(super) totals: Totals,
     pub(super) present: Present,
-    /// Whether the last sampling of its sockets succeeded.
+    /// Whether the sockets of the group could be sampled in the last round.
     pub(super) up: bool,
 }
 
-/// Formats the metrics page of all groups.
+/// Formats the metrics page, which contains the sums of all groups.
 pub(super) fn page(groups: &[Group]) -> String {
     let limits = Family::<Labels, Counter<f64, AtomicU64>>::default();
     let [sent, received, retransmits] = [(); 3].map(|()| Family::<Labels, Counter>::default());
@@ -40,8 +40,8 @@ pub(super) fn page(groups: &[Group]) -> String {
     for Group { dst, totals, present, up: is_up } in groups {
         let labels: Labels = vec![("dst", dst.clone())];
         for limit in Limit::ALL {
-            // Includes all limits from the start: if a series appeared only after its first second,
-            // `rate()` would miss that second.
+            // The page includes every limit from the start. If a time series appeared only after its first
+            // second, `rate()` would miss that second.
             let time = totals.limits.get(&limit).copied().unwrap_or_default();
             let labels = vec![("dst", dst.clone()), ("limit", limit.name().to_owned())];
             limits.get_or_create(&labels).inc_by(time.as_secs_f64());
@@ -61,21 +61,21 @@ pub(super) fn page(groups: &[Group]) -> String {
         }
     }
     let mut registry = Registry::with_prefix("fullpipe");
-    registry.register("limit_seconds", "Time that connections were held by a limit, of all together", limits);
-    registry.register("sent_bytes", "Payload that peers have acknowledged", sent);
-    registry.register("received_bytes", "Payload received", received);
-    registry.register("retransmits", "Retransmitted segments", retransmits);
-    registry.register("connections", "Connections that are open", connections);
-    registry.register("unsent_bytes", "Data written and not yet sent, in the kernel", unsent);
-    registry.register("unread_bytes", "Received and not read by the application", unread);
-    registry.register("rtt_seconds", "Smoothed round-trip time, the mean of the connections", rtt);
-    registry.register("min_rtt_seconds", "The smallest round-trip time of the connections", min_rtt);
-    registry.register("sockets_up", "Whether the kernel reported these sockets", up);
+    registry.register("limit_seconds", "Total time for which each limit stopped the senders", limits);
+    registry.register("sent_bytes", "Payload bytes that the peers have acknowledged", sent);
+    registry.register("received_bytes", "Payload bytes received", received);
+    registry.register("retransmits", "Number of retransmitted segments", retransmits);
+    registry.register("connections", "Number of open connections", connections);
+    registry.register("unsent_bytes", "Bytes written to sockets but not yet sent", unsent);
+    registry.register("unread_bytes", "Bytes received but not yet read by the application", unread);
+    registry.register("rtt_seconds", "Smoothed RTT, mean over the connections", rtt);
+    registry.register("min_rtt_seconds", "Minimum RTT over the connections", min_rtt);
+    registry.register("sockets_up", "Whether the last query of the sockets succeeded", up);
     text_of(&registry)
 }
 
-/// Formats the metrics page of a probe. The `iperf3_` names are those of iperf3_exporter, so that
-/// existing dashboards work.
+/// Formats the metrics page of a probe. The names that start with `iperf3_` are those of iperf3_exporter, so
+/// that existing dashboards work.
 pub(super) fn of_probe(probed: &ProbeResult) -> String {
     let mut registry = Registry::default();
     let mut gauge = |name: &str, help: &str, value: f64| {
@@ -83,16 +83,16 @@ pub(super) fn of_probe(probed: &ProbeResult) -> String {
         gauge.set(value);
         registry.register(name, help, gauge);
     };
-    gauge("iperf3_up", "Whether the test ran to its end", f64::from(u8::from(probed.success)));
-    gauge("iperf3_sent_bytes", "Payload sent", probed.sent.get() as f64);
-    gauge("iperf3_sent_seconds", "Time in which it was sent", probed.sent_in);
-    gauge("iperf3_received_bytes", "Payload received", probed.received.get() as f64);
-    gauge("iperf3_received_seconds", "Time in which it was received", probed.received_in);
-    gauge("iperf3_retransmits", "Retransmitted segments", probed.retransmits as f64);
-    gauge("fullpipe_probe_duration_seconds", "How long the probe took", probed.took.as_secs_f64());
+    gauge("iperf3_up", "Whether the test completed", f64::from(u8::from(probed.success)));
+    gauge("iperf3_sent_bytes", "Payload bytes sent", probed.sent.get() as f64);
+    gauge("iperf3_sent_seconds", "Duration of sending", probed.sent_in);
+    gauge("iperf3_received_bytes", "Payload bytes received", probed.received.get() as f64);
+    gauge("iperf3_received_seconds", "Duration of receiving", probed.received_in);
+    gauge("iperf3_retransmits", "Number of retransmitted segments", probed.retransmits as f64);
+    gauge("fullpipe_probe_duration_seconds", "Duration of the probe", probed.took.as_secs_f64());
     let min_rtt = probed.live.last().and_then(|row| row.sender.min_rtt);
     if let Some(min_rtt) = min_rtt {
-        gauge("fullpipe_probe_min_rtt_seconds", "The smallest round-trip time", min_rtt.as_secs_f64());
+        gauge("fullpipe_probe_min_rtt_seconds", "Minimum RTT during the test", min_rtt.as_secs_f64());
     }
     let limits = Family::<Labels, Seconds>::default();
     let times = probed.live.times();
@@ -100,7 +100,7 @@ pub(super) fn of_probe(probed: &ProbeResult) -> String {
         let time = times.get(&limit).copied().unwrap_or_default();
         limits.get_or_create(&vec![("limit", limit.name().to_owned())]).set(time.as_secs_f64());
     }
-    registry.register("fullpipe_probe_limit_seconds", "Time that a limit held the test", limits);
+    registry.register("fullpipe_probe_limit_seconds", "Time for which each limit stopped the sender", limits);
     text_of(&registry)
 }
 
@@ -119,9 +119,9 @@ mod tests {
 
     use super::*;
 
-    /// Checks a page against OpenMetrics 1.0, line by line: each family is announced once and its
-    /// series are contiguous, names and labels contain valid characters, counters end in `_total`,
-    /// no series occurs twice, and the page ends with `# EOF`.
+    /// Checks a metrics page against OpenMetrics 1.0, line by line: each metric family is announced once and
+    /// its time series are contiguous, names and labels contain valid characters, counters end in `_total`,
+    /// no time series occurs twice, and the page ends with `# EOF`.
     pub(crate) fn is_strict(page: &str) -> BTreeMap<String, f64> {
         let mut series = BTreeMap::new();
         let (mut types, mut current) = (BTreeMap::new(), String::new());
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(of("fullpipe_sent_bytes_total{dst=\"192.0.2.7:443\"}"), Some(5.0));
         assert_eq!(of("fullpipe_rtt_seconds{dst=\"all\"}"), Some(0.21));
         assert_eq!(of("fullpipe_connections{dst=\"all\"}"), Some(2.0));
-        // Each group has nine limits and eight other series, without the minimum RTT.
+        // Each group has nine limits and eight other time series, excluding the minimum RTT.
         assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
         is_strict(&page(&[]));
         let probe = is_strict(&of_probe(&ProbeResult {

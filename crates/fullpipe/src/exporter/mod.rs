@@ -26,17 +26,17 @@ use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
 
-/// Sampling interval that the classifier's rules require.
+/// Interval between two samples of a socket, as the classifier requires it.
 const EVERY: Duration = Duration::from_millis(100);
-/// Name of the group that contains all connections.
+/// Name of the group that contains all connections of the host.
 const ALL: &str = "all";
-/// Maximum number of groups; each has about twenty series.
+/// Maximum number of groups. The number is limited because each group has about twenty time series.
 const MOST_GROUPS: usize = 100;
 
-/// Content type of plain-text answers.
+/// Content type of an answer in plain text.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Sockets that are summed as one group.
+/// Sockets whose values are summed as one group.
 struct SocketGroup {
     dst: String,
     sockets: Sockets,
@@ -45,36 +45,38 @@ struct SocketGroup {
 
 type Groups = Arc<Mutex<Vec<SocketGroup>>>;
 
-/// Settings of the exporter.
+/// Settings of the Prometheus exporter.
 #[derive(Clone, Debug)]
 pub struct Exporter {
-    /// Address to listen on for HTTP requests.
+    /// IP address and port on which the exporter accepts HTTP requests.
     pub listen: SocketAddr,
-    /// Groups of connections, each given as `HOST[:PORT]`; if empty, all connections form one
-    /// group.
+    /// Groups of connections, each given by its remote end `HOST[:PORT]`. If there are none, all connections
+    /// form one group.
     pub dst: Vec<String>,
-    /// ID of the process whose connections are exported; all processes if `None`.
+    /// ID of the process whose connections are exported; `None` for all processes.
     pub process: Option<u32>,
-    /// Rate of the bottleneck link, if known.
+    /// Rate of the bottleneck link; `None` if it is unknown.
     pub link: Option<Rate>,
-    /// iperf3 servers to which clients may start probes.
+    /// iperf3 servers to which HTTP clients may start probes.
     pub probes: Probes,
 }
 
-/// iperf3 servers to which the clients of an exporter may start probes. A probe sends at full speed for up to
-/// 5 s.
+/// iperf3 servers to which HTTP clients of the exporter may start probes. A probe sends at full speed for up
+/// to 5 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probes {
-    /// Any server: for clients on this host, which could send themselves.
+    /// Probes to any server are permitted. This is for clients on this host, which could send the data
+    /// themselves.
     Any,
-    /// Only these servers, each given as `HOST[:PORT]`; none if empty.
+    /// Probes are permitted only to these servers, each given as `HOST[:PORT]`; if empty, no probe is
+    /// permitted.
     Only(Vec<String>),
 }
 
-/// Serves the metrics until the process ends.
+/// Serves the metrics over HTTP until the process ends.
 ///
 /// # Errors
-/// A group is invalid, the address is in use, or sockets cannot be read.
+/// Returns an error if a group is invalid, if the address is in use, or if the sockets cannot be sampled.
 pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error> {
     let mut dsts = exporter.dst.clone();
     if dsts.is_empty() {
@@ -104,13 +106,13 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let groups: Groups = Arc::new(Mutex::new(groups));
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
-    // With port 0, the kernel has chosen a port.
+    // If the port was 0, the kernel has chosen one, which is printed here.
     observer.note(&format!("http://{}/metrics", listener.local_addr().unwrap_or(exporter.listen)));
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(())
 }
 
-/// Samples all groups until the process ends.
+/// Samples the sockets of all groups until the process ends.
 fn sample(watches: &mut [Watch], groups: &Groups) {
     let clock = Clock::starting_in(Duration::ZERO);
     let mut seen = Vec::new();
@@ -123,7 +125,7 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
             group.up = round.is_ok();
             match round {
                 Ok(round) => take(&mut group.sockets, round, &seen, true),
-                // If the process has ended, it has no sockets left. If the kernel did not answer, a
+                // If the watched process has ended, it has no sockets left. If the kernel did not answer, a
                 // later attempt may succeed.
                 Err(_) => group.sockets.keep(Instant::FAR_FUTURE),
             }
@@ -137,12 +139,12 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts
     let path = request.url.split('?').next().unwrap_or_default();
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match path {
-        // A probe takes seconds, during which other threads serve other requests.
+        // A probe takes several seconds; other threads serve other requests in the meantime.
         "/probe" if request.method == "GET" => probe(request, prober, host),
         _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
         "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),
         "/" => text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into()),
-        _ => text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into()),
+        _ => text(404, PLAIN, "not found; use /metrics or /probe?target=HOST\n".into()),
     }
 }
 
@@ -154,7 +156,7 @@ fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
             text(403, PLAIN, "this exporter does not probe that server; --probe-target permits it\n".into())
         }
         Err(ProbeRefusal::Busy) => {
-            text(503, PLAIN, "another probe runs: two would measure each other\n".into())
+            text(503, PLAIN, "another probe is running; two probes would disturb each other\n".into())
         }
     }
 }

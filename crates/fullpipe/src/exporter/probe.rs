@@ -1,4 +1,4 @@
-//! `/probe?target=HOST`: runs a short test to an iperf3 server, within the scrape timeout.
+//! `/probe?target=HOST`: runs a short test to an iperf3 server and completes it within the scrape timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,50 +17,50 @@ use fullpipe_units::{Bytes, Duration};
 use super::Probes;
 use crate::Error;
 
-/// Scrape timeout to assume if Prometheus does not send one.
+/// Scrape timeout that is assumed if Prometheus does not send one.
 const SCRAPE: Duration = Duration::from_secs(10);
-/// Part of the scrape timeout reserved for connecting, exchanging results and answering.
+/// Part of the scrape timeout that is reserved for connecting, exchanging results and answering.
 const RESERVE: Duration = Duration::from_secs(3);
-/// Maximum and minimum duration of a test, whatever the scrape timeout.
+/// Maximum and minimum duration of a test, independent of the scrape timeout.
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Result of a probe.
+/// Result of a probe: a short test to an iperf3 server.
 #[derive(Default)]
 pub(super) struct ProbeResult {
-    /// Whether the test completed.
+    /// Whether the test ran to its end.
     pub(super) success: bool,
-    /// Total duration of the probe.
+    /// Total duration of the probe, including connecting and exchanging results.
     pub(super) took: Duration,
     pub(super) sent: Bytes,
     pub(super) sent_in: f64,
     pub(super) received: Bytes,
     pub(super) received_in: f64,
     pub(super) retransmits: u64,
-    /// Time spent at each limit, and the minimum RTT.
+    /// Time for which each limit stopped the sender, and the minimum RTT.
     pub(super) live: Live,
 }
 
-/// Reason why a probe was refused.
+/// Reason why the exporter refused a probe.
 pub(super) enum ProbeRefusal {
-    /// The target address is invalid; the value is the message for the client.
+    /// The target address is invalid; the value is the error message for the HTTP client.
     Bad(String),
-    /// The exporter's settings do not permit this target.
+    /// The settings of the exporter do not permit a probe to this target.
     Forbidden,
-    /// Another probe is running: two concurrent probes would disturb each other.
+    /// Another probe is running; two concurrent probes would disturb each other.
     Busy,
 }
 
-/// Runs one probe at a time.
+/// Runs one probe at a time and refuses others.
 #[derive(Clone, Default)]
 pub(super) struct Prober {
     busy: Arc<AtomicBool>,
-    /// Permitted servers; any if `None`.
+    /// Servers to which probes are permitted; `None` for any server.
     only: Option<Vec<ServerAddress>>,
 }
 
 impl Prober {
-    /// Creates a prober of the permitted servers.
+    /// Creates a prober that permits probes to the servers in `probes`.
     pub(super) fn new(probes: &Probes) -> Result<Self, Error> {
         let named = |target: &String| {
             ServerAddress::named(target).map_err(|why| {
@@ -74,15 +74,15 @@ impl Prober {
         Ok(Self { only, ..Self::default() })
     }
 
-    /// Returns whether the settings permit a probe of this server. Names are compared as written, not
-    /// resolved.
+    /// Returns whether the settings permit a probe to this server. Host names are compared as written,
+    /// without resolving them.
     fn permits(&self, place: &ServerAddress) -> bool {
         let same =
             |other: &ServerAddress| other.port == place.port && other.host.eq_ignore_ascii_case(&place.host);
         self.only.as_ref().is_none_or(|only| only.iter().any(same))
     }
 
-    /// Runs a test to the `target` in a URL, within the scrape timeout given in `header`.
+    /// Runs a test to the `target` in the URL, within the scrape timeout that the HTTP header `header` gives.
     pub(super) fn probe(
         &self,
         url: &str,
@@ -98,11 +98,11 @@ impl Prober {
     }
 }
 
-/// Flag for a running probe; dropping this value clears the flag, even after a panic.
+/// Marks that a probe is running; dropping this value clears the flag, even after a panic.
 struct Busy<'a>(&'a AtomicBool);
 
 impl<'a> Busy<'a> {
-    /// Sets the flag; returns `None` if a probe is already running.
+    /// Sets the flag of a running probe; returns `None` if a probe is already running.
     fn begin(busy: &'a AtomicBool) -> Option<Self> {
         (!busy.swap(true, Ordering::AcqRel)).then_some(Self(busy))
     }
@@ -114,20 +114,20 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Parses `X-Prometheus-Scrape-Timeout-Seconds`, or returns the default.
+/// Parses the header `X-Prometheus-Scrape-Timeout-Seconds`; returns the default if it is missing or invalid.
 fn scrape(header: Option<&str>) -> Duration {
     let seconds = header.and_then(|value| value.trim().parse::<f64>().ok());
     let sane = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds < 3_600.0);
     sane.map_or(SCRAPE, Duration::from_secs_f64)
 }
 
-/// Returns the duration of a test that fits into the scrape timeout, in whole seconds.
+/// Returns the duration of a test that fits into the scrape timeout, as a number of whole seconds.
 fn length(scrape: Duration) -> Duration {
     let room = scrape.saturating_sub(RESERVE).clamp(SHORTEST, LONGEST);
     Duration::from_secs(room.as_millis() / 1_000)
 }
 
-/// Parses the query parameter `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, percent-encoded.
+/// Parses the percent-encoded query parameter `target=HOST`, `target=HOST:PORT` or `target=[ADDRESS]:PORT`.
 fn place(url: &str) -> Result<ServerAddress, ProbeRefusal> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
@@ -156,7 +156,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Collects the samples of a test.
+/// Collects the socket samples of a test.
 struct Following(Live);
 
 impl Watch for Following {
@@ -180,7 +180,7 @@ fn run(place: ServerAddress, scrape: Duration, host: SocketFacts) -> ProbeResult
     let over = Arc::new(AtomicBool::new(false));
     let finished = thread::scope(|scope| {
         let (word, end) = (stop.clone(), Arc::clone(&over));
-        // Stops the test before the scrape timeout, even if the server does not answer.
+        // The test is stopped before the scrape timeout, even if the server does not answer.
         scope.spawn(move || {
             let deadline = begin + scrape.saturating_sub(RESERVE / 6);
             while !end.load(Ordering::Acquire) {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((seconds(Some("1")), seconds(Some("nan")), seconds(Some("-3"))), (1.0, 5.0, 5.0));
     }
 
-    /// A probe that panics clears the flag, so that the next one can run.
+    /// A probe that panics clears the flag of a running probe, so that the next probe can run.
     #[test]
     fn one_probe_runs_at_a_time() {
         let busy = AtomicBool::new(false);

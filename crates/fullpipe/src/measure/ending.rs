@@ -1,4 +1,4 @@
-//! fullpipe's additions to iperf3's documents and events.
+//! Values that fullpipe adds to iperf3's documents and events.
 
 use fullpipe_analysis::diagnosis::Iperf3Additions;
 use fullpipe_analysis::{Diagnosis, Latency, TcpVsUdp};
@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::{ExplainResult, Explanations, Recorder};
 use crate::Error;
 
-/// Returns fullpipe's additions to the end of a document, including those of the UDP test if there
-/// was one.
+/// Returns the values that fullpipe adds at the end of a document. The values include those of the UDP test,
+/// if there was one.
 ///
 /// # Errors
-/// The additions cannot be serialised as JSON.
+/// Returns an error if the values cannot be represented in JSON.
 pub fn ending(
     recorder: &Recorder,
     latency: Latency,
@@ -42,10 +42,10 @@ pub fn ending(
     serde_json::to_value(added).map_err(|e| Error::new(format!("cannot write JSON: {e}"), ""))
 }
 
-/// Formats a server event as one line. The line includes the test number, because several tests may
-/// run concurrently.
+/// Formats an event of the server as one line of JSON. The line includes the number of the test, because
+/// several tests may run concurrently.
 /// # Errors
-/// The event cannot be serialised as JSON.
+/// Returns an error if the event cannot be represented in JSON.
 pub fn numbered_event(test: u64, event: &str, data: &impl Serialize) -> Result<String, Error> {
     #[derive(Serialize)]
     struct NumberedEvent<'a, T> {

@@ -1,4 +1,4 @@
-//! Diagnoses a test that this host has just run.
+//! Diagnoses an iperf3 test that this host has just run.
 //!
 //! ```text
 //!   this host sends       rows of its sockets ────────────────────────────────────┐
@@ -21,46 +21,46 @@ use super::Recorder;
 use crate::run::Observer;
 use crate::{Error, diagnose};
 
-/// Facts that complement the test results.
+/// Facts about path and hosts that complement the results of a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestContext<'a> {
-    /// Facts about the path, as given by the user.
+    /// Facts about the path that the user has given.
     pub path: PathFacts,
-    /// RTT measured before the test.
+    /// RTT of the idle path, measured before the test.
     pub idle_rtt: Option<Duration>,
-    /// Kernel settings of this host.
+    /// Kernel settings of this host; `None` if they are unknown.
     pub own: Option<&'a HostSettings>,
-    /// Kernel settings of the server's host.
+    /// Kernel settings of the server's host; `None` if they are unknown.
     pub peer: Option<&'a HostSettings>,
-    /// Rows sampled by the sending server, if it is fullpipe's.
+    /// Trace rows that the server sampled while it was sending, if the server is fullpipe's.
     pub server_trace: Option<&'a str>,
 }
 
-/// Note for a test of which only the sending end was sampled.
+/// Note for a test in which only the sending host was sampled.
 pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
                                   reader, only the receiving end can tell";
-/// Note for a test of which only the receiving end was sampled.
+/// Note for a test in which only the receiving host was sampled.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
 const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
-/// A diagnosis, or the reason why none is possible.
+/// A diagnosis, or the reason why no diagnosis is possible.
 pub type ExplainResult = Result<Box<Diagnosis>, String>;
 
-/// Diagnoses of both directions of a test.
+/// Diagnoses of a test, one per direction.
 #[derive(Debug)]
 pub struct Explanations {
-    /// Diagnosis of the main direction of the test.
+    /// Diagnosis of the test's main direction.
     pub main: ExplainResult,
-    /// Diagnosis of the reverse direction, for a bidirectional test.
+    /// Diagnosis of the reverse direction; `None` unless the test was bidirectional.
     pub reverse: Option<ExplainResult>,
 }
 
-/// Explains a completed test from the data in its `recorder`.
+/// Diagnoses a completed test from the data in its `recorder`.
 ///
 /// # Errors
-/// The simulator has a defect. A test that leaves nothing to explain is not an error.
+/// Returns an error if the simulator has a defect. A test without a possible diagnosis is not an error.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -87,7 +87,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<ExplainResult, 
     }
 }
 
-/// Explains a TCP transfer sent by this host.
+/// Diagnoses a TCP transfer in which this host was the sender.
 fn sent(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -98,19 +98,19 @@ fn sent(
     diagnosed((known.own, known.peer), &measurement, None, &recorder.document, known, observer)
 }
 
-/// Explains a TCP transfer sent by the server.
+/// Diagnoses a TCP transfer in which the server was the sender.
 fn received(
     recorder: &Recorder,
     known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let own = recorder.received.streams();
-    // An unreadable trace is not an error, because this host also sampled its sockets.
+    // A trace that cannot be parsed is not an error, because this host has also sampled its sockets.
     let told = known.server_trace.and_then(|text| trace::read(text).ok());
     let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
     let of_both = rows::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW);
     if let Ok(measurement) = of_both {
-        // The server's host is the sender here, and made these rows.
+        // In this direction, the server's host is the sender, and its rows are the measurement.
         let hosts = (known.peer, known.own);
         return diagnosed(hosts, &measurement, None, &recorder.document, known, observer);
     }
@@ -125,8 +125,8 @@ fn received(
     Ok(diagnosis)
 }
 
-/// Combines the server's rows of each stream with the receiver samples that are nearest in time.
-/// Both time scales start with the first data.
+/// Combines the server's rows of each stream with those samples of the receiver that are nearest in time.
+/// Time zero of both is the first data.
 fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     let begun = |at: Option<Instant>| at.unwrap_or_default();
     let theirs = begun(told.iter().map(|row| row.at).min());
@@ -160,12 +160,12 @@ fn over_udp(
     }
     let json = serde_json::to_value(document).unwrap_or_default();
     let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;
-    // In a UDP test, only the handshake of the control connection yields an RTT.
+    // In a UDP test, only the TCP handshake of the control connection yields an RTT.
     diagnosed((known.own, known.peer), &log, known.idle_rtt, document, known, observer)
 }
 
-/// Diagnoses a measurement. `hosts` contains the settings of the host that made it and of the other
-/// host. `idle_rtt` applies if neither the user nor the measurement gives an RTT.
+/// Diagnoses a measurement. `hosts` contains the settings of the host that made the measurement, followed by
+/// those of the other host. `idle_rtt` is used if neither the user nor the measurement gives an RTT.
 fn diagnosed(
     (local, peer): (Option<&HostSettings>, Option<&HostSettings>),
     measurement: &Measurement,
@@ -186,8 +186,8 @@ fn diagnosed(
     diagnose(measurement, &path, &hosts, observer)
 }
 
-/// Returns whether the server runs on this host, that is, whether both ends of the data connections
-/// have the same address.
+/// Returns whether the server runs on this host, which is the case if both ends of the data connections have
+/// the same address.
 pub fn is_this_host(document: &Document) -> bool {
     document.start.connected.first().is_some_and(|one| {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());

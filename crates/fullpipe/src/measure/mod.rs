@@ -1,4 +1,4 @@
-//! Measurements from this host: iperf3 tests that also sample their sockets.
+//! Measurements by this host: iperf3 tests that also sample their sockets.
 
 mod ending;
 mod explained;

@@ -1,7 +1,7 @@
 //! Runs one short TCP test to an iperf3 server, for a diagnosis.
 //!
-//! The diagnosis asks what limits one TCP flow from this host, so the test has one stream. It lasts
-//! many round trips, because on a long path slow start alone takes seconds, and losses are seconds
+//! The diagnosis determines the limit of one TCP flow from this host, so the test has one stream. The test
+//! lasts for many round trips, because on a long path slow start alone takes seconds, and losses are seconds
 //! apart.
 
 use std::path::Path;
@@ -20,19 +20,20 @@ use super::recorder::{ROWS, Recorder};
 use crate::Error;
 use crate::run::Observer;
 
-/// Minimum and maximum duration of a test, and its target duration in round trips.
+/// Minimum and maximum duration of a test, and its target duration in round trips (`ROUND_TRIPS`).
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
 const ROUND_TRIPS: u64 = 100;
-/// Duration of a control measurement: on its short path, slow start is over quickly.
+/// Duration of the control measurement, which can be short because slow start is over quickly on a short
+/// path.
 const CONTROL: Duration = Duration::from_secs(3);
 
-/// File name extensions that mark an argument as a file, even if the file does not exist.
+/// File name extensions by which an argument is recognised as a file, even if the file does not exist.
 const FILE_ENDINGS: [&str; 11] =
     ["txt", "log", "json", "jsonl", "csv", "pcap", "pcapng", "cap", "gz", "sysctl", "out"];
 
-/// Parses `name` as the address of an iperf3 server. Returns `None` for standard input, an existing
-/// file, and any name that looks like a path or file name.
+/// Parses `name` as the address of an iperf3 server. Returns `None` for standard input, for an existing file,
+/// and for any name that looks like a path or file name.
 pub fn server(name: &str) -> Option<ServerAddress> {
     let path = Path::new(name);
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
@@ -44,29 +45,31 @@ pub fn server(name: &str) -> Option<ServerAddress> {
     if file { None } else { ServerAddress::named(name).ok() }
 }
 
-/// Source of the reference rate, which one flow reaches over a short path.
+/// Source of the reference rate, which is the rate that one flow reaches over a short path.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// Rate that was measured earlier.
+    /// Reference rate that was measured earlier.
     Rate(Rate),
-    /// Nearby iperf3 server, as `HOST[:PORT]`, with which to measure the rate.
+    /// Nearby iperf3 server (`HOST[:PORT]`) with which to measure the reference rate.
     Host(String),
 }
 
-/// Result of a test.
+/// Result of a test to an iperf3 server.
 #[derive(Clone, Debug)]
 pub struct Probe {
     measurement: Measurement,
-    /// Rate of one flow to the control server, if it was measured.
+    /// Rate of one flow to the control server; `None` if it was not measured.
     control: Option<Rate>,
     here: bool,
 }
 
 impl Probe {
-    /// Measures to the server `place`, and before that to the control server if there is one.
+    /// Runs a test to the iperf3 server `place`; before that, runs a test to the control server if there is
+    /// one.
     ///
     /// # Errors
-    /// A server is unreachable or refuses the test, or `stop` was set before the test ended.
+    /// Returns an error if a server is unreachable or refuses the test, or if `stop` was set before the test
+    /// ended.
     pub fn measure(
         place: &ServerAddress,
         control: Option<&Control>,
@@ -109,7 +112,7 @@ impl Probe {
         Ok(Self { measurement, control, here })
     }
 
-    /// Returns the measurement to diagnose.
+    /// Returns the measurement that the diagnosis explains.
     pub fn measurement(&self) -> &Measurement {
         &self.measurement
     }
@@ -120,7 +123,7 @@ impl Probe {
     }
 }
 
-/// Runs one test; returns it with a text line about its latency.
+/// Runs one test, and returns its result with a line of text about the latency.
 fn run(
     place: &ServerAddress,
     length: Option<fn(Duration) -> Duration>,
@@ -142,7 +145,7 @@ fn run(
     Ok((recorder, latency))
 }
 
-/// Returns the test duration that a path with this RTT requires.
+/// Returns the duration that a test needs on a path with this RTT.
 fn enough(rtt: Duration) -> Duration {
     (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
 }
@@ -151,7 +154,7 @@ fn enough(rtt: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// A missing log file is reported as a missing file, not as an unknown host.
+    /// If a log file does not exist, the error message is about a missing file instead of an unknown host.
     #[test]
     fn files_are_files() {
         for file in ["-", "", "absent.txt", "logs/run", "./run", "Cargo.toml", "trace.CSV", "my log"] {

@@ -1,4 +1,4 @@
-//! Records the data of a test that the diagnosis requires at the end.
+//! Records the data of a running test from which the test is diagnosed at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use super::samples::Samples;
 
-/// Maximum number of samples stored for the diagnosis of a test: one hour of one stream at twenty
-/// samples per second, in less than 50 MB.
+/// Maximum number of samples that are stored for the diagnosis of a test. One hour of one stream at twenty
+/// samples per second takes less than 50 MB.
 pub const ROWS: usize = 72_000;
 
-/// Records the document of a test, and the samples of its sockets.
+/// Records the document of a test and the samples of the test's sockets.
 #[derive(Debug)]
 pub struct Recorder {
-    /// The document so far.
+    /// Document of the test, as far as it is complete.
     pub document: Document,
-    /// Samples of the sending streams, without the warm-up.
+    /// Samples of the sending sockets, excluding the warm-up.
     pub rows: Samples<Row>,
-    /// Samples of the receiving streams, without the warm-up.
+    /// Samples of the receiving sockets, excluding the warm-up.
     pub received: Samples<ReceiverSample>,
     flows: BTreeMap<i32, Live>,
     host: SocketFacts,
@@ -33,7 +33,7 @@ pub struct Recorder {
     last_row: Instant,
 }
 
-/// Smoothed RTTs measured while data flowed.
+/// Statistics of the smoothed RTT while data was flowing.
 #[derive(Debug, Default)]
 struct LoadedRtt {
     sum: f64,
@@ -42,8 +42,8 @@ struct LoadedRtt {
 }
 
 impl Recorder {
-    /// Creates a recorder that stores at most `most` samples. With `adds_limits`, each report names
-    /// the limit of its streams. `settings` are the kernel settings of this host.
+    /// Creates a recorder that stores at most `most` samples. If `adds_limits` is set, each interval report
+    /// names the limit of its streams. `settings` are the kernel settings of this host.
     pub fn new(adds_limits: bool, most: usize, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {
@@ -59,15 +59,15 @@ impl Recorder {
         }
     }
 
-    /// Returns the RTT before the test, which is `idle`, and the RTT during the test.
+    /// Returns the RTT before the test (`idle`) together with the RTT during the test.
     pub fn latency(&self, idle: Option<Duration>) -> Latency {
         let LoadedRtt { sum, samples, longest } = self.loaded;
         let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
 
-    /// Returns the number of seconds that streams spent at each limit, by name: the mean over all
-    /// streams.
+    /// Returns the number of seconds for which each limit stopped the sender, by the name of the limit, as
+    /// the mean over all streams.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {

@@ -1,15 +1,15 @@
-//! Bounded storage for the samples of a test, taken from all streams at the same times.
+//! Bounded storage for the socket samples of a test; all streams are sampled at the same times.
 //!
-//! When the storage is full, it drops every other sample, and from then on keeps only every other
-//! new one. The samples of a long test are therefore coarser, but cover the whole test.
+//! When the storage is full, every other sample is dropped, and from then on only every other new sample is
+//! kept. The samples of a long test are therefore further apart, but they cover the whole test.
 
 use std::collections::BTreeMap;
 
-/// Bounded samples of several streams.
+/// Samples of several streams, limited in number.
 #[derive(Clone, Debug)]
 pub struct Samples<T> {
     most: usize,
-    /// Decimation factor: of this many samples of a stream, one is kept.
+    /// Decimation factor n: of n consecutive samples of a stream, one is kept.
     every: u64,
     streams: BTreeMap<i32, Stream<T>>,
     len: usize,
@@ -22,12 +22,12 @@ struct Stream<T> {
 }
 
 impl<T: Clone> Samples<T> {
-    /// Creates storage for at most `most` samples, counted over all streams.
+    /// Creates storage for a total of at most `most` samples of all streams.
     pub const fn new(most: usize) -> Self {
         Self { most, every: 1, streams: BTreeMap::new(), len: 0 }
     }
 
-    /// Adds the next sample of `stream`.
+    /// Adds the next sample of the stream `stream`.
     pub fn push(&mut self, stream: i32, sample: &T) {
         if self.most == 0 {
             return;
@@ -38,7 +38,7 @@ impl<T: Clone> Samples<T> {
             self.len += 1;
         }
         of.seen += 1;
-        // At least one sample of each stream stays.
+        // At least one sample of each stream remains.
         if self.len > self.most.max(self.streams.len()) {
             self.every *= 2;
             for Stream { samples, .. } in self.streams.values_mut() {
@@ -62,8 +62,8 @@ impl<T: Clone> Samples<T> {
 mod tests {
     use super::*;
 
-    /// For any number of streams and samples, the storage is bounded, all streams keep samples of
-    /// the same times, and the samples cover the whole test.
+    /// For any number of streams and samples, the storage is bounded, all streams have samples at the same
+    /// times, and the samples cover the whole test.
     #[test]
     fn a_long_test_is_kept_coarsely_and_whole() {
         for streams in [1, 3, 7] {

@@ -1,4 +1,4 @@
-//! Shared code of the simulator's tests: one path, one kind of flow, and sums over trace rows.
+//! Shared code of the simulator tests: one path, one kind of flow, and sums over trace rows.
 
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
@@ -8,7 +8,7 @@ use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
-/// Payload of a full segment with an MTU of 1500 and timestamps.
+/// Payload of a full segment in bytes, with an MTU of 1500 and TCP timestamps.
 pub(crate) const MSS: u64 = 1448;
 pub(crate) const PACKET: u64 = 1500;
 
@@ -68,12 +68,12 @@ pub(crate) fn run(scenario: &Scenario) -> Run {
 }
 
 impl Run {
-    /// Returns the rows of `flow` from `from` seconds on.
+    /// Returns the trace rows of `flow` from second `from` on.
     pub(crate) fn rows_of(&self, flow: u32, from: f64) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.flow == flow && row.at >= at(from))
     }
 
-    /// Returns the rate in bit/s at which payload of `flow` arrived in order after `from` seconds.
+    /// Returns the rate in bit/s at which payload of `flow` arrived in order after second `from`.
     pub(crate) fn goodput(&self, flow: u32, from: f64) -> f64 {
         let first = self.rows_of(flow, from).next().expect("rows");
         let last = self.rows_of(flow, from).last().expect("rows");
@@ -81,7 +81,7 @@ impl Run {
         bits / last.at.saturating_since(first.at).as_secs_f64()
     }
 
-    /// Returns the share of the link used after `from` seconds, including headers.
+    /// Returns the share of the link that was used after second `from`, counting headers.
     pub(crate) fn utilisation(&self, rate: &str, from: f64) -> f64 {
         let flows = self.outcome.flows.len() as u32;
         let goodput: f64 = (0..flows).map(|flow| self.goodput(flow, from)).sum();
@@ -112,7 +112,7 @@ pub(crate) fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * shares.iter().map(|x| x * x).sum::<f64>())
 }
 
-/// Asserts that `value` is within `tolerance` (a fraction) of `law`.
+/// Asserts that the relative difference between `value` and the model's value `law` is at most `tolerance`.
 #[track_caller]
 pub(crate) fn assert_near(value: f64, law: f64, tolerance: f64, what: &str) {
     let off = value / law - 1.0;

@@ -1,4 +1,4 @@
-//! The client side of the control connection, with its error messages.
+//! The client's end of the control connection, with error messages for users.
 
 use fullpipe_iperf3::{Refusal, State};
 use fullpipe_units::Duration;
@@ -10,16 +10,16 @@ use crate::error::Error;
 use crate::iperf3::control::{ConnectionError, Control};
 use crate::poll::Stop;
 
-/// Timeout for an answer of the server, the same as in iperf3, whose server waits for all data
-/// connections first.
+/// Timeout for an answer of the server, the same as in iperf3. The server may first wait for all data
+/// connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Reason why a test did not finish.
+/// Reason why a client's test did not finish.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Stopped on request.
+    /// The test was stopped on request of the user.
     Interrupted,
-    /// Failed with an error.
+    /// The test failed with an error.
     Failed(Error),
 }
 
@@ -44,7 +44,7 @@ impl From<ConnectionError> for Fault {
     }
 }
 
-/// The client's end of the control connection.
+/// The client's end of the control connection of a test.
 pub(super) struct Dialog {
     control: Control,
     clock: Clock,
@@ -60,7 +60,7 @@ impl Dialog {
         self.control.socket()
     }
 
-    /// Waits for the next state, and fails unless it is `wanted`.
+    /// Waits for the next state from the server, and returns an error unless it is `wanted`.
     pub(super) fn expect(&self, wanted: State) -> Result<(), Fault> {
         match self.state()? {
             state if state == wanted => Ok(()),
@@ -72,7 +72,8 @@ impl Dialog {
         }
     }
 
-    /// Waits for the next state, and fails if the server refuses the test or terminates.
+    /// Waits for the next state from the server, and returns an error if the server refuses or terminates the
+    /// test.
     pub(super) fn state(&self) -> Result<State, Fault> {
         match self.control.state(self.clock.now() + PATIENCE)? {
             State::AccessDenied => Err(Error::network(
@@ -95,7 +96,7 @@ impl Dialog {
         }
     }
 
-    /// Returns true as soon as the server sends data, or false after `timeout`.
+    /// Returns true as soon as the server sends data, and false if it sends none before `timeout`.
     pub(super) fn speaks_within(&self, timeout: Duration) -> Result<bool, Fault> {
         Ok(self.control.speaks_within(timeout)?)
     }
@@ -112,7 +113,7 @@ impl Dialog {
         Ok(self.control.send(value)?)
     }
 
-    /// Reads a JSON frame of at most `most` bytes.
+    /// Reads a JSON message of at most `most` bytes from the server.
     pub(super) fn read_json(&self, most: usize) -> Result<Value, Fault> {
         Ok(self.control.frame(most)?)
     }

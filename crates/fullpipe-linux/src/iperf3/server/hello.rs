@@ -1,13 +1,14 @@
-//! The server's UDP port, with a connected socket for each stream.
+//! The UDP port of the iperf3 server, with a connected socket for each stream.
 //!
 //! ```text
 //!   hello ─► expected from this address? ─► new socket on the same port, connected to the client ─► answer ─► its test
 //!                └─ no: dropped without an answer
 //! ```
 //!
-//! A connected socket receives the datagrams of its client in preference to the other sockets on
-//! the port, because the kernel selects the most specific match. Between bind and connect, it may
-//! receive the hello of another client, which is then handled as if it had arrived on the port.
+//! The kernel delivers a datagram to the socket with the most specific match. A socket that is connected to a
+//! client therefore receives the client's datagrams in preference to the other sockets on the port. Between
+//! bind and connect, this socket may receive the hello of another client; the hello is then handled as if it
+//! had arrived on the port's first socket.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,13 +20,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::cannot_listen;
 use crate::error::Error;
 
-/// Size of the receive buffer. A hello has four bytes, so a datagram that fills the buffer is not a
-/// hello.
+/// Size of the receive buffer for hellos, in bytes. A hello has four bytes, so a datagram that fills the
+/// buffer is not a hello.
 const HELLO_MOST: usize = 8;
-/// Maximum number of hellos to handle before other events.
+/// Maximum number of hellos that are handled before other events.
 const AT_ONCE: usize = 64;
 
-/// The UDP socket on which hellos arrive.
+/// The UDP socket on which the server receives hellos.
 #[derive(Debug)]
 pub(super) struct Hello {
     socket: UdpSocket,
@@ -39,16 +40,16 @@ impl Hello {
         Ok(Self { socket, address, only_v6 })
     }
 
-    /// Handles all received hellos. If its address is `expected`, each hello is answered from a new
-    /// connected socket, which is passed to `taker`.
+    /// Handles all hellos that have arrived. A hello from an `expected` address is answered from a new
+    /// connected socket, and that socket is passed to `taker`.
     pub(super) fn answer(&self, expected: impl Fn(IpAddr) -> bool, taker: impl Fn(IpAddr, Socket)) {
         let mut waiting = Vec::new();
         for _ in 0..AT_ONCE {
             match heard(&self.socket) {
                 Ok(hello) => waiting.extend(hello),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The error is the ICMP error of a client that has disappeared; it is reported
-                // once.
+                // The error results from an ICMP error about a client that has disappeared; the kernel
+                // reports it once.
                 Err(_) => {}
             }
         }
@@ -61,7 +62,7 @@ impl Hello {
             if socket.connect(peer).is_err() {
                 continue;
             }
-            // Datagrams that arrived before the connect may belong to other clients.
+            // Datagrams that arrived before the socket was connected may belong to other clients.
             while let Ok(hello) = heard(&socket) {
                 waiting.extend(hello.filter(|&(other, _)| other != peer));
             }
@@ -78,7 +79,8 @@ impl AsFd for Hello {
     }
 }
 
-/// Receives the next datagram. If it is a hello, returns the peer and the answer, otherwise `None`.
+/// Receives the next datagram. If the datagram is a hello, returns the peer's address and the answer to the
+/// hello; otherwise returns `None`.
 fn heard(socket: &UdpSocket) -> io::Result<Option<(SocketAddr, [u8; 4])>> {
     let mut buffer = [0; HELLO_MOST];
     let (len, peer) = socket.recv_from(&mut buffer)?;
@@ -90,7 +92,7 @@ fn bound(address: SocketAddr, only_v6: bool) -> io::Result<UdpSocket> {
     if address.is_ipv6() {
         socket.set_only_v6(only_v6)?;
     }
-    // All sockets of the server share the port.
+    // All UDP sockets of the server share one port.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -103,7 +105,7 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    /// Each client has a separate socket, which receives only the datagrams of that client.
+    /// Each client has a separate UDP socket, which receives only the datagrams of that client.
     #[test]
     fn clients_on_one_port_do_not_hear_each_other() {
         let clock = crate::Clock::starting_in(fullpipe_units::Duration::ZERO);
@@ -123,8 +125,8 @@ mod tests {
         for client in &clients {
             client.send(&datagram::HELLO).expect("room");
         }
-        // Loopback usually delivers before `send` returns, but on a busy machine it may be slightly
-        // later.
+        // On the loopback device, a datagram is usually delivered before `send` returns, but on a busy
+        // machine it may arrive slightly later.
         let until = clock.now() + fullpipe_units::Duration::from_secs(60);
         while taken.borrow().len() < clients.len() && clock.now() < until {
             answer();

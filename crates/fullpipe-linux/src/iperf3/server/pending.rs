@@ -1,8 +1,9 @@
-//! Connections that have not yet sent the cookie of their test.
+//! Connections that have not sent the cookie of their test yet.
 //!
-//! Anyone can open thousands of these connections. Their number is therefore limited, and each has
-//! a timeout. At the limit, the address with the most connections loses its oldest one. A client
-//! that sends its cookie at once is thus served, however many connections stay silent.
+//! Any host can open thousands of connections without sending a cookie. The number of these pending
+//! connections is therefore limited, and each of them has a timeout. If the limit is exceeded, the address
+//! with the most pending connections loses its oldest one. A client that sends its cookie at once is thus
+//! served, however many connections stay silent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,19 +11,19 @@ use std::net::IpAddr;
 use fullpipe_iperf3::cookie::LENGTH;
 use fullpipe_units::{Duration, Instant};
 
-/// Maximum number of pending connections.
+/// Maximum number of connections that have not sent their cookie yet.
 pub(super) const MOST: usize = 256;
-/// Timeout for receiving the cookie, as in iperf3.
+/// Timeout for receiving the cookie of a connection, as in iperf3.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pending connections by number. `C` is the type of a connection.
 #[derive(Debug)]
 pub(super) struct Pending<C> {
-    /// Connections in order of arrival.
+    /// Pending connections in the order of their arrival.
     of: BTreeMap<u64, PendingClient<C>>,
 }
 
-/// A connection whose cookie is not complete yet.
+/// A connection whose cookie has not been received completely.
 #[derive(Debug)]
 pub(super) struct PendingClient<C> {
     pub(super) connection: C,
@@ -33,12 +34,12 @@ pub(super) struct PendingClient<C> {
 }
 
 impl<C> PendingClient<C> {
-    /// Returns the connection, and the buffer for the rest of the cookie.
+    /// Returns the connection, and the part of the cookie buffer that is still empty.
     pub(super) fn unsaid(&mut self) -> (&C, &mut [u8]) {
         (&self.connection, &mut self.said[self.len..])
     }
 
-    /// Records `len` more bytes of the cookie. Returns the raw cookie once it is complete.
+    /// Records that `len` more bytes of the cookie were received, and returns the cookie once it is complete.
     pub(super) fn said(&mut self, len: usize) -> Option<&[u8; LENGTH]> {
         self.len += len;
         (self.len == LENGTH).then_some(&self.said)
@@ -50,7 +51,7 @@ impl<C> Pending<C> {
         Self { of: BTreeMap::new() }
     }
 
-    /// Adds a connection. Returns the connection that was evicted to make room, if any.
+    /// Adds a pending connection. If another connection was evicted to make room, returns the evicted one.
     pub(super) fn came(
         &mut self,
         number: u64,
@@ -80,14 +81,14 @@ impl<C> Pending<C> {
         self.of.remove(&number)
     }
 
-    /// Removes and returns a connection that has timed out.
+    /// Removes a pending connection that has timed out, and returns it.
     pub(super) fn overdue(&mut self, now: Instant) -> Option<PendingClient<C>> {
-        // All connections have the same timeout, so the first to arrive expires first.
+        // All connections have the same timeout, so the one that arrived first expires first.
         let entry = self.of.first_entry().filter(|entry| entry.get().until <= now)?;
         Some(entry.remove())
     }
 
-    /// Returns the time of the next timeout.
+    /// Returns the time at which the next pending connection times out.
     pub(super) fn next_due(&self) -> Instant {
         self.of.first_key_value().map_or(Instant::FAR_FUTURE, |(_, stranger)| stranger.until)
     }

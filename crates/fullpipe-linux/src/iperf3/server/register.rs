@@ -1,13 +1,13 @@
-//! Register of running tests, which admits new ones.
+//! Register of the tests that the server is running. The register decides whether to admit a new test.
 //!
 //! ```text
 //!   cookie ─► unknown ─► admit ─► a test ─► expects connections ─► takes them ─► expects none ─► leave
 //!                          └─► full: ACCESS_DENIED
 //! ```
 //!
-//! A cookie identifies a test. A UDP hello has no cookie, so UDP streams are identified by the
-//! address of the client, and of all tests from one address only one at a time may open UDP
-//! streams. The server sends no datagrams to an address without a control connection.
+//! A test is identified by its cookie. A UDP hello contains no cookie, so the server assigns UDP streams by
+//! the address of the client. Of all tests from one address, only one at a time may therefore open UDP
+//! streams. The server sends no datagrams to an address that has no control connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ use super::Limits;
 #[derive(Debug)]
 pub(super) struct Register<T> {
     limits: Limits,
-    /// Maximum number of streams of all tests; each stream costs a descriptor and a thread.
+    /// Maximum total number of streams of all tests, because each stream needs a file descriptor and a
+    /// thread.
     streams_most: usize,
     tests: BTreeMap<Cookie, Test<T>>,
 }
@@ -40,14 +41,14 @@ enum Expects<T> {
     Datagrams(T),
 }
 
-/// Reason why a test is not admitted.
+/// Reason why the server does not admit a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The limit on concurrent tests is reached.
+    /// The maximum number of concurrent tests is already running.
     Tests(usize),
-    /// The limit on concurrent tests from one address is reached.
+    /// The maximum number of concurrent tests from one client address is already running.
     OfAddress(usize),
-    /// The limit on streams is exceeded.
+    /// The test requests more streams than the server has left.
     Streams(usize),
 }
 
@@ -67,7 +68,7 @@ impl<T> Register<T> {
         Self { limits, streams_most, tests: BTreeMap::new() }
     }
 
-    /// Returns whether a test with this cookie is running.
+    /// Returns whether a test with this cookie is in the register.
     pub(super) fn knows(&self, cookie: Cookie) -> bool {
         self.tests.contains_key(&cookie)
     }
@@ -76,12 +77,12 @@ impl<T> Register<T> {
         self.tests.is_empty()
     }
 
-    /// Returns the number of running tests.
+    /// Returns the number of tests in the register.
     pub(super) fn len(&self) -> usize {
         self.tests.len()
     }
 
-    /// Admits a test whose cookie is new.
+    /// Admits a test with a new cookie, if the limits allow it.
     pub(super) fn admit(&mut self, cookie: Cookie, peer: IpAddr) -> Result<(), Full> {
         if self.tests.len() >= self.limits.tests {
             return Err(Full::Tests(self.limits.tests));
@@ -94,7 +95,7 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// Reserves the streams of a test once its parameters are known.
+    /// Reserves the streams that a test requests, once the parameters of the test are known.
     pub(super) fn reserve(&mut self, cookie: Cookie, streams: usize) -> Result<(), Full> {
         let taken: usize = self.tests.values().map(|test| test.streams).sum();
         if taken + streams > self.streams_most {
@@ -106,15 +107,15 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// Passes further connections with this cookie to `taker`.
+    /// From now on, connections with this cookie are passed to `taker`.
     pub(super) fn expect_connections(&mut self, cookie: Cookie, taker: T) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Connections(taker);
         }
     }
 
-    /// Passes hellos from the address of this test to `taker`, unless another test from that
-    /// address is expecting a hello. Returns whether the hellos go to `taker`.
+    /// From now on, hellos from the client address of this test are passed to `taker`, unless another test
+    /// from that address is expecting hellos. Returns whether `taker` receives the hellos.
     pub(super) fn expect_datagrams(&mut self, cookie: Cookie, taker: T) -> bool {
         let Some(peer) = self.tests.get(&cookie).map(|test| test.peer) else { return false };
         if self.hello(peer).is_some() {
@@ -126,16 +127,16 @@ impl<T> Register<T> {
         true
     }
 
-    /// Stops expecting data connections, because the test has all of them or has failed.
+    /// From now on, the test expects no data connections, because it has all of them or has failed.
     pub(super) fn expect_nothing(&mut self, cookie: Cookie) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Nothing;
         }
     }
 
-    /// Returns the taker of a TCP connection with this cookie. The address of the connection may
-    /// differ from that of the test, because some networks spread the connections of a host over
-    /// several addresses.
+    /// Returns the taker of a TCP connection with this cookie. The address of the connection may differ from
+    /// the address of the test, because some networks spread the connections of a host over several
+    /// addresses.
     pub(super) fn connection(&self, cookie: Cookie) -> Option<&T> {
         match &self.tests.get(&cookie)?.expects {
             Expects::Connections(taker) => Some(taker),
@@ -143,7 +144,7 @@ impl<T> Register<T> {
         }
     }
 
-    /// Returns the taker of a hello from `peer`.
+    /// Returns the taker of a hello from the address `peer`.
     pub(super) fn hello(&self, peer: IpAddr) -> Option<&T> {
         self.tests.values().find_map(|test| match &test.expects {
             Expects::Datagrams(taker) if test.peer == peer => Some(taker),
@@ -151,7 +152,7 @@ impl<T> Register<T> {
         })
     }
 
-    /// Removes a test.
+    /// Removes a test from the register.
     pub(super) fn leave(&mut self, cookie: Cookie) {
         self.tests.remove(&cookie);
     }
@@ -206,8 +207,8 @@ mod tests {
         assert_eq!(register.connection(cookie(1)), None);
         register.expect_connections(cookie(1), 7);
         assert_eq!((register.connection(cookie(1)), register.connection(cookie(2))), (Some(&7), None));
-        // TCP connections, which are matched by cookie, do not depend on the hellos that are
-        // expected from an address.
+        // TCP connections are matched by their cookie, so they are accepted even if no hello is expected from
+        // their address.
         assert_eq!(register.hello(address(1)), None);
         register.expect_nothing(cookie(1));
         assert_eq!(register.connection(cookie(1)), None);
@@ -226,7 +227,7 @@ mod tests {
         register.expect_nothing(cookie(1));
         assert!(register.expect_datagrams(cookie(2), 2));
         assert_eq!(register.hello(address(1)), Some(&2));
-        // A test that has left the register does not block others.
+        // A test that has left the register does not prevent other tests from opening their streams.
         register.leave(cookie(2));
         assert_eq!(register.hello(address(1)), None);
     }

@@ -1,4 +1,4 @@
-//! The server side of the protocol for one test.
+//! The server side of the iperf3 protocol for one test.
 //!
 //! ```text
 //!   PARAM_EXCHANGE ─► parameters ─► within the limits? ─► CREATE_STREAMS ─► all connected ─► TEST_START, TEST_RUNNING
@@ -6,7 +6,7 @@
 //!   IPERF_DONE ◄─ DISPLAY_RESULTS ◄─ results of both ◄─ EXCHANGE_RESULTS ◄─ TEST_END ◄─ reports ◄─┘
 //! ```
 //!
-//! Every test ends, whatever the client does: each step has a timeout, a test without progress is
+//! Every test ends, whatever the client does: each step has a timeout, a test that transfers no data is
 //! aborted, and a test that exceeds its requested duration is stopped.
 
 use std::io;
@@ -32,34 +32,34 @@ use crate::iperf3::stream::{Budget, Sending};
 use crate::iperf3::{options, sums};
 use crate::poll::Stop;
 
-/// Timeout for the client to open its data connections.
+/// Timeout for the client to open all data connections of its test.
 const CONNECTING: Duration = Duration::from_secs(30);
-/// Interval at which the control connection is checked while data connections open.
+/// Interval at which the server checks the control connection while it waits for data connections.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
-/// Time by which a test may exceed its duration, as in iperf3.
+/// Time by which a test may exceed its requested duration, as in iperf3.
 const GRACE: Duration = Duration::from_secs(40);
-/// Timeout of a test without any data, as in iperf3.
+/// Timeout for a test that transfers no data, as in iperf3.
 const NO_DATA: Duration = Duration::from_secs(120);
-/// Timeout for the client's last state.
+/// Timeout for the last state that the client sends.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Time that a client has to end its streams after it was told that the server terminates.
+/// Time for which a client may end its streams after the server has told it that the server terminates.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Keepalive settings, with which a vanished client is detected after one minute, whether or not
-/// data flows.
+/// TCP keepalive settings by which the server detects after one minute that a client has vanished, whether or
+/// not data flows.
 const KEEPALIVE_AFTER: std::time::Duration = std::time::Duration::from_secs(20);
 const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVES: u32 = 4;
 
-/// Reason why a test did not complete.
+/// Reason why a server's test did not complete.
 enum TestFailure {
-    /// The server refuses the test.
+    /// The server refuses the parameters of the test.
     Refused(Refusal, String),
-    /// A limit of the register is reached.
+    /// The server cannot admit the test, because a limit is reached.
     Full(Full),
-    /// The client terminated the test.
+    /// The client has terminated the test.
     Terminated,
-    /// The control connection failed.
+    /// The control connection with the client failed.
     Broken(ConnectionError),
 }
 
@@ -75,7 +75,7 @@ impl From<Refusal> for TestFailure {
     }
 }
 
-/// Runs the test to its end, and reports its events to the audience.
+/// Runs a test to its end, and reports the events of the test to the audience.
 pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
     let tell = |told: ServerEvent| server.audience.hear(ServerNotice::Test(tag, told));
     let control = match control(server, socket) {
@@ -89,7 +89,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     let ended = session.converse();
     session.leave();
     let Err(failed) = ended else { return };
-    // The client may not receive the refusal; the event is reported nevertheless.
+    // The refusal may not reach the client, but the event is reported in any case.
     let (_, why) = match failed {
         TestFailure::Refused(refusal, why) => (control.refuse(refusal), why),
         TestFailure::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
@@ -120,9 +120,9 @@ struct Session<'a, 's> {
     control: &'a Control,
     cookie: Cookie,
     tag: Tag,
-    /// Whether the test has left the register.
+    /// Whether the test has already left the register of running tests.
     left: bool,
-    /// Whether the client has been told that the server terminates.
+    /// Whether the server has told the client that it terminates.
     said_farewell: bool,
 }
 
@@ -133,8 +133,8 @@ impl Drop for Session<'_, '_> {
 }
 
 impl Session<'_, '_> {
-    /// Leaves the register before the client learns that the test is over, because the client may
-    /// start its next test immediately.
+    /// Removes the test from the register before the client learns that the test is over, because the client
+    /// may start its next test immediately.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
             self.server.lock().leave(self.cookie);
@@ -162,13 +162,13 @@ impl Session<'_, '_> {
         let stop =
             Stop::new().map_err(|error| TestFailure::Refused(Refusal::CREATE_STREAM, error.message))?;
         let ended = self.flow(&params, sockets, &wanted, &stop);
-        // Stops all streams, even after an error, so that none outlives the test.
+        // All streams are stopped, even after an error, so that no stream outlives its test.
         stop.stop();
         let (meters, cpu) = ended?;
         self.conclude(&params, meters, cpu)
     }
 
-    /// Checks the parameters against the server's limits.
+    /// Compares the parameters of the test with the server's limits.
     fn check(&self, params: &Params) -> Result<(), TestFailure> {
         let limits = &self.server.settings.limits;
         let asked = params.time + params.omit;
@@ -186,15 +186,16 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Tells the client to open its data connections, and waits for them.
+    /// Tells the client to open its data connections, and waits until all of them are open.
     fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, TestFailure> {
         let until = self.server.clock.now() + CONNECTING;
-        // The capacity is the expected number of connections; the server closes any others.
+        // The capacity of the channel is the expected number of connections; the server closes any further
+        // ones.
         let (taker, taken) = sync_channel(count);
         match params.protocol {
             Protocol::Tcp => self.server.lock().expect_connections(self.cookie, taker),
             Protocol::Udp => {
-                // Another test from this address may be opening its UDP streams.
+                // Another test from this address may still be opening its UDP streams.
                 while !self.server.lock().expect_datagrams(self.cookie, taker.clone()) {
                     self.look(until)?;
                     self.server.clock.sleep_until(self.server.clock.now() + Duration::from_millis(20));
@@ -226,8 +227,8 @@ impl Session<'_, '_> {
         Ok(sockets)
     }
 
-    /// While data connections open, checks that the client is still connected and that the timeout
-    /// has not passed.
+    /// Called while data connections are being opened: returns an error if the client has disconnected or the
+    /// timeout has passed.
     fn look(&self, until: Instant) -> Result<(), TestFailure> {
         match self.control.state_now()? {
             None if self.server.clock.now() < until => Ok(()),
@@ -250,7 +251,8 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Runs the streams until the client ends the test; returns the streams and the CPU time used.
+    /// Runs the streams until the client ends the test, and returns the streams together with the CPU time
+    /// used.
     fn flow(
         &mut self,
         params: &Params,
@@ -271,19 +273,19 @@ impl Session<'_, '_> {
         followed?;
         stop.stop();
         for meter in &mut meters {
-            // Errors that occurred during the test have already been handled. The counters are
-            // final once the thread has ended.
+            // Errors that occurred during the test have already been handled. The counters of a stream are
+            // final once its thread has ended.
             let _ = meter.stream.join();
         }
         let used = cpu.until_now(clock).map_err(failed)?;
         Ok((meters, used))
     }
 
-    /// Tells the client that the server terminates, and waits until it has closed the connection. Until then
-    /// the streams continue: a client that sends on several streams would otherwise fail with a broken pipe
-    /// before it reads the control connection.
+    /// Tells the client that the server terminates, and waits until the client has closed the connection. The
+    /// streams continue until then. Otherwise, a client that sends on several streams would fail with a
+    /// broken pipe before it reads the control connection.
     fn say_farewell(&mut self) {
-        // The client may have vanished; then the connection is closed below.
+        // If the client has vanished, the connection is closed below.
         let _ = self.control.say(State::ServerTerminate);
         self.said_farewell = true;
         let clock = self.server.clock;
@@ -293,14 +295,14 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Returns the values that are known before data flows.
+    /// Returns the description of the test as far as it is known before data flows.
     fn started(&self, params: &Params, sockets: &[Socket]) -> Result<Start, crate::Error> {
         let peer = Endpoint { host: self.tag.peer.ip().to_string(), port: self.tag.peer.port() };
         let start = known(params, sockets, self.control.socket(), self.server.settings.interval)?;
         Ok(Start { accepted_connection: Some(peer), cookie: Some(self.cookie.to_string()), ..start })
     }
 
-    /// Starts the streams.
+    /// Starts the threads of all streams of the test.
     fn begin(
         &self,
         params: &Params,
@@ -322,14 +324,14 @@ impl Session<'_, '_> {
         begun.collect()
     }
 
-    /// Returns the rate of a sending stream: the requested rate, or the stream's share of the
-    /// server's limit.
+    /// Returns the rate of a sending stream: the requested rate, or the stream's share of the server's rate
+    /// limit.
     fn rate(&self, params: &Params) -> Option<Rate> {
         let part = self.server.settings.limits.rate.map(|most| most.mul_div(1, params.streams().into()));
         params.rate.or(part)
     }
 
-    /// Samples and reports until the client ends the test.
+    /// Samples the sockets and reports intervals until the client ends the test.
     fn follow(
         &self,
         params: &Params,
@@ -346,11 +348,11 @@ impl Session<'_, '_> {
         loop {
             let now = clock.now();
             if next_sample <= now {
-                // If a socket can no longer be queried, its stream has ended, which the client
-                // detects.
+                // If the state of a socket can no longer be queried, the stream has ended; the client detects
+                // that.
                 let _ = sample_all(meters, now, part.omitted, watch);
                 progress.look(now, sums::bytes_so_far(meters))?;
-                // After a delay, the sampling grid restarts now.
+                // If a sample is late, the next sampling time is counted from now on.
                 next_sample = now + sample;
             }
             let warm = part.omitted && part.is_over(now);
@@ -370,7 +372,8 @@ impl Session<'_, '_> {
             if matches!(heard, Err(ConnectionError::Silent)) {
                 continue;
             }
-            // The last report covers all data so far, whatever ended the test.
+            // The last report covers all data transferred so far, regardless of the reason why the test
+            // ended.
             part.report(meters, clock.now(), true, watch);
             return match heard {
                 Ok(State::TestEnd) => Ok(()),
@@ -381,14 +384,14 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Exchanges the results with the client.
+    /// Exchanges the results of the test with the client.
     fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), TestFailure> {
         let control = self.control;
         let ours = sums::results(&meters, params.protocol, cpu);
         for meter in &meters {
-            // iperf3's client reads whole blocks, and may be in the middle of a block. Without
-            // end-of-file, it would wait for the rest of the block before it checks the control
-            // connection again. On UDP sockets, this has no effect.
+            // iperf3's client reads whole blocks and may be waiting for the rest of a block. The shutdown
+            // sends end-of-file, without which the client would not check the control connection again. The
+            // shutdown has no effect on UDP sockets.
             let _ = meter.stream.socket().shutdown(Shutdown::Both);
         }
         control.say(State::ExchangeResults)?;
@@ -396,21 +399,22 @@ impl Session<'_, '_> {
         theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
         let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
-        // The event precedes the results, because the results may include its output.
+        // This event precedes the exchange of results, because the results may include the server's printed
+        // output.
         self.tell(ServerEvent::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         let trace = params.wants_trace.then(|| self.server.audience.trace(&self.tag)).flatten();
         control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
         self.leave();
         control.say(State::DisplayResults)?;
-        // A client that only disconnects has received all results.
+        // If the client only disconnects, it has nevertheless received all results.
         let _ = control.state(self.server.clock.now() + FAREWELL);
         let _ = control.socket().shutdown(Shutdown::Write);
         Ok(())
     }
 }
 
-/// Forwards the events of a running test to the audience.
+/// Forwards the events of a running test to the server's audience.
 struct Watcher<'a> {
     server: &'a Server<'a>,
     tag: Tag,
@@ -436,16 +440,16 @@ impl Watcher<'_> {
     }
 }
 
-/// Returns the time at which the server ends the test if the client does not. If the client
-/// requests no duration, the maximum duration applies.
+/// Returns the time at which the server ends the test if the client does not end it. If the client requests
+/// no duration, the server's maximum duration applies.
 fn deadline(params: &Params, limits: &Limits, begin: Instant) -> Instant {
     let asked = Some(params.time).filter(|time| !time.is_zero()).map(|time| time + params.omit);
     asked.or(limits.duration).map_or(Instant::FAR_FUTURE, |longest| begin + longest + GRACE)
 }
 
-/// Returns the total number of bytes that a sending server may send, or `None` if only the client
-/// ends the test. The client counts received data: over TCP all sent data arrives, but over UDP or
-/// with a warm-up some of it is not counted.
+/// Returns the total number of bytes that a sending server may send; returns `None` if only the client ends
+/// the test. The client counts the data that it receives: over TCP all sent data arrives, but over UDP or
+/// with a warm-up the client does not count all of it.
 fn budget(params: &Params) -> Option<Arc<Budget>> {
     let blocks = Bytes::new(params.blocks.saturating_mul(params.block().get()));
     let most = [params.num, blocks].into_iter().filter(|most| !most.is_zero()).min()?;
@@ -453,16 +457,16 @@ fn budget(params: &Params) -> Option<Arc<Budget>> {
     counts.then(|| Arc::new(Budget::new(most)))
 }
 
-/// Checks that the test transfers data, and that its rate stays within the limit.
+/// Checks that the test transfers data, and that its rate stays below the server's limit.
 struct Progress {
     limit: Option<Rate>,
     over: Duration,
-    /// Start of the current averaging window, and number of bytes transferred by then.
+    /// Start of the current averaging period, and number of bytes transferred before that time.
     since: (Instant, Bytes),
-    /// Unused allowance of the previous window, which a paced sender needs to catch up after a
-    /// delay. This includes the server's own sender.
+    /// Unused allowance of the previous averaging period. A paced sender, including the server's own, needs
+    /// it to catch up after a delay.
     spared: Bytes,
-    /// Time of the last progress, and number of bytes transferred by then.
+    /// Time at which data was last transferred, and number of bytes transferred by then.
     moved: (Instant, Bytes),
 }
 
@@ -492,8 +496,8 @@ impl Progress {
     }
 }
 
-/// Percentage of the limit above which a test is ended. It tolerates a burst, and a sender that
-/// exceeds the limit by less than one block.
+/// Rate at which a test is ended, in percent of the rate limit. The margin tolerates a burst, and a sender
+/// that exceeds the limit by less than one block.
 const RATE_SLACK: u64 = 105;
 
 #[cfg(test)]
@@ -521,7 +525,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_a_mean_over_some_seconds() {
-        // 1 Mbit/s over 5 s is 625 000 bytes.
+        // The allowance of 1 Mbit/s over 5 s is 625 000 bytes.
         let mut progress = Progress::new(&limits(Some(1_000_000), None), at(0));
         assert!(progress.look(at(4), Bytes::new(650_000)).is_ok(), "not yet");
         assert!(progress.look(at(5), Bytes::new(650_000)).is_ok(), "within the slack");

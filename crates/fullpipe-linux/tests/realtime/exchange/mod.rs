@@ -1,4 +1,4 @@
-//! Exchanges verifiable bytes between fullpipe's TCP stack and the kernel's, in both directions.
+//! Exchanges data between fullpipe's TCP stack and the kernel's, in both directions, and verifies every byte.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use fullpipe_tcp::stack::{ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, Stats};
 use fullpipe_units::{Bytes, Instant, draw};
 
-/// Number of bytes to write, read and compare at once.
+/// Number of bytes that an end writes, reads and compares at once.
 const BLOCK: usize = 128 << 10;
-/// Timeout of an end that receives nothing.
+/// Timeout for an end of the exchange that receives no data.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Period of the pattern: a prime, so that it does not align with other sizes.
+/// Period of the byte pattern, a prime number, so that it does not align with other sizes.
 const PERIOD: u64 = 65_521;
 
-/// Expected bytes of a stream, which depend on the offset only.
+/// Expected bytes of a stream; each byte depends only on its offset.
 pub(crate) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -31,7 +31,7 @@ impl Pattern {
         Self((0..PERIOD + BLOCK as u64).map(|i| draw(seed, 0, i % PERIOD) as u8).collect())
     }
 
-    /// Returns the expected bytes from `offset` on.
+    /// Returns the expected bytes of the stream from `offset` on.
     fn at(&self, offset: u64, len: u64) -> &[u8] {
         &self.0[(offset % PERIOD) as usize..][..len.min(BLOCK as u64) as usize]
     }
@@ -44,29 +44,29 @@ impl Pattern {
     }
 }
 
-/// The side that opens the connection.
+/// The stack that opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
     Ours,
     Kernel,
 }
 
-/// A connection that carries `bytes` in each direction.
+/// A TCP connection between the two stacks that transfers `bytes` in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     pub(crate) opens: Opens,
     pub(crate) ours: SocketAddr,
     pub(crate) kernel: SocketAddr,
-    /// Numbers of bytes from fullpipe's TCP stack to the kernel's, and back.
+    /// Number of bytes from fullpipe's TCP stack to the kernel's, and number of bytes in the other direction.
     pub(crate) bytes: [u64; 2],
     pub(crate) cc: Algorithm,
-    /// Congestion control at the kernel's end; the kernel's default if `None`.
+    /// Congestion control at the kernel's end; `None` for the kernel's default.
     pub(crate) kernel_cc: Option<&'static str>,
     pub(crate) buffers: Bytes,
     pub(crate) mtu: u64,
 }
 
-/// Statistics of a completed exchange.
+/// Statistics of a completed exchange between the two stacks.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) stats: Stats,
@@ -85,8 +85,8 @@ impl Exchange {
         }
     }
 
-    /// Runs the exchange between `port` and the kernel of `namespace`; panics if a byte is missing
-    /// or wrong.
+    /// Runs the exchange between `port` and the kernel of `namespace`, and panics if a byte is missing or
+    /// wrong.
     pub(crate) fn run(&self, port: &Port, namespace: &Namespace, clock: Clock) -> Done {
         let mut stack = Stack::new(StackConfig {
             key: Key::new(
@@ -131,7 +131,7 @@ impl Exchange {
                 Some(listener) => listener.accept().expect("a connection").0,
                 None => inside(namespace, || TcpStream::connect(self.ours).expect("a connection")),
             };
-            // A failure here also ends fullpipe's end.
+            // If the congestion control cannot be set, fullpipe's end is stopped too.
             if let Some(cc) = self.kernel_cc {
                 let set = socket2::SockRef::from(&socket).set_tcp_congestion(cc.as_bytes());
                 set.unwrap_or_else(|error| panic!("this kernel has no {cc}: {error}"));
@@ -155,7 +155,7 @@ impl Exchange {
     }
 }
 
-/// Stops fullpipe's loop if the kernel's end fails; otherwise the loop has already ended.
+/// Stops fullpipe's loop when the kernel's end has failed; after a success, the loop has already ended.
 struct StopAtEnd<'a>(&'a Stop);
 
 impl Drop for StopAtEnd<'_> {
@@ -166,7 +166,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Opens a socket inside the namespace, to which it then belongs.
+/// Opens a socket in a thread inside the namespace, so that the socket belongs to the namespace.
 fn inside<T: Send>(namespace: &Namespace, open: impl FnOnce() -> T + Send) -> T {
     namespace.run(|| Ok(open())).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -203,8 +203,8 @@ struct Ours<'a> {
     begun: bool,
     written: u64,
     read: u64,
-    /// Whether all data of fullpipe's end was acknowledged, and whether the kernel's end has
-    /// closed.
+    /// Whether the peer has acknowledged all data of fullpipe's end, and whether the kernel's end has closed
+    /// the connection.
     ended: [bool; 2],
     stats: Stats,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! An iperf3 server for a single test, on fullpipe's TCP stack.
+//! An iperf3 server for a single test, which runs on fullpipe's TCP stack.
 //!
 //! ```text
 //!   Cookie ─► Params ─► Streams ─► Running ─► Results ─► Done
@@ -28,7 +28,7 @@ enum Phase {
     Done,
 }
 
-/// A data connection.
+/// A data connection of the iperf3 test.
 struct Stream {
     number: u32,
     direction: Direction,
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Returns the numbers of bytes received and written.
+    /// Returns the numbers of bytes that the server has received and written.
     pub(crate) fn carried(&self) -> (u64, u64) {
         let of = |direction| {
             self.streams.values().filter(|stream| stream.direction == direction).map(|s| s.bytes).sum()
@@ -65,7 +65,7 @@ impl Server {
         (of(Direction::Upload), of(Direction::Download))
     }
 
-    /// Returns whether the client has received its results and closed.
+    /// Returns whether the client has received its results and closed the control connection.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Handles one message on the control connection; returns false if none is available.
+    /// Handles one message on the control connection, and returns false if no message is available.
     fn hear(&mut self, now: Instant, stack: &mut Stack) -> bool {
         let Some((id, _)) = self.control else { return false };
         match &mut self.phase {
@@ -171,7 +171,7 @@ impl Server {
     }
 }
 
-/// Reads the rest of a frame; returns true once the frame is complete.
+/// Reads the rest of a frame, and returns true once the frame is complete.
 fn fill(now: Instant, stack: &mut Stack, id: ConnId, reader: &mut Reader) -> bool {
     while let missing @ 1.. = reader.missing().expect("a length that is allowed") {
         let mut bytes = vec![0; missing];

@@ -14,8 +14,8 @@ use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{IsnClock, Stack, StackConfig};
 use fullpipe_units::Duration;
 
-/// Runs `application` on a stack with the address `local` while `work` runs. The stack listens if
-/// `listens` is given. `work` can access the application between two rounds of the loop.
+/// Runs `application` on a stack with the address `local` for as long as `work` runs. If `listens` is given,
+/// the stack listens on that port. `work` can access the application between two rounds of the loop.
 pub(crate) fn beside<A: Application + Send, T>(
     port: &Port,
     local: SocketAddr,

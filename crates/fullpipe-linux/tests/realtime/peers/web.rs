@@ -1,4 +1,4 @@
-//! A web server that serves one file, and a client for it.
+//! A web server that serves one file, and a web client that fetches it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use fullpipe_units::{Instant, draw};
 
 const LEN: u64 = 3_000_000;
 
-/// Returns the file that every URL returns.
+/// Returns the content of the file that the server sends for every URL.
 pub(crate) fn file() -> Vec<u8> {
     (0..LEN).map(|i| draw(3, 0, i) as u8).collect()
 }
 
-/// The web server.
+/// A web server on fullpipe's TCP stack.
 pub(crate) struct Web {
     local: SocketAddr,
     answer: Vec<u8>,
@@ -73,14 +73,14 @@ impl Application for Web {
     }
 }
 
-/// Fetches the file over several connections, twice on each; the second request reuses the
+/// A web client that fetches the file over several connections, twice on each; the second request reuses the
 /// connection.
 pub(crate) struct Fetch {
     local: SocketAddr,
     remote: SocketAddr,
     connections: u16,
     under_way: BTreeMap<ConnId, Vec<u8>>,
-    /// Complete responses on each connection, once the server has closed it.
+    /// Complete responses on each connection, available once the server has closed the connection.
     pub(crate) answers: Vec<Vec<u8>>,
     pub(crate) failed: bool,
 }

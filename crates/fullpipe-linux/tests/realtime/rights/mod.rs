@@ -1,14 +1,14 @@
-//! Skips tests that need namespaces and TUN devices, with a message, if the process is not
-//! permitted to create these; `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
+//! Skips tests that need namespaces and TUN devices, with a message, if the process is not permitted to
+//! create them. With `FULLPIPE_REQUIRE_NETNS=1`, such a test fails instead of being skipped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_linux::namespace::Namespace;
 
-/// Lock for real-time runs, which run one at a time because they disturb each other.
+/// Lock for real-time runs. Real-time runs are made one at a time, because they would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Takes the lock; returns `None` if the test must be skipped.
+/// Takes the lock for real-time runs; returns `None` if the test must be skipped.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
     if tun && Namespace::new().is_ok() {

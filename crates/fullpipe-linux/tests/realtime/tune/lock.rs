@@ -1,4 +1,4 @@
-//! Tests of the lock on the state: other users cannot access it, every wait has a timeout, and it
+//! Tests of the lock on the state folder: other users cannot access it, every wait has a timeout, and it
 //! cannot prevent the end of an overdue trial.
 
 use std::fs::{self, File, Permissions};
@@ -20,7 +20,8 @@ use super::{applied, becomes, changes, dead_guard, host, place, rolled_back, sna
 /// User ID of an unprivileged user: `nobody` on most systems.
 const NOBODY: u32 = 65_534;
 const SHORT: Duration = Duration::from_millis(300);
-/// Trial time in tests that wait for the guard; long enough to take the lock before the guard does.
+/// Duration of the trial in tests that wait for the guard, long enough for the test to take the lock before
+/// the guard does.
 const TRIAL: Duration = Duration::from_secs(1);
 
 fn state(root: &Path) -> PathBuf {
@@ -35,14 +36,14 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Takes the lock; dropping the file releases it.
+/// Takes the lock of the state folder; dropping the returned file releases it.
 fn held(root: &Path) -> File {
     let file = File::open(state(root).join("lock")).unwrap();
     assert!(becomes(|| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()), "nobody else does");
     file
 }
 
-/// A process; dropping this value at the end of the test kills it.
+/// A child process, which is killed when this value is dropped at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -52,7 +53,7 @@ impl Drop for Running {
     }
 }
 
-/// Gives the lock and its folder the modes of earlier versions, 0644 and 0755.
+/// Sets the modes of the lock and its folder to those of earlier versions, 0644 and 0755.
 fn open_to_all(root: &Path) {
     set_mode(&state(root), 0o755);
     for entry in fs::read_dir(state(root)).unwrap() {
@@ -60,13 +61,13 @@ fn open_to_all(root: &Path) {
     }
 }
 
-/// The guard waits for two seconds, reverts the trial, and reports the holder of the lock to
-/// syslog.
+/// The guard waits for two seconds, reverts the trial, and reports to syslog which process holds the lock.
 #[test]
 fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held");
     let before = snapshot(&root, false);
-    // The path of a socket is limited to 107 bytes, so the log is in another folder, behind a link.
+    // The path of a socket is limited to 107 bytes, so the log is in another folder, to which a symbolic link
+    // points.
     let short = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(short.path(), root.join("dev")).unwrap();
     let log = UnixDatagram::bind(short.path().join("log")).unwrap();
@@ -83,12 +84,13 @@ fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
         line.contains(&format!("process {} (", std::process::id())) && line.contains("the lock"),
         "{line}"
     );
-    // The next command takes the new lock.
+    // The next command takes the new lock file.
     applied(&root, false, None);
     rolled_back(&root, false);
 }
 
-/// Without a guard, the next command or a systemd timer reverts the trial.
+/// Without a guard, the next command or the systemd timer reverts an overdue trial, although the lock is
+/// held.
 #[test]
 fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held-settle");
@@ -104,8 +106,8 @@ fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// If `confirm` takes longer than the guard waits, the trial is reverted, and `confirm` detects
-/// this before its next write.
+/// If `confirm` takes longer than the guard waits, the guard reverts the trial, and `confirm` detects this
+/// before its next write.
 #[test]
 fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     let root = host("held-confirm");
@@ -113,7 +115,7 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     let place = place(&root, false);
     applied(&root, false, Some(TRIAL));
     let restored = || snapshot(&root, false) == before && status(&place).unwrap().states.is_empty();
-    // The settings file is written in the first step; the journal follows.
+    // In the first step of `confirm` the settings file is written; the journal follows.
     let late = confirm(&place, &mut |_| assert!(becomes(restored), "{}", snapshot(&root, false)));
     let error = late.unwrap_err();
     assert!(error.message.contains("overdue trial") && error.hint.contains("status"), "{error:?}");
@@ -122,8 +124,8 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     assert_eq!(left, ["lock"]);
 }
 
-/// The holder of the lock may be working on half-made changes. They are left to it, and this is
-/// reported.
+/// A process that holds the lock may be working on half-made changes. Half-made changes are left to the
+/// process that holds the lock, and this is reported.
 #[test]
 fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let root = host("held-half");
@@ -135,7 +137,7 @@ fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let mut first = true;
     let done = rollback(&place, false, &mut |_| {
         if first {
-            // By this time, the journal is in the phase `Reverting`.
+            // By this time, the journal records the phase `Reverting`.
             let said = settle(&place).unwrap();
             assert!(said[0].contains("half-made") && said[0].contains("left to process"), "{said:?}");
         }
@@ -169,8 +171,8 @@ fn a_wait_for_the_lock_ends_and_names_the_holder() {
     rolled_back(&root, false);
 }
 
-/// The first command that makes a change restricts the access to files that an earlier version left
-/// open to others. The lock file, which others may have open, is replaced once.
+/// The first command that makes a change restricts the access to files that an earlier version left open to
+/// other users. The lock file is replaced once, because other users may have it open.
 #[test]
 fn modes_of_an_earlier_version_are_closed() {
     let root = host("held-upgrade");
@@ -179,7 +181,7 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!((mode(&state), mode(&lock), mode(&state.join("0001.json"))), (0o700, 0o600, 0o600));
     open_to_all(&root);
     let theirs = File::open(&lock).unwrap();
-    // A command that makes no change only restricts the access to the folder.
+    // A command that makes no change only restricts the access to the state folder.
     settle(&place(&root, false)).unwrap();
     assert_eq!(mode(&state), 0o700);
     let more = super::Change::Setting { key: super::WMEM.0.into(), value: "4096 16384 99999744".into() };
@@ -196,8 +198,8 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!(mode(&state), 0o700, "also when there is nothing to take back");
 }
 
-/// If an unauthorised user took the lock before the access was restricted, the lock is replaced;
-/// for an authorised user, the command waits.
+/// If an unauthorised user took the lock before its access was restricted, the lock is replaced. If an
+/// authorised user holds it, the command waits.
 #[test]
 fn a_lock_that_another_user_holds_is_replaced() {
     if !geteuid().is_root() {
@@ -212,14 +214,15 @@ fn a_lock_that_another_user_holds_is_replaced() {
     let place = place(&root, false).with_lock_wait(SHORT);
     let refused = rollback(&place, false, &mut |_| ()).unwrap_err();
     assert!(refused.message.contains(&format!("process {} (", std::process::id())), "{refused}");
-    // /proc/locks still names this process, which has passed on the descriptor.
+    // /proc/locks still names this process, although it has passed the descriptor on to another process.
     let theirs = Command::new("sleep").arg("60").uid(NOBODY).stdin(Stdio::from(held)).spawn().unwrap();
     let _theirs = Running(theirs);
     rollback(&place, false, &mut |_| ()).unwrap().expect("something");
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A symbolic link is rejected, because it would change the mode of a different folder.
+/// A state folder that is a symbolic link is rejected, because following it would change the mode of a
+/// different folder.
 #[test]
 fn a_state_folder_that_is_a_link_is_refused() {
     let root = host("held-link");
