@@ -226,7 +226,7 @@ impl SockDiag {
 }
 
 /// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
-fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
+pub(crate) fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
         rest = after;

@@ -185,7 +185,7 @@ fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<R
 }
 
 /// Parses a request head; `None` while it is incomplete.
-fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
+pub(super) fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MOST];
     let mut head = httparse::Request::new(&mut headers);
     match head.parse(bytes) {
