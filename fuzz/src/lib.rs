@@ -1,8 +1,10 @@
 //! Fuzz targets: functions of bytes that panic when something is wrong.
 //!
 //! `crates/fullpipe-tcp/tests/it/corpus.rs` compiles the same files on a stable toolchain and runs the
-//! committed corpus.
+//! committed corpus of TCP's targets; `crates/fullpipe-cli/tests/it/corpus.rs` does so for the others.
 
 pub mod operations;
 pub mod options;
+pub mod protocols;
+pub mod readers;
 pub mod wire;

@@ -36,6 +36,8 @@ pub mod command;
 pub mod emu;
 mod error;
 mod flows;
+#[doc(hidden)]
+pub mod foreign;
 mod hosts;
 pub mod iperf3;
 pub mod link;

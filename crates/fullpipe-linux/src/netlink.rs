@@ -186,19 +186,10 @@ impl Netlink {
         let mut answers = Vec::new();
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                let answer =
-                    NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-                // Each netlink message is padded to a multiple of four bytes.
-                let len = (answer.header.length as usize).next_multiple_of(4).max(4);
-                rest = rest.get(len..).unwrap_or_default();
-                match answer.payload {
-                    NetlinkPayload::InnerMessage(message) => answers.push(message),
-                    NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    _ => {}
-                }
+            let Answers { found, done } = messages(&bytes)?;
+            answers.extend(found);
+            if done {
+                return Ok(answers);
             }
         }
     }
@@ -228,4 +219,34 @@ impl Netlink {
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0).map(drop)
     }
+}
+
+/// Messages of an answer to a dump.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) found: Vec<RouteNetlinkMessage>,
+    /// Whether the dump is complete.
+    done: bool,
+}
+
+/// Splits an answer to a dump into its messages.
+pub(crate) fn messages(bytes: &[u8]) -> io::Result<Answers> {
+    let mut answers = Answers::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
+        // Each message is padded to a multiple of four bytes.
+        let len = (answer.header.length as usize).next_multiple_of(4).max(4);
+        rest = rest.get(len..).unwrap_or_default();
+        match answer.payload {
+            NetlinkPayload::InnerMessage(message) => answers.found.push(message),
+            NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+            NetlinkPayload::Done(_) => {
+                answers.done = true;
+                return Ok(answers);
+            }
+            _ => {}
+        }
+    }
+    Ok(answers)
 }

@@ -224,8 +224,8 @@ impl SockDiag {
     }
 }
 
-/// Appends the sockets in a message to `seen`, and returns the number of requests that the message answers.
-fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
+/// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
+pub(crate) fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
         rest = after;

@@ -4,6 +4,8 @@
 mod process;
 
 mod capture;
+#[cfg(target_os = "linux")]
+mod corpus;
 mod diagnose;
 mod manual;
 mod pcapng;

@@ -30,6 +30,9 @@ mod salvage;
 mod status;
 mod timer;
 
+pub(crate) use route::text_of as route_text;
+pub(crate) use salvage::summary as journal_summary;
+
 pub use apply::{
     AppliedChanges, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle,
 };

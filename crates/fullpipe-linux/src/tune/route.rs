@@ -5,9 +5,10 @@
 //! next hops, nexthop objects, the table and all other metrics are kept.
 
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{Emitable, Nla, Parseable};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHopFlags,
     RouteProtocol, RouteScope, RouteType, RouteVia,
@@ -303,6 +304,11 @@ impl RouteStep {
         netlink.put_route(unhex(&self.ours)?, self.former.is_some())
     }
 
+    /// Returns whether the stored routes can be parsed.
+    pub(super) fn is_readable(&self) -> bool {
+        unhex(&self.ours).is_ok() && self.former.as_ref().is_none_or(|former| unhex(former).is_ok())
+    }
+
     pub(super) fn restore(&self, netlink: &Netlink) -> Result<(), Error> {
         match &self.former {
             Some(former) => netlink.put_route(unhex(former)?, true),
@@ -366,6 +372,16 @@ fn hex(message: &RouteMessage) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// Returns the route in a netlink message as text; empty if the message is of another type.
+pub(crate) fn text_of(message: RouteNetlinkMessage) -> String {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return String::new() };
+    let destination = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let route = PeerRoute { message, device: "eth0".into(), destination, devices: Vec::new() };
+    let wanted = Metrics { congctl: Some("bbr".into()), initcwnd: Some(20) };
+    let step = route.step(&wanted).map(|step| step.ours_text).unwrap_or_default();
+    route.text() + &route.base() + &step
 }
 
 fn unhex(text: &str) -> Result<RouteMessage, Error> {

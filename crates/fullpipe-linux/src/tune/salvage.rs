@@ -45,6 +45,15 @@ pub(super) fn generation(number: u64, bytes: &[u8]) -> Generation {
     })
 }
 
+/// Returns the number of changes in a journal file, and whether it is damaged.
+pub(crate) fn summary(bytes: &[u8]) -> (usize, bool) {
+    let read = generation(1, bytes);
+    // The file of settings is written from whatever is read.
+    let _ = super::apply::file_text(std::slice::from_ref(&read));
+    let routes = read.routes.iter().filter(|route| route.is_readable()).count();
+    (read.settings.len() + routes, read.damage.is_some())
+}
+
 fn salvaged(number: u64, text: &str, damage: Damage) -> Generation {
     let settings: Vec<Setting> = objects(text).into_iter().filter(Setting::is_plausible).collect();
     let mut formers = formers(text);

@@ -185,8 +185,8 @@ fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<R
     }
 }
 
-/// Parses the head of an HTTP request; returns `None` while the head is incomplete.
-fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
+/// Parses a request head; `None` while it is incomplete.
+pub(super) fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MOST];
     let mut head = httparse::Request::new(&mut headers);
     match head.parse(bytes) {

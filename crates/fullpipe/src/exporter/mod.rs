@@ -112,7 +112,16 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     Ok(())
 }
 
-/// Samples the sockets of all groups until the process ends.
+/// Reads the head of an HTTP request and the target of a probe in it; returns whether the head is complete and
+/// valid. For the fuzz targets; not part of the interface.
+#[doc(hidden)]
+pub fn read_request(bytes: &[u8]) -> bool {
+    let Ok(Some(request)) = http::parsed(bytes) else { return false };
+    probe::read(&request.url, request.scrape_timeout.as_deref());
+    true
+}
+
+/// Samples all groups until the process ends.
 fn sample(watches: &mut [Watch], groups: &Groups) {
     let clock = Clock::starting_in(Duration::ZERO);
     let mut seen = Vec::new();

@@ -137,6 +137,16 @@ fn place(url: &str) -> Result<ServerAddress, ProbeRefusal> {
     Ok(ServerAddress { connect_timeout: Some(RESERVE / 2), ..place })
 }
 
+/// Reads the target in `url` and the scrape timeout in `header`.
+pub(super) fn read(url: &str, header: Option<&str>) {
+    let duration = length(scrape(header));
+    assert!((SHORTEST..=LONGEST).contains(&duration));
+    if let Ok(place) = place(url) {
+        // The host goes into error messages and to the resolver.
+        assert!(!place.host.is_empty() && !place.host.contains(char::is_control));
+    }
+}
+
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,0 +1,23 @@
+//! Readers of bytes that this process did not write, for the fuzz targets. They are not part of the interface.
+
+use crate::{netlink, sock_diag, tune};
+
+/// Reads an answer of the kernel to a query of sockets; returns the number of sockets in it.
+pub fn sockets(answer: &[u8]) -> usize {
+    let mut seen = Vec::new();
+    // An error is a valid answer.
+    let _ = sock_diag::answered(answer, &mut seen);
+    seen.len()
+}
+
+/// Reads an answer of the kernel about devices, queueing disciplines or routes, and writes each route as text;
+/// returns the length of the text.
+pub fn routes(answer: &[u8]) -> usize {
+    let found = netlink::messages(answer).map_or_else(|_| Vec::new(), |answers| answers.found);
+    found.into_iter().map(|message| tune::route_text(message).len()).sum()
+}
+
+/// Reads a journal of `tune`; returns the number of changes in it, and whether it is damaged.
+pub fn journal(bytes: &[u8]) -> (usize, bool) {
+    tune::journal_summary(bytes)
+}
