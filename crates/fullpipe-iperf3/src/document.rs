@@ -5,7 +5,9 @@
 //!               streams, sums                          text: the same values as lines (text.rs)
 //! ```
 //!
-//! Keys, their order and their units are those of iperf3. Fullpipe's additions are under the key `fullpipe`.
+//! Keys, their order and their units are those of iperf3. The reports of streams and sums are written as a
+//! [`Report`](crate::report::Report), which also reads them; a [`Log`](crate::log::Log) is what a reader gets of
+//! a whole document. Fullpipe's additions are under the key `fullpipe`.
 //! Known quirks of iperf3 are kept: `sum_received.sender` repeats the value of `sum_sent`, and over UDP,
 //! `end.sum` contains the sender's bytes.
 
@@ -235,24 +237,6 @@ impl Amount {
     }
 }
 
-impl Serialize for Amount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Keys {
-            start: f64,
-            end: f64,
-            seconds: f64,
-            bytes: u64,
-            bits_per_second: f64,
-        }
-        let seconds = self.length().as_secs_f64();
-        let bytes = self.bytes.get();
-        let bits_per_second = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
-        let (start, end) = (self.start.as_secs_f64(), self.end.as_secs_f64());
-        Keys { start, end, seconds, bytes, bits_per_second }.serialize(serializer)
-    }
-}
-
 /// One periodic report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Interval {
@@ -267,76 +251,62 @@ pub struct Interval {
 }
 
 /// Report of one stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct StreamInterval {
     /// Number of the connection in [`DataConnection`].
     pub socket: i32,
     /// Data written or read.
-    #[serde(flatten)]
     pub amount: Amount,
     /// State of the sending socket, over TCP.
-    #[serde(flatten)]
     pub tcp: Option<TcpInterval>,
     /// Datagram counts, over UDP.
-    #[serde(flatten)]
     pub udp: Option<Datagrams>,
     /// Whether the interval is omitted (`-O`).
     pub omitted: bool,
     /// Whether this end sends on the stream.
     pub sender: bool,
     /// Fullpipe's additions.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fullpipe: Option<SocketReading>,
 }
 
 /// Values that the kernel reports for a sending TCP socket at the end of an interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInterval {
     /// Segments retransmitted in the interval.
     pub retransmits: u64,
     /// Congestion window.
-    #[serde(serialize_with = "bytes")]
     pub snd_cwnd: Bytes,
     /// The receiver's advertised window.
-    #[serde(serialize_with = "bytes")]
     pub snd_wnd: Bytes,
     /// Smoothed RTT.
-    #[serde(serialize_with = "micros")]
     pub rtt: Duration,
     /// RTT variation.
-    #[serde(serialize_with = "micros")]
     pub rttvar: Duration,
     /// Path MTU.
-    #[serde(serialize_with = "bytes")]
     pub pmtu: Bytes,
     /// Reordering distance of the path in segments.
     pub reorder: u32,
 }
 
 /// Datagram counts of a UDP stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Datagrams {
     /// Values that only the receiving end knows; omitted in the sender's intervals.
-    #[serde(flatten)]
     pub heard: Option<Heard>,
     /// Number of datagrams sent; at the receiver, the highest sequence number received.
     pub packets: u64,
     /// Lost datagrams as a percentage, computed from the other values.
-    #[serde(skip_serializing_if = "Option::is_none")]
     lost_percent: Option<f64>,
     /// Datagrams that arrived out of order.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_order: Option<u64>,
 }
 
 /// Measurements of the receiving end of a UDP stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Jitter: variation of the transit time (RFC 1889).
-    #[serde(rename = "jitter_ms", serialize_with = "millis")]
     pub jitter: Duration,
     /// Datagrams lost.
-    #[serde(rename = "lost_packets")]
     pub lost: u64,
 }
 
@@ -375,16 +345,13 @@ impl Datagrams {
 }
 
 /// Report of all streams in one direction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct SumInterval {
     /// Data written or read.
-    #[serde(flatten)]
     pub amount: Amount,
     /// Segments retransmitted, for a TCP sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Datagram counts, over UDP.
-    #[serde(flatten)]
     pub udp: Option<Datagrams>,
     /// Whether the interval is omitted (`-O`).
     pub omitted: bool,
@@ -517,86 +484,71 @@ pub enum EndStream {
 }
 
 /// Totals of the sending end of a TCP stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct EndSender {
     /// Number of the connection in [`DataConnection`].
     pub socket: i32,
     /// Data written.
-    #[serde(flatten)]
     pub amount: Amount,
     /// Segments retransmitted; omitted if this end cannot report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Extreme values of this end's socket at the ends of intervals.
-    #[serde(flatten)]
     pub extremes: Option<Extremes>,
     /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
 /// Extreme values of a socket at the ends of intervals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extremes {
     /// Largest congestion window.
-    #[serde(rename = "max_snd_cwnd", serialize_with = "bytes")]
     pub cwnd: Bytes,
     /// Largest advertised window of the receiver.
-    #[serde(rename = "max_snd_wnd", serialize_with = "bytes")]
     pub wnd: Bytes,
     /// Largest smoothed RTT.
-    #[serde(serialize_with = "micros")]
     pub max_rtt: Duration,
     /// Smallest smoothed RTT.
-    #[serde(serialize_with = "micros")]
     pub min_rtt: Duration,
     /// Mean of the smoothed RTTs.
-    #[serde(serialize_with = "micros")]
     pub mean_rtt: Duration,
     /// Reordering distance of the path in segments.
     pub reorder: u32,
 }
 
 /// Totals of the receiving end of a TCP stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct EndReceiver {
     /// Number of the connection in [`DataConnection`].
     pub socket: i32,
     /// Data read.
-    #[serde(flatten)]
     pub amount: Amount,
     /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
 /// Totals of both ends of a UDP stream: the sender's bytes and the receiver's losses.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct EndUdp {
     /// Number of the connection in [`DataConnection`].
     pub socket: i32,
     /// Data sent.
-    #[serde(flatten)]
     pub amount: Amount,
     /// Datagrams sent, with the receiver's losses and jitter if known.
-    #[serde(flatten)]
     pub datagrams: Datagrams,
     /// Data received; printed in the text report, absent from the JSON.
-    #[serde(skip)]
     pub received: Option<Amount>,
     /// Whether this end sends on the stream.
     pub sender: bool,
 }
 
 /// A sum over the streams of one direction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Sum {
     /// Payload transferred.
-    #[serde(flatten)]
     pub amount: Amount,
     /// Segments retransmitted; only for the sending end over TCP.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Datagram counts, over UDP.
-    #[serde(flatten)]
     pub udp: Option<Datagrams>,
     /// Whether this end sends in this direction.
     pub sender: bool,
@@ -635,16 +587,8 @@ fn bps_if<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S:
     rate.map(Rate::as_bps).serialize(serializer)
 }
 
-fn micros<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(span.as_micros())
-}
-
 fn micros_if<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     span.map(Duration::as_micros).serialize(serializer)
-}
-
-fn millis<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(span.as_millis_f64())
 }
 
 fn whole_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

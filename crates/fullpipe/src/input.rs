@@ -103,5 +103,5 @@ fn whole(file: &str, source: impl Read) -> Result<String, Error> {
     if bytes.len() as u64 > LARGEST_INPUT {
         return Err(Error::new(format!("{file} is larger than 64 MiB"), "pass the log of a single test"));
     }
-    Ok(decode(&bytes))
+    Ok(decode(bytes))
 }

@@ -1,11 +1,10 @@
 //! One iperf3 run in any format: text, `-J` or `--json-stream`.
 
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::{InputError, Kind, clean, iperf3_json, iperf3_text};
 use crate::measurement::{
-    Datagrams, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary,
-    Totals, added,
+    Datagrams, Direction, Flow, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary, Totals, added,
 };
 
 /// Minimum number of intervals of a measurement without a summary.
@@ -48,8 +47,8 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].
-pub fn of_document(document: &serde_json::Value) -> Result<Measurement, InputError> {
-    iperf3_json::read(document, Format::Json)
+pub fn of_document(document: &fullpipe_iperf3::document::Document) -> Result<Measurement, InputError> {
+    iperf3_json::of_document(document)
 }
 
 /// One direction of a test, while it is read.
@@ -165,5 +164,26 @@ pub(super) fn instant(seconds: f64) -> Option<Instant> {
 
 /// Returns a segment size, or `None` for an impossible value.
 pub(super) fn plausible_mss(mss: u64) -> Option<Bytes> {
+/// Maximum plausible rate: a thousand times the fastest interface. Values near 2^64 are damage, or a counter
+/// that wrapped.
+const FASTEST: Rate = Rate::from_bps(1_000_000_000_000_000);
+/// Maximum plausible amount of data, in bytes, and of datagrams, in any part of a test.
+const LARGEST_COUNT: u64 = 1 << 60;
+
+/// Returns the key of the first value of a report that no network can produce, as JSON calls it.
+pub(super) fn implausible(report: &Interval) -> Option<&'static str> {
+    let counts = report.datagrams.unwrap_or_default();
+    let counts = [Some(counts.total), counts.lost, counts.out_of_order];
+    if report.bytes.get() > LARGEST_COUNT {
+        Some("bytes")
+    } else if report.rate > FASTEST {
+        Some("bits_per_second")
+    } else if counts.into_iter().flatten().any(|count| count > LARGEST_COUNT) {
+        Some("packets")
+    } else {
+        report.retransmits.is_some_and(|count| count > LARGEST_COUNT).then_some("retransmits")
+    }
+}
+
     (64..=65_535).contains(&mss).then_some(Bytes::new(mss))
 }

@@ -16,9 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fullpipe_iperf3::log::MOST_STREAMS;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
+use super::iperf3::{
+    OneWay, check_order, finished, implausible, instant, joined, plausible_mss, several_runs,
+};
 use super::{InputError, quote};
 use crate::measurement::{
     self, Datagrams, Detail, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, Summary,
@@ -212,7 +215,7 @@ impl Row {
         let (snd_wnd, rtt) = (None, None);
         let interval =
             Interval { start, end, bytes, rate, retransmits, lossy_streams, cwnd, snd_wnd, rtt, datagrams };
-        Some(Self { stream, kind, direction, interval })
+        implausible(&interval).is_none().then_some(Self { stream, kind, direction, interval })
     }
 }
 
@@ -373,7 +376,15 @@ impl Rows {
     fn check_streams(&self) -> Result<(), InputError> {
         let mut by_stream: BTreeMap<Option<u32>, Vec<Interval>> = BTreeMap::new();
         for row in self.of_intervals() {
-            by_stream.entry(row.stream).or_default().push(row.interval);
+            if let Some(before) = latest.insert(row.stream, row.interval) {
+                check_order(&[before, row.interval])?;
+            }
+            if latest.len() > MOST_STREAMS {
+                return Err(InputError::new(
+                    format!("the log has more than {MOST_STREAMS} streams"),
+                    "use the unedited output of iperf3 -c HOST -t 30",
+                ));
+            }
         }
         by_stream.values().try_for_each(|intervals| check_order(intervals))
     }
