@@ -9,6 +9,7 @@ use fullpipe_analysis::Measurement;
 pub use fullpipe_analysis::input::*;
 
 use crate::Error;
+use crate::unpack::{unpacked, unreadable};
 
 /// Maximum size of a log in bytes. One-second intervals of a whole day take a few megabytes, so a
 /// larger file is not the log of one test.
@@ -25,8 +26,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens the file `path`, or standard input for `-`. If the input has several parts, `choice`
-    /// selects one.
+    /// Opens the file `path`, or standard input for `-`. A gzip file is decompressed. If the input has
+    /// several parts, `choice` selects one.
     ///
     /// # Errors
     /// The input cannot be read, its format is unknown, or it lacks the selected part.
@@ -39,12 +40,13 @@ impl Input {
     /// # Errors
     /// The same as for [`Input::open`].
     pub fn from_bytes(name: &str, bytes: &[u8], choice: &Choice<'_>) -> Result<Self, Error> {
-        Self::parse(name, bytes, choice)
+        Self::parse(name, Box::new(bytes), choice)
     }
 
-    fn parse(file: &str, mut source: impl BufRead, choice: &Choice<'_>) -> Result<Self, Error> {
+    fn parse<'a>(file: &str, source: Box<dyn BufRead + 'a>, choice: &Choice<'_>) -> Result<Self, Error> {
         let name = if file == "-" { "standard input" } else { file };
         let about = |e: InputError| Error::from(e).about(name);
+        let mut source = unpacked(name, source)?;
         let beginning = source.fill_buf().map_err(|e| unreadable(file, &e))?;
         let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
@@ -85,16 +87,12 @@ fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-fn unreadable(file: &str, error: &io::Error) -> Error {
-    Error::new(format!("cannot read {file}: {error}"), "pass the path of a file, or - for standard input")
-}
-
-/// Reads the text of `file`, or of standard input for `-`.
+/// Reads the text of `file`, or of standard input for `-`. A gzip file is decompressed.
 ///
 /// # Errors
-/// The input cannot be read, or is larger than 64 MiB.
+/// The input cannot be read, or its text is larger than 64 MiB.
 pub fn read(file: &str) -> Result<String, Error> {
-    whole(file, open(file)?)
+    whole(file, unpacked(file, open(file)?)?)
 }
 
 fn whole(file: &str, source: impl Read) -> Result<String, Error> {

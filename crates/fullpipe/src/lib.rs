@@ -46,6 +46,7 @@ pub mod measure;
 pub mod run;
 #[cfg(target_os = "linux")]
 pub mod tune;
+mod unpack;
 #[cfg(target_os = "linux")]
 pub mod watch;
 

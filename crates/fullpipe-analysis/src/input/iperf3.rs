@@ -24,9 +24,11 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         Kind::Iperf3JsonStream => return iperf3_json::parse_stream(text),
         Kind::Empty => ("the input is empty", "use the output of iperf3 -c HOST -t 30 (or with -J)"),
         Kind::Json => ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J"),
-        Kind::Iperf2Text => {
-            ("this is an iperf 2 log, which has no congestion window", "repeat the measurement with iperf3")
-        }
+        Kind::Iperf2Text => (
+            "this is an iperf 2 log, which has no congestion window",
+            "repeat the test with iperf3 -c HOST -t 30 -J > FILE; then fullpipe diagnose FILE",
+        ),
+        Kind::Foreign(tool) => return Err(tool.error()),
         Kind::Trace => ("this is a trace, not a log", "read it with input::trace::parse"),
         Kind::Ss => ("this is the output of ss, not a log", "read it with input::ss::parse"),
         Kind::Sysctl => {
@@ -43,7 +45,7 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads an iperf3 document that has already been parsed as JSON.
+/// Reads a document that has not been written as JSON.
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].
@@ -162,8 +164,6 @@ pub(super) fn instant(seconds: f64) -> Option<Instant> {
     plausible.then(|| Instant::from_nanos((seconds * 1e9).round() as u64))
 }
 
-/// Returns a segment size, or `None` for an impossible value.
-pub(super) fn plausible_mss(mss: u64) -> Option<Bytes> {
 /// Maximum plausible rate: a thousand times the fastest interface. Values near 2^64 are damage, or a counter
 /// that wrapped.
 const FASTEST: Rate = Rate::from_bps(1_000_000_000_000_000);
@@ -185,5 +185,7 @@ pub(super) fn implausible(report: &Interval) -> Option<&'static str> {
     }
 }
 
+/// Returns a segment size, or `None` for an impossible value.
+pub(super) fn plausible_mss(mss: u64) -> Option<Bytes> {
     (64..=65_535).contains(&mss).then_some(Bytes::new(mss))
 }

@@ -5,6 +5,7 @@
 //! [`InputError`] with a hint.
 
 pub mod capture;
+mod foreign;
 pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
@@ -16,6 +17,8 @@ pub mod trace;
 
 use std::borrow::Cow;
 use std::fmt;
+
+pub use foreign::ForeignTool;
 
 /// Reason why an input cannot be used, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +121,8 @@ pub enum Kind {
     Ss,
     /// `key = value` lines of kernel settings.
     Sysctl,
+    /// Text of a tool that measures something else.
+    Foreign(ForeignTool),
     /// Unknown text.
     Unknown,
 }
@@ -153,7 +158,7 @@ impl Kind {
         if any(|line| sysctl::key_value(line).is_some_and(|(key, _)| key.contains('.'))) {
             return Self::Sysctl;
         }
-        Self::Unknown
+        ForeignTool::of(text).map_or(Self::Unknown, Self::Foreign)
     }
 }
 
