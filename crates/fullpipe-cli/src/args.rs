@@ -99,7 +99,7 @@ Exit codes:
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
     /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
-    /// run, - for standard input, or HOST[:PORT] of an iperf3 server to measure to
+    /// run (each also gzip-compressed), - for standard input, or HOST[:PORT] of an iperf3 server to measure to
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
 
@@ -154,6 +154,10 @@ pub(crate) struct DiagnoseArgs {
     /// Also write an HTML report with charts to FILE; the report loads nothing from the network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    /// Print only the headline, the ladder, and the next test
+    #[arg(long, conflicts_with_all = ["json", "watch", "tui"])]
+    pub(crate) brief: bool,
 
     #[command(flatten)]
     pub(crate) demand: DemandArgs,
@@ -347,8 +351,7 @@ pub(crate) struct RunArgs {
     /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Where to run: in the simulator (sim), or with the kernel TCP stack on an emulated path (emu); live is
-    /// not available yet
+    /// Where to run: in the simulator (sim), or with the kernel TCP stack on an emulated path (emu)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
@@ -572,5 +575,4 @@ pub(crate) enum World {
     #[default]
     Sim,
     Emu,
-    Live,
 }

@@ -71,6 +71,12 @@ impl Explanation<'_> {
         self.0.findings()
     }
 
+    /// Returns a document with the findings, and without a ladder: what can be shown while the ladder is
+    /// simulated.
+    pub fn without_ladder(&self) -> Diagnosis {
+        self.0.clone().without_ladder()
+    }
+
     /// Climbs the ladder: lifts the limit, simulates the transfer, names the next limit, and
     /// repeats this up to the link.
     ///
