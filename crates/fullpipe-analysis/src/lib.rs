@@ -57,7 +57,8 @@ pub use offered_load::OfferedLoad;
 pub use path_facts::PathFacts;
 pub use remedy::{Command, Remedy};
 pub use report::{
-    Look, render_latency, render_plan, render_show, render_tcp_vs_udp, render_text, render_whatif,
+    Look, render_brief, render_findings, render_ladder, render_latency, render_plan, render_show,
+    render_tcp_vs_udp, render_text, render_whatif,
 };
 pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;

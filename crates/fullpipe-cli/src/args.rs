@@ -155,6 +155,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
+    /// Print only the headline, the ladder, and the next test
+    #[arg(long, conflicts_with_all = ["json", "watch", "tui"])]
+    pub(crate) brief: bool,
+
     #[command(flatten)]
     pub(crate) demand: DemandArgs,
 
@@ -585,5 +589,4 @@ pub(crate) enum World {
     #[default]
     Sim,
     Emu,
-    Live,
 }

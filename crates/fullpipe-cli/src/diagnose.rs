@@ -6,7 +6,10 @@ use fullpipe::host::{LOCAL, memory_left, settings};
 use fullpipe::input::Input;
 use fullpipe::input::trace::Choice;
 use fullpipe::report::html::render_diagnosis;
-use fullpipe::{DiagnoseError, HostFacts, Look, Measurement, PathFacts, SocketReport, render_text};
+use fullpipe::{
+    Diagnosis, HostFacts, Look, Measurement, PathFacts, SocketReport, render_brief, render_findings,
+    render_ladder,
+};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
@@ -55,26 +58,30 @@ pub(crate) fn explained(
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
-    let diagnosed =
-        output::with_progress(|observer| fullpipe::diagnose(measurement, &path, &hosts, observer));
-    let diagnosis = diagnosed.map_err(|error| match error {
-        DiagnoseError::Input(error) => Failure::from(error).about(name),
-        DiagnoseError::Defect(error) => fullpipe::Error::from(error).into(),
-    })?;
-    let diagnosis = match demand {
-        Some(demand) => diagnosis.against(demand),
-        None => diagnosis,
+    let complete = |diagnosis: Diagnosis| {
+        let diagnosis = match demand {
+            Some(demand) => diagnosis.against(demand),
+            None => diagnosis,
+        };
+        match sockets.clone() {
+            Some(sockets) => diagnosis.among(sockets),
+            None => diagnosis,
+        }
     };
-    let diagnosis = match sockets {
-        Some(sockets) => diagnosis.among(sockets),
-        None => diagnosis,
-    };
+    let explanation =
+        fullpipe::explain(measurement, &path, &hosts).map_err(|error| Failure::from(error).about(name))?;
+    // The simulation takes seconds, and the findings are known before it.
+    if args.output.format() == Format::Text && !args.brief {
+        output::print(&render_findings(&complete(explanation.without_ladder()), look))?;
+    }
+    let diagnosis = complete(output::with_progress(|observer| explanation.climb(observer))?);
     if let Some(path) = &args.html {
         output::write_html(path, |made| render_diagnosis(measurement, &diagnosis, made))?;
     }
     match args.output.format() {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
-        Format::Text => output::print(&render_text(&diagnosis, look))?,
+        Format::Text if args.brief => output::print(&render_brief(&diagnosis, look))?,
+        Format::Text => output::print(&render_ladder(&diagnosis, look))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,12 +5,13 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue};
 use fullpipe::lab::experiment::ExperimentError;
 use fullpipe::units::ParseUnitError;
 use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
+use crate::suggestion;
 
 /// Exit code: the input is not usable, or a run failed.
 pub(crate) const RUNTIME: u8 = 1;
@@ -95,6 +96,10 @@ impl From<clap::Error> for Failure {
         let tip = paragraphs.find_map(|text| text.trim().strip_prefix("tip: "));
         let values = values.first().map(|values| values.trim_matches(['[', ']']));
         let own = unit.map(ParseUnitError::hint).or(size.map(|error| error.hint.as_str()));
+        if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) {
+            let arguments: Vec<String> = std::env::args().skip(1).collect();
+            return Self::usage(message, suggestion::for_command(typed, &arguments));
+        }
         let hint = own.filter(|hint| !hint.is_empty()).or(tip).or(values);
         let hint = hint.map_or_else(|| format!("see {} --help", command_line()), str::to_owned);
         Self { code: USAGE, ..Self::new(message, hint) }

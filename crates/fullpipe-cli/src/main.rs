@@ -24,6 +24,7 @@ mod sockets;
 #[cfg(not(target_os = "linux"))]
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
+mod suggestion;
 mod tui;
 #[cfg(target_os = "linux")]
 mod tune;

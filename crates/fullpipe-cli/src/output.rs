@@ -20,6 +20,8 @@ const COLUMNS: usize = 100;
 
 /// Width in columns of reports that consist of sentences.
 const WIDTH: usize = 80;
+/// Maximum width of prose in columns; longer lines are hard to read.
+const WIDEST: usize = 100;
 
 /// Determines width and colour of reports for the user's terminal; the option `--color` overrides the
 /// terminal's defaults.
@@ -35,7 +37,21 @@ pub(crate) fn look(color: Color) -> Look {
         Color::Always => true,
         Color::Never => false,
     };
-    Look { width: WIDTH, colour }
+    Look { width: terminal_columns().map_or(WIDTH, |columns| columns.min(WIDEST)), colour }
+}
+
+/// Returns the number of columns of the terminal; `None` if standard output is not a terminal.
+fn terminal_columns() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+    (columns > 0).then_some(columns.into())
+}
+
+/// Returns the width of lines that are not prose: that of the terminal, or unlimited.
+pub(crate) fn columns() -> usize {
+    terminal_columns().unwrap_or(usize::MAX)
 }
 
 /// Calls `work`, and shows the progress of its simulated runs. The progress bar appears on a terminal only,
@@ -121,20 +137,21 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
 
 /// Returns the command line of this process, quoted for use in a shell.
 fn command_line() -> String {
-    let quoted = |argument: String| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-        if !argument.is_empty() && argument.chars().all(plain) {
-            argument
-        } else {
-            format!("'{}'", argument.replace('\'', "'\\''"))
-        }
-    };
-    let arguments =
-        std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
+    let arguments = std::env::args_os().skip(1).map(|argument| quoted(&argument.to_string_lossy()));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Formats the results of an experiment as a table: one line per point, followed by one line per expectation.
+/// Returns `word` as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// Formats one line per point, followed by one line per expectation.
 pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Report) -> String {
     let repeats = summaries.first().map_or(0, |summary| summary.repeats);
     let seeds = experiment.seeds();

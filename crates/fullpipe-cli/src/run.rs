@@ -19,12 +19,6 @@ use crate::interrupt;
 use crate::output::{self, Notes};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    match args.world {
-        World::Sim | World::Emu => {}
-        World::Live => {
-            return Err(Failure::new("--world live is not available yet", "use the simulator: --world sim"));
-        }
-    }
     if args.datapath.is_some() && args.world != World::Emu {
         return Err(Failure::usage(
             "--datapath applies to --world emu only",
@@ -100,7 +94,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
             let datapath = args.datapath.unwrap_or_default().into();
             fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
         }
-        World::Sim | World::Live => fullpipe::World::Sim(SimOptions { traced, capture }),
+        World::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
     }
 }
 

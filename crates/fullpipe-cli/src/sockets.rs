@@ -158,10 +158,10 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
             return output::print(&lines.collect::<Result<String, _>>()?);
         }
         if !told && !reports.is_empty() {
-            output::print(&sockets::heading())?;
+            output::print(&sockets::heading(output::columns()))?;
             told = true;
         }
-        output::print(&sockets::lines(&reports, memory))
+        output::print(&sockets::lines(&reports, memory, output::columns()))
     })?;
     Ok(ExitCode::SUCCESS)
 }

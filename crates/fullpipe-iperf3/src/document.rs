@@ -237,25 +237,7 @@ impl Amount {
     }
 }
 
-impl Serialize for Amount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Keys {
-            start: f64,
-            end: f64,
-            seconds: f64,
-            bytes: u64,
-            bits_per_second: f64,
-        }
-        let seconds = self.length().as_secs_f64();
-        let bytes = self.bytes.get();
-        let bits_per_second = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
-        let (start, end) = (self.start.as_secs_f64(), self.end.as_secs_f64());
-        Keys { start, end, seconds, bytes, bits_per_second }.serialize(serializer)
-    }
-}
-
-/// One interval report of a test.
+/// One periodic report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Interval {
     /// Interval report of each stream.
@@ -268,77 +250,63 @@ pub struct Interval {
     pub sum_bidir_reverse: Option<SumInterval>,
 }
 
-/// Interval report of one stream.
-#[derive(Clone, Debug, Serialize)]
+/// Report of one stream.
+#[derive(Clone, Debug)]
 pub struct StreamInterval {
     /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Amount of data that the stream has written or read in the interval.
-    #[serde(flatten)]
+    /// Data written or read.
     pub amount: Amount,
-    /// State of the sending TCP socket.
-    #[serde(flatten)]
+    /// State of the sending socket, over TCP.
     pub tcp: Option<TcpInterval>,
-    /// Datagram counts of a UDP stream.
-    #[serde(flatten)]
+    /// Datagram counts, over UDP.
     pub udp: Option<Datagrams>,
     /// Whether the interval belongs to the omitted period (`-O`).
     pub omitted: bool,
     /// Whether this host sends on the stream.
     pub sender: bool,
-    /// Values that fullpipe adds to iperf3's report.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Fullpipe's additions.
     pub fullpipe: Option<SocketReading>,
 }
 
 /// Values that the kernel reports for a sending TCP socket at the end of an interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInterval {
     /// Number of segments retransmitted in the interval.
     pub retransmits: u64,
-    /// Congestion window of the socket, in bytes.
-    #[serde(serialize_with = "bytes")]
+    /// Congestion window.
     pub snd_cwnd: Bytes,
-    /// Window that the receiver advertises, in bytes.
-    #[serde(serialize_with = "bytes")]
+    /// The receiver's advertised window.
     pub snd_wnd: Bytes,
-    /// Smoothed RTT of the socket.
-    #[serde(serialize_with = "micros")]
+    /// Smoothed RTT.
     pub rtt: Duration,
-    /// RTT variation of the socket.
-    #[serde(serialize_with = "micros")]
+    /// RTT variation.
     pub rttvar: Duration,
-    /// Path MTU of the socket.
-    #[serde(serialize_with = "bytes")]
+    /// Path MTU.
     pub pmtu: Bytes,
     /// Reordering distance of the path, in segments.
     pub reorder: u32,
 }
 
 /// Datagram counts of a UDP stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Datagrams {
-    /// Values that only the receiver knows; omitted in the sender's intervals.
-    #[serde(flatten)]
+    /// Values that only the receiving end knows; omitted in the sender's intervals.
     pub heard: Option<Heard>,
     /// Number of datagrams sent; at the receiver, the highest sequence number received.
     pub packets: u64,
-    /// Lost datagrams as a percentage, computed from the other counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Lost datagrams as a percentage, computed from the other values.
     lost_percent: Option<f64>,
-    /// Number of datagrams that arrived out of order.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Datagrams that arrived out of order.
     pub out_of_order: Option<u64>,
 }
 
-/// Losses and jitter that the receiver of a UDP stream has measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Measurements of the receiving end of a UDP stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Jitter: variation of the transit time (RFC 1889).
-    #[serde(rename = "jitter_ms", serialize_with = "millis")]
     pub jitter: Duration,
-    /// Number of lost datagrams.
-    #[serde(rename = "lost_packets")]
+    /// Datagrams lost.
     pub lost: u64,
 }
 
@@ -376,17 +344,14 @@ impl Datagrams {
     }
 }
 
-/// Interval report for all streams in one direction.
-#[derive(Clone, Debug, Serialize)]
+/// Report of all streams in one direction.
+#[derive(Clone, Debug)]
 pub struct SumInterval {
-    /// Amount of data that all streams have written or read in the interval.
-    #[serde(flatten)]
+    /// Data written or read.
     pub amount: Amount,
-    /// Number of segments that a TCP sender has retransmitted in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Segments retransmitted, for a TCP sender.
     pub retransmits: Option<u64>,
-    /// Datagram counts over all UDP streams.
-    #[serde(flatten)]
+    /// Datagram counts, over UDP.
     pub udp: Option<Datagrams>,
     /// Whether the interval belongs to the omitted period (`-O`).
     pub omitted: bool,
@@ -520,88 +485,72 @@ pub enum EndStream {
     },
 }
 
-/// Totals of the sender of a TCP stream.
-#[derive(Clone, Debug, Serialize)]
+/// Totals of the sending end of a TCP stream.
+#[derive(Clone, Debug)]
 pub struct EndSender {
     /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Amount of data that the sender has written.
-    #[serde(flatten)]
+    /// Data written.
     pub amount: Amount,
-    /// Number of segments retransmitted; omitted if the sender cannot report it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Segments retransmitted; omitted if this end cannot report them.
     pub retransmits: Option<u64>,
-    /// Minimum and maximum of socket values at the ends of intervals, if this host sends.
-    #[serde(flatten)]
+    /// Extreme values of this end's socket at the ends of intervals.
     pub extremes: Option<Extremes>,
     /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Minimum and maximum of the values of a socket, sampled at the ends of intervals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Extreme values of a socket at the ends of intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extremes {
-    /// Largest congestion window, in bytes.
-    #[serde(rename = "max_snd_cwnd", serialize_with = "bytes")]
+    /// Largest congestion window.
     pub cwnd: Bytes,
-    /// Largest window that the receiver advertised, in bytes.
-    #[serde(rename = "max_snd_wnd", serialize_with = "bytes")]
+    /// Largest advertised window of the receiver.
     pub wnd: Bytes,
-    /// Largest smoothed RTT at the end of an interval.
-    #[serde(serialize_with = "micros")]
+    /// Largest smoothed RTT.
     pub max_rtt: Duration,
-    /// Smallest smoothed RTT at the end of an interval.
-    #[serde(serialize_with = "micros")]
+    /// Smallest smoothed RTT.
     pub min_rtt: Duration,
-    /// Mean of the sampled smoothed RTTs.
-    #[serde(serialize_with = "micros")]
+    /// Mean of the smoothed RTTs.
     pub mean_rtt: Duration,
     /// Reordering distance of the path, in segments.
     pub reorder: u32,
 }
 
-/// Totals of the receiver of a TCP stream.
-#[derive(Clone, Debug, Serialize)]
+/// Totals of the receiving end of a TCP stream.
+#[derive(Clone, Debug)]
 pub struct EndReceiver {
     /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Amount of data that the receiver has read.
-    #[serde(flatten)]
+    /// Data read.
     pub amount: Amount,
     /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Totals of a UDP stream: the sender's bytes and the receiver's losses.
-#[derive(Clone, Debug, Serialize)]
+/// Totals of both ends of a UDP stream: the sender's bytes and the receiver's losses.
+#[derive(Clone, Debug)]
 pub struct EndUdp {
     /// Number of the data connection, as in [`DataConnection`].
     pub socket: i32,
-    /// Amount of data that the sender has sent.
-    #[serde(flatten)]
+    /// Data sent.
     pub amount: Amount,
-    /// Number of datagrams sent, with the receiver's losses and jitter if they are known.
-    #[serde(flatten)]
+    /// Datagrams sent, with the receiver's losses and jitter if known.
     pub datagrams: Datagrams,
-    /// Amount of data that arrived at the receiver; printed in the text report, absent from the JSON
-    /// document.
-    #[serde(skip)]
+    /// Data received; printed in the text report, absent from the JSON.
     pub received: Option<Amount>,
     /// Whether this host sends on the stream.
     pub sender: bool,
 }
 
-/// Sum over the streams of one direction.
-#[derive(Clone, Debug, Serialize)]
+/// A sum over the streams of one direction.
+#[derive(Clone, Debug)]
 pub struct Sum {
-    /// Amount of data that the streams have transferred.
-    #[serde(flatten)]
+    /// Payload transferred.
     pub amount: Amount,
-    /// Number of segments retransmitted; only for TCP senders.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Segments retransmitted; only for the sending end over TCP.
     pub retransmits: Option<u64>,
-    /// Datagram counts over all UDP streams.
-    #[serde(flatten)]
+    /// Datagram counts, over UDP.
     pub udp: Option<Datagrams>,
     /// Whether this host sends in this direction.
     pub sender: bool,
@@ -640,16 +589,8 @@ fn bps_if<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S:
     rate.map(Rate::as_bps).serialize(serializer)
 }
 
-fn micros<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(span.as_micros())
-}
-
 fn micros_if<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     span.map(Duration::as_micros).serialize(serializer)
-}
-
-fn millis<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(span.as_millis_f64())
 }
 
 fn whole_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -33,6 +33,8 @@
 //! | [`datagram`] | the header of each UDP datagram, and the hello that precedes the datagrams |
 //! | [`arrivals`] | loss, reordering and jitter, computed from the datagram headers |
 //! | [`document`] | the report of a test: the structure of `-J` and `--json-stream` |
+//! | [`mod@report`] | the report of one stream, with iperf3's keys: what documents are written and read as |
+//! | [`log`] | a document of any iperf3 version, as a reader gets it |
 //! | [`text`] | the report of a test as lines for people, in iperf3's columns |
 //! | [`mod@unit`] | amounts and rates in iperf3's notation |
 #![forbid(unsafe_code)]
@@ -43,8 +45,11 @@ pub mod datagram;
 pub mod document;
 pub mod frame;
 mod json;
+mod lenient;
+pub mod log;
 pub mod params;
 pub mod refusal;
+pub mod report;
 pub mod results;
 pub mod state;
 pub mod streams;

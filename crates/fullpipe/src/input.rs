@@ -9,6 +9,7 @@ use fullpipe_analysis::Measurement;
 pub use fullpipe_analysis::input::*;
 
 use crate::Error;
+use crate::unpack::{unpacked, unreadable};
 
 /// Maximum size of a log in bytes. A log with one-second intervals for a whole day has a few megabytes, so a
 /// larger file is not the log of one test.
@@ -40,12 +41,13 @@ impl Input {
     /// # Errors
     /// Returns the same errors as [`Input::open`].
     pub fn from_bytes(name: &str, bytes: &[u8], choice: &Choice<'_>) -> Result<Self, Error> {
-        Self::parse(name, bytes, choice)
+        Self::parse(name, Box::new(bytes), choice)
     }
 
-    fn parse(file: &str, mut source: impl BufRead, choice: &Choice<'_>) -> Result<Self, Error> {
+    fn parse<'a>(file: &str, source: Box<dyn BufRead + 'a>, choice: &Choice<'_>) -> Result<Self, Error> {
         let name = if file == "-" { "standard input" } else { file };
         let about = |e: InputError| Error::from(e).about(name);
+        let mut source = unpacked(name, source)?;
         let beginning = source.fill_buf().map_err(|e| unreadable(file, &e))?;
         let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
@@ -86,16 +88,12 @@ fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-fn unreadable(file: &str, error: &io::Error) -> Error {
-    Error::new(format!("cannot read {file}: {error}"), "pass the path of a file, or - for standard input")
-}
-
-/// Reads the text of the file `file`, or of standard input if `file` is `-`.
+/// Reads the text of `file`, or of standard input for `-`. A gzip file is decompressed.
 ///
 /// # Errors
 /// Returns an error if the input cannot be read or is larger than 64 MiB.
 pub fn read(file: &str) -> Result<String, Error> {
-    whole(file, open(file)?)
+    whole(file, unpacked(file, open(file)?)?)
 }
 
 fn whole(file: &str, source: impl Read) -> Result<String, Error> {
@@ -104,5 +102,5 @@ fn whole(file: &str, source: impl Read) -> Result<String, Error> {
     if bytes.len() as u64 > LARGEST_INPUT {
         return Err(Error::new(format!("{file} is larger than 64 MiB"), "pass the log of a single test"));
     }
-    Ok(decode(&bytes))
+    Ok(decode(bytes))
 }

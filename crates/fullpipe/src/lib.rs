@@ -48,6 +48,7 @@ pub mod measure;
 pub mod run;
 #[cfg(target_os = "linux")]
 pub mod tune;
+mod unpack;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
@@ -73,8 +74,14 @@ impl Explanation<'_> {
         self.0.findings()
     }
 
-    /// Climbs the ladder of limits: lifts the limit, simulates the transfer, names the next limit, and
-    /// repeats these steps until the link is the limit.
+    /// Returns a document with the findings, and without a ladder: what can be shown while the ladder is
+    /// simulated.
+    pub fn without_ladder(&self) -> Diagnosis {
+        self.0.clone().without_ladder()
+    }
+
+    /// Climbs the ladder: lifts the limit, simulates the transfer, names the next limit, and
+    /// repeats this up to the link.
     ///
     /// ```
     /// use fullpipe::input::trace::Choice;

@@ -49,7 +49,11 @@ pub(super) fn buffers(
     let receiver = facts.receiver().map(|(host, _)| host);
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
-    let rule = match (receiver.and_then(|host| host.window_rule(facts.hosts.kernel)), kernel) {
+    // tcp_adv_win_scale is ignored since 6.6, and a dump without a release does not tell. If the dump is that of
+    // the host that made the log, or stands for both hosts, the log's own kernel does.
+    let of_another_host = !facts.hosts.one_for_both() && facts.measurement.made_by_sender();
+    let of_dump = if of_another_host { facts.hosts.kernel } else { kernel };
+    let rule = match (receiver.and_then(|host| host.window_rule(of_dump)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),
         (None, None) => WindowRule::AdvWinScale(1),
@@ -176,7 +180,11 @@ impl Explainer<'_> {
             _ if self.facts.measurement.packets().is_some() => {
                 ("a capture shows no Cwnd", "look at the sender's socket during the transfer: ss -tmi")
             }
-            _ => ("this log shows no Cwnd", "repeat with iperf3 3.1 or newer on Linux, which tells Cwnd"),
+            _ => (
+                "this build of iperf3 prints no Cwnd",
+                "repeat with iperf3 3.1 or newer on Linux, which prints Cwnd; on another system, capture the transfer: \
+                 tcpdump -s 96 -w F tcp port 5201",
+            ),
         };
         for finding in &mut findings {
             finding.confidence = Confidence::Low;

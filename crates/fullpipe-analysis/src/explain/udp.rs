@@ -44,7 +44,8 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     }
     let (sent, size) = sent_as(log, datagrams);
     let packets = size.get().saturating_add(8).div_ceil(FRAGMENT).max(1);
-    let on_the_link = sent.mul_div(size.get() + packets * UDP_HEADERS, size.get().max(1));
+    let with_headers = size.get().saturating_add(packets.saturating_mul(UDP_HEADERS));
+    let on_the_link = sent.mul_div(with_headers, size.get().max(1));
     match facts.path.link {
         Some(link) if lost > 0 && on_the_link > link => Err(format!(
             "{on_the_link} with headers were sent into a link of {link}: TCP would not have sent what was lost there; repeat \

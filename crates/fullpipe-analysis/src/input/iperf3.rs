@@ -1,11 +1,10 @@
 //! One iperf3 run in any format: text, `-J` or `--json-stream`.
 
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::{InputError, Kind, clean, iperf3_json, iperf3_text};
 use crate::measurement::{
-    Datagrams, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary,
-    Totals, added,
+    Datagrams, Direction, Flow, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary, Totals, added,
 };
 
 /// Minimum number of intervals of a measurement without a summary.
@@ -25,9 +24,11 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         Kind::Iperf3JsonStream => return iperf3_json::parse_stream(text),
         Kind::Empty => ("the input is empty", "use the output of iperf3 -c HOST -t 30 (or with -J)"),
         Kind::Json => ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J"),
-        Kind::Iperf2Text => {
-            ("this is an iperf 2 log, which has no congestion window", "repeat the measurement with iperf3")
-        }
+        Kind::Iperf2Text => (
+            "this is an iperf 2 log, which has no congestion window",
+            "repeat the test with iperf3 -c HOST -t 30 -J > FILE; then fullpipe diagnose FILE",
+        ),
+        Kind::Foreign(tool) => return Err(tool.error()),
         Kind::Trace => ("this is a trace, not a log", "read it with input::trace::parse"),
         Kind::Ss => ("this is the output of ss, not a log", "read it with input::ss::parse"),
         Kind::Sysctl => {
@@ -44,12 +45,12 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads an iperf3 document that has already been parsed as JSON.
+/// Reads a document that has not been written as JSON.
 ///
 /// # Errors
 /// Returns the same errors as [`parse`].
-pub fn of_document(document: &serde_json::Value) -> Result<Measurement, InputError> {
-    iperf3_json::read(document, Format::Json)
+pub fn of_document(document: &fullpipe_iperf3::document::Document) -> Result<Measurement, InputError> {
+    iperf3_json::of_document(document)
 }
 
 /// One direction of a test, while it is read.
@@ -161,6 +162,27 @@ const LONGEST_SECONDS: f64 = 3.2e8;
 pub(super) fn instant(seconds: f64) -> Option<Instant> {
     let plausible = seconds.is_finite() && (0.0..=LONGEST_SECONDS).contains(&seconds);
     plausible.then(|| Instant::from_nanos((seconds * 1e9).round() as u64))
+}
+
+/// Maximum plausible rate: a thousand times the fastest interface. Values near 2^64 are damage, or a counter
+/// that wrapped.
+const FASTEST: Rate = Rate::from_bps(1_000_000_000_000_000);
+/// Maximum plausible amount of data, in bytes, and of datagrams, in any part of a test.
+const LARGEST_COUNT: u64 = 1 << 60;
+
+/// Returns the key of the first value of a report that no network can produce, as JSON calls it.
+pub(super) fn implausible(report: &Interval) -> Option<&'static str> {
+    let counts = report.datagrams.unwrap_or_default();
+    let counts = [Some(counts.total), counts.lost, counts.out_of_order];
+    if report.bytes.get() > LARGEST_COUNT {
+        Some("bytes")
+    } else if report.rate > FASTEST {
+        Some("bits_per_second")
+    } else if counts.into_iter().flatten().any(|count| count > LARGEST_COUNT) {
+        Some("packets")
+    } else {
+        report.retransmits.is_some_and(|count| count > LARGEST_COUNT).then_some("retransmits")
+    }
 }
 
 /// Returns a segment size, or `None` for an impossible value.

@@ -12,10 +12,14 @@
 //! 18446744073709551615; `sndbuf_actual` is the initial size of an autotuned buffer, not its size during the
 //! test; and a bidirectional test swaps the names of the two congestion controls.
 
+use fullpipe_iperf3::log::{Log, LogEnd, LogEvent, LogInterval};
+use fullpipe_iperf3::report::Report;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde_json::{Deserializer, Map, Value};
+use serde_json::Deserializer;
 
-use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
+use super::iperf3::{
+    OneWay, check_order, finished, implausible, instant, joined, plausible_mss, several_runs,
+};
 use super::{InputError, Kind, quote};
 use crate::measurement::{
     Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role,
@@ -54,42 +58,36 @@ fn from_first_document(text: &str) -> &str {
 /// Reads the output of `-J`. Other terminal output before and after the document is ignored.
 pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = from_first_document(text);
-    let mut documents = Deserializer::from_str(text).into_iter::<Value>();
-    let document = documents.next().unwrap_or(Ok(Value::Null)).map_err(|e| damaged(&e))?;
+    let mut documents = Deserializer::from_str(text).into_iter::<Log<Records>>();
+    let log = documents.next().unwrap_or_else(|| Ok(Log::default())).map_err(|e| damaged(&e))?;
     let rest = &text[documents.byte_offset()..];
     if rest.lines().any(begins_document) {
         return Err(several_runs("the input holds several JSON documents"));
     }
-    read(&document, Format::Json)
+    read(log, Format::Json)
 }
 
 /// Reads the output of `--json-stream`: the events up to `end`. A truncated last line is ignored.
 pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
-    let mut document = Map::new();
-    let mut intervals = Vec::new();
+    let mut log = Log::<Records>::default();
+    let mut ended = false;
     let mut lines = text.lines().filter(|line| line.trim_start().starts_with('{')).peekable();
     while let Some(line) = lines.next() {
-        let ended = document.contains_key("end");
-        let event = match serde_json::from_str::<Value>(line) {
-            Ok(event) => event,
+        match LogEvent::read(line) {
+            Ok(LogEvent::Start(_)) if log.start.is_some() => {
+                return Err(several_runs("the input holds the events of several runs"));
+            }
+            Ok(LogEvent::Start(start)) => log.start = Some(start),
+            Ok(LogEvent::Interval(interval)) => log.intervals.extend([interval]),
+            Ok(LogEvent::End(end)) => (log.end, ended) = (*end, true),
+            Ok(LogEvent::Error(error)) => log.error = error,
+            Ok(LogEvent::Other) => {}
             // With --json-stream-full-output the whole document follows the events.
             Err(_) if ended || lines.peek().is_none() => break,
             Err(e) => return Err(damaged(&e)),
-        };
-        let data = event.get("data").cloned().unwrap_or_default();
-        match event.get("event").and_then(Value::as_str) {
-            Some("start") if document.contains_key("start") => {
-                return Err(several_runs("the input holds the events of several runs"));
-            }
-            Some("interval") => intervals.push(data),
-            Some(name @ ("start" | "end" | "error")) => {
-                document.insert(name.to_owned(), data);
-            }
-            _ => {}
         }
     }
-    document.insert("intervals".into(), Value::Array(intervals));
-    read(&Value::Object(document), Format::JsonStream)
+    read(log, Format::JsonStream)
 }
 
 fn damaged(error: &serde_json::Error) -> InputError {
@@ -99,6 +97,8 @@ fn damaged(error: &serde_json::Error) -> InputError {
             format!("the JSON document is truncated at line {line}"),
             "wait until the test ends and iperf3 -J prints the document, or use --json-stream",
         )
+    } else if error.is_data() {
+        InputError::new(format!("the JSON {error}"), "use the unedited output of iperf3 -J")
     } else {
         InputError::new(
             format!("the JSON is damaged at line {line}, column {column}"),
@@ -111,50 +111,116 @@ fn odd(what: impl std::fmt::Display) -> InputError {
     InputError::new(format!("the JSON lacks a usable {what}"), "use the unedited output of iperf3 -J")
 }
 
-/// Returns a count or size; `None` for -1 in either notation, and for a value that is not a number.
-fn count(object: &Value, key: &str) -> Option<u64> {
-    // Values of 2^63 and above are negative numbers that were printed as unsigned.
-    let value = object.get(key)?.as_f64().filter(|value| (0.0..9.2e18).contains(value))?;
-    Some(value as u64)
+fn bytes(bytes: Option<u64>) -> Option<Bytes> {
+    bytes.filter(|bytes| *bytes > 0).map(Bytes::new)
 }
 
-/// Returns a number that is finite and not negative.
-fn number(object: &Value, key: &str) -> Option<f64> {
-    object.get(key)?.as_f64().filter(|value| value.is_finite() && *value >= 0.0)
+fn micros(micros: Option<u64>) -> Option<Duration> {
+    micros.filter(|micros| *micros > 0).map(Duration::from_micros)
 }
 
-fn bytes(object: &Value, key: &str) -> Option<Bytes> {
-    count(object, key).filter(|bytes| *bytes > 0).map(Bytes::new)
+fn rate(bits_per_second: Option<f64>) -> Option<Rate> {
+    bits_per_second.map(|bps| Rate::from_bps(bps as u64))
 }
 
-fn micros(object: &Value, key: &str) -> Option<Duration> {
-    count(object, key).filter(|micros| *micros > 0).map(Duration::from_micros)
+/// Reports of streams, as they are read. The direction of a report may depend on keys that follow it, so both
+/// directions are kept together.
+#[derive(Default)]
+pub(super) struct Records {
+    records: Vec<Record>,
+    /// Number of intervals read.
+    intervals: usize,
+    /// First unusable value: its interval, counted from 1, and its key.
+    unusable: Option<(usize, &'static str)>,
 }
 
-/// Returns a Boolean, which some versions print as 0 or 1 and others as false or true.
-fn flag(object: &Value, key: &str) -> bool {
-    object.get(key).is_some_and(|value| value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n > 0.0)))
+/// Report of one stream in one interval. It holds all values of the report, known to its endpoint or not.
+struct Record {
+    /// Number of the interval.
+    nth: usize,
+    socket: Option<u64>,
+    sender: Option<bool>,
+    omitted: bool,
+    interval: Interval,
 }
 
-fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get(key)?.as_str()
+impl Extend<LogInterval> for Records {
+    fn extend<T: IntoIterator<Item = LogInterval>>(&mut self, intervals: T) {
+        for interval in intervals {
+            self.intervals += 1;
+            let nth = self.intervals;
+            for report in &interval.streams.0 {
+                match of_report(report) {
+                    Ok(interval) => self.records.push(Record {
+                        nth,
+                        socket: report.socket,
+                        sender: report.sender,
+                        omitted: report.omitted == Some(true),
+                        interval,
+                    }),
+                    Err(key) => self.unusable = self.unusable.or(Some((nth, key))),
+                }
+            }
+        }
+    }
 }
 
-fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
-    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+/// Returns the report of one stream, or the key of an unusable value.
+fn of_report(report: &Report) -> Result<Interval, &'static str> {
+    let start = report.start.and_then(instant).ok_or("start")?;
+    let end = report.end.and_then(instant).filter(|end| *end > start).ok_or("end")?;
+    let moved = Bytes::new(report.bytes.ok_or("bytes")?);
+    let datagrams = report.packets.is_some() || report.jitter_ms.is_some();
+    let interval = Interval {
+        start,
+        end,
+        bytes: moved,
+        rate: rate(report.bits_per_second).unwrap_or_else(|| Rate::of(moved, end.saturating_since(start))),
+        retransmits: report.retransmits,
+        lossy_streams: 0,
+        cwnd: bytes(report.snd_cwnd),
+        snd_wnd: report.snd_wnd.map(Bytes::new),
+        rtt: micros(report.rtt),
+        datagrams: datagrams.then(|| datagrams_of(report)),
+    };
+    implausible(&interval).map_or(Ok(interval), Err)
 }
 
-pub(super) fn read(document: &Value, format: Format) -> Result<Measurement, InputError> {
-    let whole = Document::new(document)?;
+/// Reads a document that this process has written.
+pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Result<Measurement, InputError> {
+    read(Log::from(document), Format::Json)
+}
+
+fn read(log: Log<Records>, format: Format) -> Result<Measurement, InputError> {
+    let whole = Document::new(&log)?;
+    if let Some((number, key)) = log.intervals.unusable {
+        return Err(odd(format!("'{key}' in interval {number}")));
+    }
+    if let Some(key) = unusable_total(&log.end) {
+        return Err(odd(format!("'{key}' in 'end'")));
+    }
     let (sending, receiving) = (whole.one_way(true)?, whole.one_way(false)?);
-    let origin = Origin { format, version: whole.version, error: whole.error, ..Origin::default() };
-    finished(joined(sending, receiving, whole.reverse, origin, whole.hosts))
+    let Document { reverse, version, error, hosts, .. } = whole;
+    let origin = Origin { format, version, error, ..Origin::default() };
+    // The records are not needed any more, and may be most of the memory.
+    drop(log);
+    finished(joined(sending, receiving, reverse, origin, hosts))
+}
+
+/// Returns the key of the first impossible value in the totals of a test.
+fn unusable_total(end: &LogEnd) -> Option<&'static str> {
+    let sums = [&end.sum, &end.sum_sent, &end.sum_received].into_iter();
+    let streams = end.streams.0.iter().flat_map(|stream| [&stream.sender, &stream.receiver, &stream.udp]);
+    sums.chain(streams).flatten().find_map(|report| {
+        let datagrams = Some(datagrams_of(report));
+        implausible(&Interval { datagrams, ..summary(report)? })
+    })
 }
 
 /// A document, with the values that apply to all of its parts.
 struct Document<'a> {
-    intervals: &'a [Value],
-    end: &'a Value,
+    records: &'a [Record],
+    end: &'a LogEnd,
     version: Option<String>,
     hosts: Hosts,
     protocol: Protocol,
@@ -167,20 +233,14 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn new(document: &'a Value) -> Result<Self, InputError> {
-        const NOTHING: &Value = &Value::Null;
-        let error = document.get("error").filter(|error| !error.is_null());
-        let error = error.map(|error| quote(error.as_str().unwrap_or(&error.to_string())));
-        let part = |key: &str| document.get(key).unwrap_or(NOTHING);
-        if !part("start").is_object() && error.is_none() {
+    fn new(log: &'a Log<Records>) -> Result<Self, InputError> {
+        let error = log.error.as_deref().map(quote);
+        if log.start.is_none() && error.is_none() {
             return Err(odd("'start'"));
         }
-        if !matches!(part("intervals"), Value::Array(_) | Value::Null) {
-            return Err(odd("'intervals'"));
-        }
-        let start = part("start");
-        let test = start.get("test_start").unwrap_or(NOTHING);
-        let protocol = match text(test, "protocol") {
+        let start = log.start.clone().unwrap_or_default();
+        let test = &start.test_start;
+        let protocol = match test.protocol.as_deref() {
             Some("UDP") => Protocol::Udp,
             Some("SCTP") => {
                 return Err(InputError::new(
@@ -192,64 +252,55 @@ impl<'a> Document<'a> {
         };
         // The requested size is zero if the kernel chooses the size; sndbuf_actual is then only the initial
         // size.
-        let buffers = bytes(start, "sndbuf_actual").zip(bytes(start, "rcvbuf_actual"));
-        let set = bytes(start, "sock_bufsize").and(buffers);
-        let version = text(start, "version").map(|version| quote(version.trim_start_matches("iperf ")));
-        let release = text(start, "system_info").and_then(|info| info.strip_prefix("Linux "));
+        let buffers = bytes(start.sndbuf_actual).zip(bytes(start.rcvbuf_actual));
+        let set = bytes(start.sock_bufsize).and(buffers);
+        let version = start.version.as_deref().map(|version| quote(version.trim_start_matches("iperf ")));
+        let release = start.system_info.as_deref().and_then(|info| info.strip_prefix("Linux "));
         let kernel = release.and_then(|info| info.split_whitespace().nth(1)?.parse().ok());
         let set_buffers = set.map(|(sndbuf, rcvbuf)| SocketBuffers { sndbuf, rcvbuf });
-        let mss =
-            ["tcp_mss", "tcp_mss_default"].iter().find_map(|key| count(start, key).and_then(plausible_mss));
-        let target = count(test, "target_bitrate").or_else(|| count(start, "target_bitrate"));
+        let mss = [start.tcp_mss, start.tcp_mss_default].into_iter().find_map(|mss| plausible_mss(mss?));
+        let target = test.target_bitrate.or(start.target_bitrate);
         Ok(Self {
-            intervals: array(document, "intervals"),
-            end: part("end"),
+            records: &log.intervals.records,
+            end: &log.end,
             version,
             hosts: Hosts { kernel, set_buffers },
             protocol,
-            reverse: flag(test, "reverse"),
+            reverse: test.reverse == Some(true),
             mss,
             target: target.filter(|bps| *bps > 0).map(Rate::from_bps),
             error,
-            server: start.get("accepted_connection").is_some(),
+            server: start.accepted_connection.is_some(),
         })
     }
 
     /// Returns the direction that this endpoint sent or received; `None` if there is no report for it.
     fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
-        let mut groups: Vec<Vec<Interval>> = Vec::new();
+        let intervals = || self.records.chunk_by(|a, b| a.nth == b.nth);
+        let of_interval = |all: &'a [Record]| all.iter().filter(move |record| self.sends(record) == sending);
+        // If a stream is missing in an interval, it ended early.
         let mut ids: Vec<Option<u64>> = Vec::new();
-        let mut omitted = 0;
-        for (number, interval) in self.intervals.iter().enumerate() {
-            let reports = || array(interval, "streams").iter().filter(|s| self.sends(s) == sending);
-            let mut group = Vec::new();
-            let mut warm_up = false;
-            for report in reports() {
-                warm_up |= flag(report, "omitted");
-                group.push(
-                    self.interval(report, sending)
-                        .map_err(|key| odd(format!("'{key}' in interval {}", number + 1)))?,
-                );
-            }
-            if group.len() > ids.len() {
-                ids = reports().map(|report| count(report, "socket")).collect();
-            }
-            match warm_up {
-                true => omitted += usize::from(!group.is_empty()),
-                false => groups.push(group),
+        for all in intervals() {
+            if of_interval(all).count() > ids.len() {
+                ids = of_interval(all).map(|record| record.socket).collect();
             }
         }
         if ids.is_empty() {
             return Ok(None);
         }
-        // If a stream is missing, it ended early.
-        groups.retain(|group| group.len() == ids.len());
-        let of_stream = |nth: usize| -> Vec<Interval> { groups.iter().map(|group| group[nth]).collect() };
-        let of_each: Vec<Vec<Interval>> = (0..ids.len()).map(of_stream).collect();
+        let omitted = |all: &&'a [Record]| of_interval(all).any(|record| record.omitted);
+        let complete = |all: &&'a [Record]| !omitted(all) && of_interval(all).count() == ids.len();
+        let reports = intervals().filter(complete).count();
+        let mut of_each: Vec<Vec<Interval>> = ids.iter().map(|_| Vec::with_capacity(reports)).collect();
+        for all in intervals().filter(complete) {
+            for (intervals, record) in of_each.iter_mut().zip(of_interval(all)) {
+                intervals.push(self.interval(record, sending));
+            }
+        }
+        let omitted = intervals().filter(omitted).count();
         let intervals = added(of_each.iter().map(Vec::as_slice));
         check_order(&intervals)?;
-        let both_ways =
-            self.intervals.iter().flat_map(|i| array(i, "streams")).any(|s| self.sends(s) != sending);
+        let both_ways = self.records.iter().any(|record| self.sends(record) != sending);
         let (summary, datagrams) = match self.protocol {
             Protocol::Tcp => (self.summary_of_tcp(sending, both_ways), None),
             Protocol::Udp => self.summary_of_udp(&intervals, sending, both_ways),
@@ -275,73 +326,65 @@ impl<'a> Document<'a> {
 
     /// Returns whether this endpoint sent the data in a report. Versions before 3.7 do not state this, so
     /// fields that only one endpoint knows decide.
-    fn sends(&self, report: &Value) -> bool {
-        if let Some(sender) = report.get("sender").and_then(Value::as_bool) {
-            return sender;
-        }
-        match self.protocol {
-            Protocol::Tcp if report.get("retransmits").is_some() => true,
-            Protocol::Udp if report.get("jitter_ms").is_some() => false,
+    fn sends(&self, record: &Record) -> bool {
+        let jitter = record.interval.datagrams.and_then(|datagrams| datagrams.jitter);
+        match (record.sender, self.protocol) {
+            (Some(sender), _) => sender,
+            (None, Protocol::Tcp) if record.interval.retransmits.is_some() => true,
+            (None, Protocol::Udp) if jitter.is_some() => false,
             _ => self.reverse == self.server,
         }
     }
 
-    /// Returns the report of one stream, or the key of an unusable value.
-    fn interval(&self, report: &Value, sending: bool) -> Result<Interval, &'static str> {
-        let time = |key: &'static str| number(report, key).and_then(instant).ok_or(key);
-        let (start, end) = (time("start")?, time("end")?);
-        if end <= start {
-            return Err("end");
-        }
-        let bytes_moved = Bytes::new(count(report, "bytes").ok_or("bytes")?);
-        let rate = number(report, "bits_per_second").map(|bps| Rate::from_bps(bps as u64));
+    /// Returns the values of a report that this endpoint knows.
+    fn interval(&self, record: &Record, sending: bool) -> Interval {
+        let Interval { retransmits, cwnd, snd_wnd, rtt, datagrams, .. } = record.interval;
         let udp = self.protocol == Protocol::Udp;
-        let retransmits = count(report, "retransmits").filter(|_| sending && !udp);
-        Ok(Interval {
-            start,
-            end,
-            bytes: bytes_moved,
-            rate: rate.unwrap_or_else(|| Rate::of(bytes_moved, end.saturating_since(start))),
+        let retransmits = retransmits.filter(|_| sending && !udp);
+        Interval {
             retransmits,
             lossy_streams: u64::from(retransmits.is_some_and(|n| n > 0)),
-            cwnd: bytes(report, "snd_cwnd").filter(|_| sending),
-            snd_wnd: count(report, "snd_wnd").map(Bytes::new).filter(|_| sending),
-            rtt: micros(report, "rtt").filter(|_| sending),
+            cwnd: cwnd.filter(|_| sending),
+            snd_wnd: snd_wnd.filter(|_| sending),
+            rtt: rtt.filter(|_| sending),
             datagrams: udp.then(|| {
-                let all = datagrams(report);
+                let all = datagrams.unwrap_or(NO_DATAGRAMS);
                 if sending { all.unheard() } else { all }
             }),
-        })
+            ..record.interval
+        }
     }
 
-    /// Returns the summaries of the streams in this direction, from `end.streams[].{key}`.
-    fn of_streams(&self, key: &str, sending: bool) -> impl Iterator<Item = &'a Value> {
-        array(self.end, "streams")
-            .iter()
-            .filter_map(move |stream| stream.get(key))
-            // If the flag is missing, there was only one direction.
-            .filter(move |side| side.get("sender").and_then(Value::as_bool).is_none_or(|s| s == sending))
+    /// Returns the summaries of the streams in this direction.
+    fn of_streams(&self, side: Side, sending: bool) -> impl Iterator<Item = &'a Report> {
+        let streams = self.end.streams.0.iter().filter_map(move |stream| match side {
+            Side::Sender => stream.sender.as_ref(),
+            Side::Receiver => stream.receiver.as_ref(),
+            Side::Both => stream.udp.as_ref(),
+        });
+        // If the flag is missing, there was only one direction.
+        streams.filter(move |report| report.sender.is_none_or(|sender| sender == sending))
     }
 
     fn summary_of_tcp(&self, sending: bool, both_ways: bool) -> Summary {
         // In a bidirectional test, the key of a direction's sums depends on the endpoint.
-        let total = |sum: &str, side: &str| {
-            let sum = self.end.get(sum).and_then(summary).filter(|_| !both_ways);
+        let total = |sum: &Option<Report>, side: Side| {
+            let sum = sum.as_ref().and_then(summary).filter(|_| !both_ways);
             let streams = || self.of_streams(side, sending).filter_map(summary).reduce(Interval::added);
             Total::of(sum.or_else(streams))
         };
         // A receiving socket does not measure the RTT of the data.
-        let senders = self.of_streams("sender", sending).filter(|_| sending);
+        let senders = self.of_streams(Side::Sender, sending).filter(|_| sending);
         Summary {
-            sent: total("sum_sent", "sender"),
-            received: total("sum_received", "receiver"),
+            sent: total(&self.end.sum_sent, Side::Sender),
+            received: total(&self.end.sum_received, Side::Receiver),
             rtt: rtt_range(&senders.collect::<Vec<_>>()),
         }
     }
 
     fn congestion_control(&self, both_ways: bool) -> Option<String> {
-        let name = text(self.end, "sender_tcp_congestion").filter(|name| !name.is_empty());
-        let other = text(self.end, "receiver_tcp_congestion");
+        let name = self.end.sender_tcp_congestion.as_deref().filter(|name| !name.is_empty());
+        let other = self.end.receiver_tcp_congestion.as_deref();
         let tcp = self.protocol == Protocol::Tcp;
         name.filter(|_| tcp && (!both_ways || name == other)).map(quote)
     }
@@ -352,42 +395,51 @@ impl<'a> Document<'a> {
         sending: bool,
         both_ways: bool,
     ) -> (Summary, Option<Datagrams>) {
-        let streams: Vec<&Value> = self.of_streams("udp", sending).collect();
+        let streams: Vec<&Report> = self.of_streams(Side::Both, sending).collect();
         let of_streams = || streams.iter().copied().filter_map(summary).reduce(Interval::added);
-        let sum = |key: &str| self.end.get(key).filter(|_| !both_ways);
-        let heard = sum("sum_received").or_else(|| sum("sum")).filter(|sum| count(sum, "packets").is_some());
+        let [all, sent, received] = [&self.end.sum, &self.end.sum_sent, &self.end.sum_received]
+            .map(|sum| sum.as_ref().filter(|_| !both_ways));
+        let heard = received.or(all).filter(|sum| sum.packets.is_some());
         let counted = intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
-        let of_end = || streams.iter().copied().map(datagrams).reduce(Datagrams::added);
-        let mut all = heard.map(datagrams).or_else(of_end).or(counted);
+        let of_end = || streams.iter().copied().map(datagrams_of).reduce(Datagrams::added);
+        let mut all = heard.map(datagrams_of).or_else(of_end).or(counted);
         // The sums lack the count of out-of-order datagrams.
         let out_of_order = of_end().and_then(|all| all.out_of_order);
         if let Some(all) = all.as_mut().filter(|all| all.lost.is_some()) {
             all.out_of_order = all.out_of_order.or(out_of_order);
         }
-        let sent = sum("sum_sent").and_then(summary).or_else(of_streams);
+        let sent = sent.and_then(summary).or_else(of_streams);
         // Only `sum_received` counts data that arrived; `sum` and the streams count sent data.
-        let arrived = sum("sum_received").and_then(summary);
+        let arrived = received.and_then(summary);
         let received = arrived.or_else(|| Some(arrived_of(of_streams()?, all?)));
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, all)
     }
 
     /// Returns the sums of one stream: the one with socket `id`, or else the `nth` stream of its direction.
     fn summary_of_stream(&self, nth: usize, id: Option<u64>, sending: bool) -> (Summary, Option<Datagrams>) {
-        let side = |key: &str| {
-            let known =
-                id.and_then(|_| self.of_streams(key, sending).find(|side| count(side, "socket") == id));
-            known.or_else(|| self.of_streams(key, sending).nth(nth))
+        let of = |side: Side| {
+            let known = id.and_then(|_| self.of_streams(side, sending).find(|report| report.socket == id));
+            known.or_else(|| self.of_streams(side, sending).nth(nth))
         };
         if self.protocol == Protocol::Udp {
-            let Some(stream) = side("udp") else { return (Summary::default(), None) };
-            let (sent, all) = (summary(stream), datagrams(stream));
+            let Some(stream) = of(Side::Both) else { return (Summary::default(), None) };
+            let (sent, all) = (summary(stream), datagrams_of(stream));
             let received = sent.map(|sent| arrived_of(sent, all));
             return (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, Some(all));
         }
-        let total = |key: &str| Total::of(side(key).and_then(summary));
-        let rtt = side("sender").filter(|_| sending).and_then(|sender| rtt_range(&[sender]));
-        (Summary { sent: total("sender"), received: total("receiver"), rtt }, None)
+        let total = |side: Side| Total::of(of(side).and_then(summary));
+        let rtt = of(Side::Sender).filter(|_| sending).and_then(|sender| rtt_range(&[sender]));
+        (Summary { sent: total(Side::Sender), received: total(Side::Receiver), rtt }, None)
     }
+}
+
+/// Endpoint whose totals a summary of a stream holds.
+#[derive(Clone, Copy)]
+enum Side {
+    Sender,
+    Receiver,
+    /// Both, over UDP.
+    Both,
 }
 
 /// Scales the sent amount to the part that arrived.
@@ -403,28 +455,29 @@ fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Inter
     }
 }
 
-fn datagrams(object: &Value) -> Datagrams {
-    // Out-of-order arrivals can make the loss count of an interval negative.
-    let lost = object.get("lost_packets").and_then(Value::as_f64).filter(|lost| lost.abs() < 9.2e18);
+/// Counts of a report without datagram counts.
+const NO_DATAGRAMS: Datagrams = Datagrams { total: 0, lost: None, jitter: None, out_of_order: None };
+
+fn datagrams_of(report: &Report) -> Datagrams {
     Datagrams {
-        total: count(object, "packets").unwrap_or(0),
-        lost: lost.map(|lost| lost.max(0.0) as u64),
-        jitter: number(object, "jitter_ms").map(|ms| Duration::from_secs_f64(ms / 1e3)),
-        out_of_order: count(object, "out_of_order"),
+        total: report.packets.unwrap_or(0),
+        // Out-of-order arrivals can make the loss count of an interval negative.
+        lost: report.lost_packets.map(|lost| lost.max(0).unsigned_abs()),
+        jitter: report.jitter_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
+        out_of_order: report.out_of_order,
     }
 }
 
 /// Returns a summary as a report for the whole test.
-fn summary(object: &Value) -> Option<Interval> {
-    let bytes = Bytes::new(count(object, "bytes")?);
-    let (start, end) = (instant(number(object, "start")?)?, instant(number(object, "end")?)?);
-    let rate = number(object, "bits_per_second").map(|bps| Rate::from_bps(bps as u64));
+fn summary(report: &Report) -> Option<Interval> {
+    let bytes = Bytes::new(report.bytes?);
+    let (start, end) = (instant(report.start?)?, instant(report.end?)?);
     Some(Interval {
         start,
         end,
         bytes,
-        rate: rate.unwrap_or_else(|| Rate::of(bytes, end.saturating_since(start))),
-        retransmits: count(object, "retransmits"),
+        rate: rate(report.bits_per_second).unwrap_or_else(|| Rate::of(bytes, end.saturating_since(start))),
+        retransmits: report.retransmits,
         lossy_streams: 0,
         cwnd: None,
         snd_wnd: None,
@@ -434,13 +487,15 @@ fn summary(object: &Value) -> Option<Interval> {
 }
 
 /// Returns the range of RTTs over all streams; an endpoint that does not know the RTT reports zeros.
-fn rtt_range(senders: &[&Value]) -> Option<RttRange> {
-    let all = |key: &str| senders.iter().filter_map(|sender| micros(sender, key)).collect::<Vec<_>>();
-    let means = all("mean_rtt");
+fn rtt_range(senders: &[&Report]) -> Option<RttRange> {
+    let all = |rtt: fn(&Report) -> Option<u64>| {
+        senders.iter().filter_map(|sender| micros(rtt(sender))).collect::<Vec<_>>()
+    };
+    let means = all(|sender| sender.mean_rtt);
     let sum = means.iter().fold(Duration::ZERO, |sum, rtt| sum + *rtt);
     Some(RttRange {
-        min: all("min_rtt").into_iter().min()?,
+        min: all(|sender| sender.min_rtt).into_iter().min()?,
         mean: if means.is_empty() { return None } else { sum / means.len() as u64 },
-        max: all("max_rtt").into_iter().max()?,
+        max: all(|sender| sender.max_rtt).into_iter().max()?,
     })
 }

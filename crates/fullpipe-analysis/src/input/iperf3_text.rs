@@ -16,9 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fullpipe_iperf3::log::MOST_STREAMS;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
+use super::iperf3::{
+    OneWay, check_order, finished, implausible, instant, joined, plausible_mss, several_runs,
+};
 use super::{InputError, quote};
 use crate::measurement::{
     self, Datagrams, Detail, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, Summary,
@@ -45,7 +48,8 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
         }
     }
     let udp = remarks.udp || sent.is_udp() || received.is_udp();
-    finished(remarks.complete(sent.one_way(udp)?, received.one_way(udp)?))
+    let sends = remarks.client && !remarks.reverse;
+    finished(remarks.complete(sent.one_way(udp, sends)?, received.one_way(udp, false)?))
 }
 
 /// Returns whether `line` can only come from iperf3 (or from iperf 2, which is detected earlier).
@@ -71,6 +75,8 @@ struct Remarks {
     offered: Option<Rate>,
     error: Option<String>,
     reverse: bool,
+    /// Whether the client wrote the log.
+    client: bool,
     udp: bool,
     /// Number of datagrams received out of order, from the lines that report it.
     out_of_order: u64,
@@ -90,6 +96,7 @@ impl Remarks {
                 self.offered = rate.parse().ok().filter(|rate| *rate > 0).map(Rate::from_bps);
             }
             ["Reverse", "mode,", ..] => self.reverse = true,
+            ["Connecting", "to", "host", ..] => self.client = true,
             ["Starting", "Test:", "protocol:", "UDP,", ..] => self.udp = true,
             // iperf3 prints one such line per stream with out-of-order datagrams, and labels each as the sum.
             [_, "sec", late, "datagrams", "received", "out-of-order"]
@@ -212,7 +219,7 @@ impl Row {
         let (snd_wnd, rtt) = (None, None);
         let interval =
             Interval { start, end, bytes, rate, retransmits, lossy_streams, cwnd, snd_wnd, rtt, datagrams };
-        Some(Self { stream, kind, direction, interval })
+        implausible(&interval).is_none().then_some(Self { stream, kind, direction, interval })
     }
 }
 
@@ -220,19 +227,24 @@ impl Row {
 fn datagrams(jitter: &str, of_total: &str) -> Option<Datagrams> {
     let (lost, total) = of_total.split_once('/')?;
     let lost = lost.parse::<i64>().ok()?.max(0).unsigned_abs();
-    let milliseconds = jitter.parse::<f64>().ok().filter(|ms| ms.is_finite() && *ms >= 0.0)?;
+    let milliseconds = decimal(jitter).filter(|ms| *ms >= 0.0)?;
     let jitter = Some(Duration::from_secs_f64(milliseconds / 1e3));
     Some(Datagrams { total: count(total)?, lost: Some(lost), jitter, out_of_order: None })
 }
 
+/// Parses a number with a decimal point, or with the decimal comma that many locales print.
+fn decimal(text: &str) -> Option<f64> {
+    let value = text.parse().or_else(|_| text.replacen(',', ".", 1).parse());
+    value.ok().filter(|value: &f64| value.is_finite())
+}
+
 fn seconds(text: &str) -> Option<Instant> {
-    instant(text.parse().ok()?)
+    instant(decimal(text)?)
 }
 
 fn scaled(number: &str, unit: f64) -> Option<u64> {
-    let value: f64 = number.parse().ok()?;
     // `as` saturates.
-    (value.is_finite() && value >= 0.0).then_some((value * unit).round() as u64)
+    decimal(number).filter(|value| *value >= 0.0).map(|value| (value * unit).round() as u64)
 }
 
 /// Parses a segment count. iperf3 prints an unknown count as -1, and some releases as 2^64-1.
@@ -281,8 +293,9 @@ impl Rows {
         self.rows.iter().any(|row| row.interval.datagrams.is_some())
     }
 
-    /// Returns the streams and sums of this direction, or `None` if there are no lines for it.
-    fn one_way(mut self, udp: bool) -> Result<Option<OneWay>, InputError> {
+    /// Returns the streams and sums of this direction, or `None` if there are no lines for it. `by_command`
+    /// means that the command of the log sends.
+    fn one_way(mut self, udp: bool, by_command: bool) -> Result<Option<OneWay>, InputError> {
         let Some(first) = self.rows.first().copied() else {
             return Ok(None);
         };
@@ -298,7 +311,11 @@ impl Rows {
             Some(datagrams) => datagrams.lost.is_none(),
             None => i.retransmits.is_some() || i.cwnd.is_some(),
         };
-        let sends = first.direction != Some(Direction::Rx) && intervals.iter().any(of_sender);
+        // Builds for macOS and Windows, and old ones, print neither retransmissions nor Cwnd for a sender.
+        let sends = match first.direction {
+            Some(direction) => direction == Direction::Tx,
+            None => by_command || intervals.iter().any(of_sender),
+        };
         let omitted = self.rows.iter().filter(|row| row.kind == RowKind::Omitted);
         let counted = || intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
         let (summary, datagrams) = self.summary(|side| self.total(side));
@@ -370,12 +387,21 @@ impl Rows {
         self.rows.iter().filter(|row| row.kind == RowKind::Interval)
     }
 
+    /// Checks the order of each stream's reports, and the number of streams.
     fn check_streams(&self) -> Result<(), InputError> {
-        let mut by_stream: BTreeMap<Option<u32>, Vec<Interval>> = BTreeMap::new();
+        let mut latest: BTreeMap<Option<u32>, Interval> = BTreeMap::new();
         for row in self.of_intervals() {
-            by_stream.entry(row.stream).or_default().push(row.interval);
+            if let Some(before) = latest.insert(row.stream, row.interval) {
+                check_order(&[before, row.interval])?;
+            }
+            if latest.len() > MOST_STREAMS {
+                return Err(InputError::new(
+                    format!("the log has more than {MOST_STREAMS} streams"),
+                    "use the unedited output of iperf3 -c HOST -t 30",
+                ));
+            }
         }
-        by_stream.values().try_for_each(|intervals| check_order(intervals))
+        Ok(())
     }
 
     /// Returns the reports of each stream, in the order of `streams`, for the intervals that all of them

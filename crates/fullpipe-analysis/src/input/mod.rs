@@ -5,6 +5,7 @@
 //! [`InputError`] with a hint.
 
 pub mod capture;
+mod foreign;
 pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
@@ -16,6 +17,8 @@ pub mod trace;
 
 use std::borrow::Cow;
 use std::fmt;
+
+pub use foreign::ForeignTool;
 
 /// Reason why an input cannot be used, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,16 +62,17 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// Decodes `bytes` as text. Some shells write redirected output as UTF-16. Other bytes that are not UTF-8 are
-/// replaced, because stray terminal bytes should not make a log unreadable.
-pub fn decode(bytes: &[u8]) -> String {
+/// replaced, because stray terminal bytes should not make a log unreadable. Valid UTF-8 in a `Vec` is not copied.
+pub fn decode(bytes: impl Into<Vec<u8>>) -> String {
+    let bytes = bytes.into();
     let units = |of: fn([u8; 2]) -> u16| {
         let pairs = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
         String::from_utf16_lossy(&pairs.collect::<Vec<_>>())
     };
-    match bytes {
+    match bytes.as_slice() {
         [0xff, 0xfe, ..] => units(u16::from_le_bytes),
         [0xfe, 0xff, ..] => units(u16::from_be_bytes),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
     }
 }
 
@@ -117,6 +121,8 @@ pub enum Kind {
     Ss,
     /// `key = value` lines of kernel settings.
     Sysctl,
+    /// Text of a tool that measures something else.
+    Foreign(ForeignTool),
     /// Unknown text.
     Unknown,
 }
@@ -152,7 +158,7 @@ impl Kind {
         if any(|line| sysctl::key_value(line).is_some_and(|(key, _)| key.contains('.'))) {
             return Self::Sysctl;
         }
-        Self::Unknown
+        ForeignTool::of(text).map_or(Self::Unknown, Self::Foreign)
     }
 }
 

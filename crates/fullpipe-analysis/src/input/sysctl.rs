@@ -118,11 +118,11 @@ impl HostSettings {
     }
 }
 
-/// Parses three sizes; `None` if the largest is zero, which would stop the host.
+/// Parses three sizes in ascending order; `None` if the largest is zero, which would stop the host.
 fn triple(value: &str) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = value.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
     let triple: [u64; 3] = numbers.try_into().ok()?;
-    (triple[2] > 0).then_some(triple)
+    (triple[2] > 0 && triple.is_sorted()).then_some(triple)
 }
 
 /// Returns the key and the value in a line `key = value`, or `sysctl -w key="value"` after a prompt; `None`
@@ -179,6 +179,8 @@ mod tests {
             "net.ipv4.tcp_rmem = 4096 87380 -1",
             "net.ipv4.tcp_wmem = 1 2 99999999999999999999999",
             "net.ipv4.tcp_wmem = 0 0 0",
+            "net.ipv4.tcp_rmem = 6291456 131072 4096",
+            "net.ipv4.tcp_mem = 1 3 2",
             "net.ipv4.tcp_adv_win_scale = 400",
             "net.ipv4.tcp_adv_win_scale = -128",
             "net.core.rmem_max = lots",

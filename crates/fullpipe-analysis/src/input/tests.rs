@@ -6,8 +6,8 @@ fn redirected_utf16_is_decoded() {
     let encoded = |bom: [u8; 2], of: fn(u16) -> [u8; 2]| {
         bom.into_iter().chain(text.encode_utf16().flat_map(of)).collect::<Vec<u8>>()
     };
-    assert_eq!(decode(&encoded([0xff, 0xfe], u16::to_le_bytes)), text);
-    assert_eq!(decode(&encoded([0xfe, 0xff], u16::to_be_bytes)), text);
+    assert_eq!(decode(encoded([0xff, 0xfe], u16::to_le_bytes)), text);
+    assert_eq!(decode(encoded([0xfe, 0xff], u16::to_be_bytes)), text);
     assert_eq!(decode(&[0xff, 0xfe]), "");
     assert_eq!(decode(&[0xff, 0xfe, b'a']), "");
     assert_eq!(decode(b"a\xffb"), "a\u{fffd}b");

@@ -125,9 +125,11 @@ pub(super) fn of_one_row(
 
 /// Returns the rows of the chosen flow of one run.
 fn chosen(rows: Vec<RunRow>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
+    // In the order of the file. A long sweep has as many points as rows, so no list of them is searched.
     let mut points: Vec<Option<String>> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
     for row in &rows {
-        if points.last() != Some(&row.point) && !points.contains(&row.point) {
+        if points.last() != Some(&row.point) && seen.insert(&row.point) {
             points.push(row.point.clone());
         }
     }

@@ -13,6 +13,6 @@ mod whatif;
 
 pub use look::Look;
 pub use measured::{render_latency, render_tcp_vs_udp};
-pub use text::render_text;
+pub use text::{render_brief, render_findings, render_ladder, render_text};
 pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;

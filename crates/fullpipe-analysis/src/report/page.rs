@@ -44,13 +44,13 @@ impl Page {
         self.text
     }
 
-    pub(super) fn width(&self) -> usize {
-        self.look.width
-    }
-
-    /// Adds the headline, which summarises the report.
+    /// Adds the headline, which summarises the report, wrapped between words.
     pub(super) fn headline(&mut self, headline: &str) {
-        self.line(&self.look.paint(Ink::Heading, headline));
+        let mut wrapped = Self { text: String::new(), look: self.look };
+        wrapped.paragraph(0, headline);
+        for line in wrapped.text.lines() {
+            self.line(&self.look.paint(Ink::Heading, line));
+        }
     }
 
     pub(super) fn line(&mut self, line: &str) {
@@ -194,6 +194,15 @@ mod tests {
     fn a_word_wider_than_the_page_is_cut() {
         let text = wrapped(20, "  ", &"é".repeat(50));
         assert_eq!(text.lines().map(|l| l.chars().count()).collect::<Vec<_>>(), [20, 20, 16]);
+    }
+
+    /// A long headline was once cut to identifiers such as `receiver_app holds it`.
+    #[test]
+    fn a_headline_wraps_and_each_line_has_its_colour() {
+        let mut page = Page { text: String::new(), look: Look { width: 24, colour: true } };
+        page.headline("the receiving application reads slowly");
+        let bold = |text: &str| format!("\u{1b}[1m{text}\u{1b}[0m\n");
+        assert_eq!(page.text, bold("the receiving") + &bold("application reads slowly"));
     }
 
     #[test]

@@ -19,32 +19,86 @@ const MOST_LINES: usize = 10;
 /// Typical length of a line, used to allocate memory.
 const USUAL_LINE: usize = 128;
 
-/// Returns the column names for [`lines()`].
-pub fn heading() -> String {
-    format!(
-        "{:>8}  {:>3}  {:<44}  {:>11}  {:>8}  {:<12}  unsent\n",
-        "seconds", "#", "connection", "sent", "rtt", "limit"
-    )
+/// Widths of the columns of a line, without the connection and without what follows the unsent bytes.
+const OTHER_COLUMNS: usize = 64;
+/// Range of the width of the connection column: an IPv4 address with a port, and two with an arrow.
+const CONNECTION: std::ops::RangeInclusive<usize> = 21..=44;
+/// Indent of a continued line: it begins below the connection.
+const CONTINUED: &str = "               ";
+
+/// Returns the width of the connection column on a page of `width` columns.
+fn connection_column(width: usize) -> usize {
+    width.saturating_sub(OTHER_COLUMNS).clamp(*CONNECTION.start(), *CONNECTION.end())
 }
 
-/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue.
-pub fn lines(reports: &[SocketReport], memory: Memory) -> String {
+/// Returns the column names for [`lines()`].
+pub fn heading(width: usize) -> String {
+    let column = connection_column(width);
+    let names = format!(
+        "{:>8}  {:>3}  {:<column$}  {:>11}  {:>8}  {:<12}  unsent\n",
+        "seconds", "#", "connection", "sent", "rtt", "limit"
+    );
+    let mut text = String::new();
+    push_wrapped(&mut text, &names, width);
+    text
+}
+
+/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue. A
+/// line that is wider than `width` columns is continued below.
+pub fn lines(reports: &[SocketReport], memory: Memory, width: usize) -> String {
     let mut text = String::with_capacity(USUAL_LINE * reports.len());
     // Sockets that were sampled together have the same time.
     let (mut seconds, mut begin) = (f64::NAN, String::new());
+    let mut one = String::with_capacity(2 * USUAL_LINE);
     for report in reports {
         if report.t_s != seconds {
             (seconds, begin) = (report.t_s, format!("{:>8.1}", report.t_s));
         }
+        one.clear();
         // Writing to a string does not fail.
-        let _ = line(&mut text, &begin, report, memory);
+        let _ = line(&mut one, &begin, report, memory, connection_column(width));
+        push_wrapped(&mut text, &one, width);
     }
     text
 }
 
-fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory) -> fmt::Result {
+/// Appends `line`, which ends with a line feed, wrapped between words. Only ASCII is written in a line, so that
+/// bytes are columns.
+fn push_wrapped(text: &mut String, line: &str, width: usize) {
+    let mut rest = line;
+    let mut indent = "";
+    while indent.len() + rest.trim_end().len() > width {
+        let room = width.saturating_sub(indent.len()).max(1);
+        let words = |end: usize| rest.get(..end).is_some_and(|head| !head.trim().is_empty());
+        let cut = (1..=room).rev().find(|end| rest.as_bytes().get(*end) == Some(&b' ') && words(*end));
+        let Some(cut) = cut else { break };
+        text.push_str(indent);
+        text.push_str(rest[..cut].trim_end());
+        text.push('\n');
+        rest = rest[cut..].trim_start();
+        indent = CONTINUED;
+    }
+    text.push_str(indent);
+    text.push_str(rest);
+}
+
+/// Returns the endpoints of a connection, or as much of them as fits into `column`: the peer, or its end with
+/// the port.
+fn endpoints(report: &SocketReport, column: usize) -> Cow<'_, str> {
+    if report.connection.len() <= column {
+        return Cow::Borrowed(&report.connection);
+    }
+    let remote = report.remote.to_string();
+    match remote.len().checked_sub(column) {
+        None | Some(0) => remote.into(),
+        Some(more) => format!("...{}", remote.get(more + 3..).unwrap_or_default()).into(),
+    }
+}
+
+fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory, column: usize) -> fmt::Result {
     text.push_str(begin);
-    write!(text, "  {:>3}  {:<44}  {:>11}  ", report.flow, &*report.connection, report.achieved)?;
+    let connection = endpoints(report, column);
+    write!(text, "  {:>3}  {connection:<column$}  {:>11}  ", report.flow, report.achieved)?;
     match report.rtt_ms.map(rtt) {
         Some(rtt) => write!(text, "{rtt:>8}  ")?,
         None => write!(text, "{:>8}  ", "-")?,
@@ -126,19 +180,44 @@ mod tests {
     use crate::sockets::Sockets;
     use crate::sockets::made::{MEMORY, run, sample};
 
+    /// Width of output that is not a terminal.
+    const WIDE: usize = usize::MAX;
+
     /// A growing queue is reported with the time until the memory is full; a steady queue is not reported.
     #[test]
     fn a_growing_queue_is_told_with_its_end() {
         let mut growing = Sockets::new(SocketFacts::default());
         run(&mut growing, 1, 1, 11, 69);
-        let line = lines(&growing.interval(None, MEMORY), MEMORY);
+        let line = lines(&growing.interval(None, MEMORY), MEMORY, WIDE);
         assert!(
             line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
             "{line}"
         );
         let mut steady = Sockets::new(SocketFacts::default());
         run(&mut steady, 1, 1, 11, 0);
-        assert!(!lines(&steady.interval(None, MEMORY), MEMORY).contains("offered"));
+        assert!(!lines(&steady.interval(None, MEMORY), MEMORY, WIDE).contains("offered"));
+    }
+
+    /// Lines of 130 columns and more once wrapped in the middle of a word on a terminal of 80.
+    #[test]
+    fn lines_stay_within_the_terminal() {
+        let mut sockets = Sockets::new(SocketFacts::default());
+        run(&mut sockets, 1, 1, 11, 69);
+        run(&mut sockets, 2, 1, 21, 0);
+        let reports = sockets.interval(None, MEMORY);
+        let wide = lines(&reports, MEMORY, WIDE);
+        assert!(wide.lines().any(|line| line.len() > 130), "{wide}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for width in 40..200 {
+            let text = heading(width) + &lines(&reports, MEMORY, width);
+            assert!(text.lines().all(|line| line.len() <= width), "{width}:\n{text}");
+            let all = words(&text).join(" ");
+            assert!(all.contains("192.0.2.1:443 ") && all.contains("16.7 min"), "{width}:\n{text}");
+            if width >= OTHER_COLUMNS + CONNECTION.end() {
+                assert_eq!(words(&text), words(&(heading(WIDE) + &wide)), "{width}");
+            }
+        }
+        assert_eq!(heading(110), heading(WIDE));
     }
 
     #[test]
@@ -165,8 +244,8 @@ mod tests {
             // The second socket delivers nothing, but has queued data.
             run(sockets, 2, 0, 2, 0);
         }
-        let whole = lines(&whole.interval(None, MEMORY), MEMORY);
-        assert_eq!(whole, lines(&brief.interval(None, MEMORY), MEMORY));
+        let whole = lines(&whole.interval(None, MEMORY), MEMORY, WIDE);
+        assert_eq!(whole, lines(&brief.interval(None, MEMORY), MEMORY, WIDE));
         assert_eq!(whole.lines().count(), 2);
     }
 
@@ -178,7 +257,7 @@ mod tests {
         run(&mut sockets, 1, 1, 11, 0);
         run(&mut sockets, 2, 1, 21, 0);
         assert_eq!(
-            heading() + &lines(&sockets.interval(None, MEMORY), MEMORY),
+            heading(WIDE) + &lines(&sockets.interval(None, MEMORY), MEMORY, WIDE),
             " seconds    #  connection                                           sent       rtt  limit         unsent\n     \
              1.1    1  192.0.2.1:1001 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n     \
              2.1    2  192.0.2.1:1002 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n"

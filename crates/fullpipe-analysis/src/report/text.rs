@@ -13,19 +13,34 @@ use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 
 /// Renders the whole diagnosis as text with at most `width` columns (at least 40), except for commands to
-/// copy. The first line is the summary: the share of the link rate, the limit of the transfer, and the next
-/// limit.
+/// copy: [`render_findings`], then [`render_ladder`].
 ///
 /// `look` is a [`Look`], or the width of text without colour.
 pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
+    let look = look.into();
+    render_findings(diagnosis, look) + &render_ladder(diagnosis, look)
+}
+
+/// Renders what is known before the simulation: the headline with the share of the link rate and the limit of
+/// the transfer, the measurement, and the findings.
+pub fn render_findings(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
-    page.headline(&headline(diagnosis, page.width()));
+    page.headline(&present(diagnosis));
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
         page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
         table(sockets).iter().for_each(|line| page.line(line));
     }
     findings(&mut page, diagnosis);
+    page.into_text()
+}
+
+/// Renders what the simulation adds: the next limit, the ladder with its commands, assumptions and notes.
+pub fn render_ladder(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
+    let mut page = Page::new(look.into());
+    if let Some(next) = next(diagnosis) {
+        page.heading(&next);
+    }
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
     page.offered(diagnosis.offered.as_ref());
     page.remedies(&diagnosis.ladder);
@@ -34,52 +49,55 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Returns the longest of three versions of the headline that fits, or else the shortest.
-pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
-    let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
-    if let Some(headline) = headline_of_udp(diagnosis, width) {
-        return headline;
+/// Renders a short form: the headline, the ladder without commands, and the next test.
+pub fn render_brief(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
+    let mut page = Page::new(look.into());
+    page.headline(&headline(diagnosis));
+    page.ladder(&diagnosis.ladder, diagnosis.path.link);
+    let test = diagnosis.findings.iter().find_map(|finding| finding.next_test.as_deref());
+    if let Some(test) = test {
+        page.line("");
+        page.hanging("Next test: ", test);
     }
-    let share = match link {
-        Some(link) => format!("{} of the link", percent(mean.as_bps() as f64 / link.as_bps() as f64)),
-        None => format!("{mean}, link unknown"),
-    };
-    let Some(first) = diagnosis.findings.first() else {
-        return share;
-    };
-    // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
-    // limit ends the ladder.
-    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
-    let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
-    let what = &first.what;
-    let forms = match wall {
-        Some(wall) => {
-            let rate = wall.lasting();
-            [
-                format!("{share}{amounts}: {what}; lift that and {} stops you near {rate}.", wall.what),
-                format!("{share}: {what}; then {}, {rate}", wall.what),
-                format!("{share}: {} holds it; then {}, {rate}", first.limit, wall.limit),
-            ]
-        }
-        None => [
-            format!("{share}{amounts}: {what}."),
-            format!("{share}: {what}"),
-            format!("{share}: {} holds it", first.limit),
-        ],
-    };
-    let [long, middle, short] = forms;
-    [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
+    page.into_text()
 }
 
-/// Returns the headline of a UDP test with the predicted rate of TCP; `None` if that is unknown.
-fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
-    let (udp, link) = (diagnosis.udp.as_ref()?, diagnosis.path.link?);
-    let tcp = udp.tcp.as_ref()?;
-    let share = percent(diagnosis.path.mean.as_bps() as f64 / link.as_bps() as f64);
-    let name = tcp.congestion_control.to_ascii_uppercase();
-    let reached = format!("{share} of the link over UDP; TCP would reach {}", tcp.steady);
-    let form = format!("{reached} with {name} at this loss");
-    Some(if form.chars().count() <= width { form } else { reached })
+/// Returns the headline: the share of the link rate, the limit of the transfer, and the next limit.
+pub(super) fn headline(diagnosis: &Diagnosis) -> String {
+    match next(diagnosis) {
+        Some(next) => format!("{} {next}", present(diagnosis)),
+        None => present(diagnosis),
+    }
+}
+
+/// Returns the first sentence of the headline, which needs no simulation.
+pub(super) fn present(diagnosis: &Diagnosis) -> String {
+    let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
+    let share = match link {
+        Some(link) => {
+            format!("{} of the link", percent(mean.as_bps() as f64 / link.as_bps() as f64))
+        }
+        None => format!("{mean}, link unknown"),
+    };
+    match diagnosis.findings.first() {
+        Some(first) => format!("{share}: {}.", first.what),
+        None => format!("{share}."),
+    }
+}
+
+/// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP test;
+/// `None` if that is unknown.
+fn next(diagnosis: &Diagnosis) -> Option<String> {
+    let first = diagnosis.findings.first()?;
+    if let Some(udp) = &diagnosis.udp {
+        let tcp = udp.tcp.as_ref()?;
+        let name = tcp.congestion_control.to_ascii_uppercase();
+        return Some(format!("TCP would reach {} with {name} at this loss.", tcp.steady));
+    }
+    // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
+    // limit ends the ladder.
+    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit)?;
+    Some(format!("Lift that, and {} stops you near {}.", wall.what, wall.lasting()))
 }
 
 /// Returns a sentence that describes a UDP test.
@@ -185,7 +203,8 @@ mod tests {
 
     #[test]
     fn extreme_values_do_not_panic() {
-        let rows = [(0.0, 0, 0), (1e30, u64::MAX >> 1, 1), (1e-9, 1, u64::MAX >> 11), (61.0, 0, 700)];
+        // The largest values that a log may have: a petabit per second, and 2^59 segments.
+        let rows = [(0.0, 0, 0), (1e9, 1 << 59, 1), (1e-9, 1, u64::MAX >> 11), (61.0, 0, 700)];
         for first in rows {
             for second in rows {
                 for third in rows {

@@ -10,7 +10,7 @@ use crate::tune::{Item, Plan, Show};
 /// states the gain.
 pub fn render_plan(plan: &Plan, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
-    page.headline(&headline(plan, page.width()));
+    page.headline(&headline(plan));
     page.paragraph(0, &question(plan));
     let here: Vec<&Item> = plan.items.iter().filter(|item| item.here && !item.optional).collect();
     items(&mut page, "On this host", &here);
@@ -26,7 +26,7 @@ pub fn render_plan(plan: &Plan, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-fn headline(plan: &Plan, width: usize) -> String {
+fn headline(plan: &Plan) -> String {
     let changes = plan.applied().count();
     let Some(present) = plan.present else { return format!("{changes} changes to this host") };
     let planned = plan.planned.unwrap_or(present);
@@ -35,9 +35,7 @@ fn headline(plan: &Plan, width: usize) -> String {
     }
     let other = if plan.items.iter().any(|item| !item.here) { " and the other" } else { "" };
     let many = if changes == 1 { "1 change".into() } else { format!("{changes} changes") };
-    let long = format!("{many} to this host{other}: {planned} instead of {present} (simulated)");
-    let short = format!("{many}: {planned} instead of {present}");
-    if long.chars().count() <= width { long } else { short }
+    format!("{many} to this host{other}: {planned} instead of {present} (simulated)")
 }
 
 fn question(plan: &Plan) -> String {
@@ -101,7 +99,9 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     };
     row("congestion controls", show.available.join(" "));
     row("  without privileges", show.allowed.join(" "));
-    row("  as modules, not loaded", show.loadable.join(" "));
+    // A module that is loaded is still a file in the folder of modules.
+    let not_loaded = show.loadable.iter().filter(|name| !show.available.contains(name));
+    row("  as modules, not loaded", not_loaded.cloned().collect::<Vec<_>>().join(" "));
     let devices: Vec<String> =
         show.devices.iter().map(|device| format!("{} {}", device.name, device.qdisc)).collect();
     row("queueing disciplines", devices.join(", "));

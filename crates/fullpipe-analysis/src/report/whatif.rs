@@ -11,7 +11,7 @@ use crate::whatif::WhatIf;
 /// of text without colour.
 pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
-    page.headline(&headline(answer, page.width()));
+    page.headline(&headline(answer));
     page.paragraph(0, &question(answer));
     figures(&mut page, answer);
     page.ladder(&answer.ladder, Some(answer.path.link));
@@ -23,23 +23,18 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Returns the longest of three versions of the headline that fits.
-fn headline(answer: &WhatIf, width: usize) -> String {
+/// Returns the rate that the hosts would reach as they are, its limit, and the next limit.
+fn headline(answer: &WhatIf) -> String {
     let Some(present) = answer.ladder.first() else {
         return format!("{} in flight fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
     };
     let rate = present.lasting();
     let share = percent(rate.as_bps() as f64 / answer.path.link.as_bps() as f64);
-    let short = format!("{share} of the link, {rate}: {}", present.what);
-    let wall = answer.ladder.get(1).filter(|wall| wall.limit != present.limit);
-    let forms = wall.map(|wall| {
-        let next = wall.lasting();
-        [
-            format!("{short}; then {}, {next}", wall.what),
-            format!("{share} of the link: {}; then {}, {next}", present.what, wall.limit),
-        ]
-    });
-    forms.into_iter().flatten().find(|form| form.chars().count() <= width).unwrap_or(short)
+    let first = format!("{share} of the link, {rate}: {}", present.what);
+    match answer.ladder.get(1).filter(|wall| wall.limit != present.limit) {
+        Some(wall) => format!("{first}; then {}, {}", wall.what, wall.lasting()),
+        None => first,
+    }
 }
 
 fn question(answer: &WhatIf) -> String {

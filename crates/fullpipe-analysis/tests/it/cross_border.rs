@@ -9,7 +9,8 @@ use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::remedy::{self, Host, Scope, State, catalogue};
 use fullpipe_analysis::{
-    Diagnosis, Findings, HostFacts, HostSettings, Limit, Measurement, PathFacts, Rung, render_text,
+    Diagnosis, Findings, HostFacts, HostSettings, Limit, Measurement, PathFacts, Rung, render_brief,
+    render_text,
 };
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -230,9 +231,21 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
     ];
     let diagnosis = Diagnosis { ladder, ..case.given().explained().unwrap() };
     let text = render_text(&diagnosis, 80);
-    assert_eq!(
-        text.lines().next(),
-        Some("7 % of the link: loss holds cwnd down; then a 3 MiB receive window, 105 Mbit/s")
+    assert_eq!(text.lines().next(), Some("7 % of the link: loss holds cwnd down."));
+    assert!(
+        text.contains("\nLift that, and a 3 MiB receive window stops you near 105 Mbit/s.\n\nLadder"),
+        "{text}"
+    );
+    let brief = render_brief(&diagnosis, 80);
+    assert!(brief.lines().count() < 20 && brief.lines().all(|line| line.chars().count() <= 80), "{brief}");
+    let headline = "7 % of the link: loss holds cwnd down. Lift that, and a 3 MiB receive window\nstops you near 105 Mbit/s.\n";
+    assert!(
+        brief.starts_with(headline) && brief.contains("\nNext test: repeat with iperf3 -C bbr"),
+        "{brief}"
+    );
+    assert!(
+        !brief.contains("undo")
+            && diagnosis.ladder.iter().all(|rung| brief.contains(&rung.lasting().to_string()))
     );
     for line in text.lines() {
         let to_copy = line.trim_start().starts_with(['[', 'u']) && line.starts_with("    ");

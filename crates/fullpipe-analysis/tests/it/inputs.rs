@@ -6,9 +6,11 @@ use std::path::Path;
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::RttSource;
+use fullpipe_analysis::input::trace::{Choice, parse as read_trace};
 use fullpipe_analysis::input::{decode, iperf3, ss};
 use fullpipe_analysis::measurement::{Direction, Hosts, Origin, Protocol, Role, Transfer};
-use fullpipe_analysis::{InputError, Limit, Measurement, render_text};
+use fullpipe_analysis::{HostFacts, HostSettings, InputError, Limit, Measurement, PathFacts, render_text};
+use fullpipe_lab::trace;
 use fullpipe_units::{Bytes, Duration, draw};
 
 fn folder() -> std::path::PathBuf {
@@ -271,7 +273,7 @@ fn terminals_and_shells_change_nothing() {
         );
         let utf16: Vec<u8> =
             [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
-        assert_eq!(parsed(&decode(&utf16)), plain, "{name}");
+        assert_eq!(parsed(&decode(utf16.clone())), plain, "{name}");
     }
 }
 
@@ -423,7 +425,7 @@ fn random_changes_of_a_byte_are_taken() {
             let random = draw(1, file, ordinal);
             let mut changed = bytes.clone();
             changed[random as usize % bytes.len()] = (random >> 56) as u8;
-            take(&decode(&changed));
+            take(&decode(changed.clone()));
         }
     }
 }
@@ -451,6 +453,149 @@ fn ss_is_read_whole_and_broken() {
         let mut changed = text.clone().into_bytes();
         let at = random as usize % changed.len();
         changed[at] = (random >> 56) as u8;
-        take(&decode(&changed));
+        take(&decode(changed.clone()));
     }
+}
+
+/// Returns a trace with one row for each of `points` points.
+fn sweep(points: u32) -> String {
+    let columns: Vec<&str> =
+        trace::COLUMNS.iter().filter(|column| !column.optional).map(|column| column.name).collect();
+    let cell = |name: &&str| match *name {
+        "app_limited" | "recovering" => "false",
+        "cc" => "cubic",
+        _ => "1",
+    };
+    let cells = columns.iter().map(cell).collect::<Vec<_>>().join(",");
+    let rows = (0..points).map(|point| format!("rtt {point} ms,{cells}\n"));
+    std::iter::once(format!("point,{}\n", columns.join(","))).chain(rows).collect()
+}
+
+/// A sweep has as many points as rows, and each was searched in the list of all: 200 000 took a minute. Linear
+/// work is ten times as much for ten times the points, quadratic work a hundred times.
+#[test]
+fn a_trace_with_many_points_costs_as_much_as_its_rows() {
+    let cost = |points: u32| {
+        let text = sweep(points);
+        let once = || {
+            let begin = std::time::Instant::now();
+            let error = read_trace(&text, &Choice::default()).expect_err("one row is no measurement");
+            assert!(error.message.contains("too few"), "{error}");
+            begin.elapsed()
+        };
+        (0..3).map(|_| once()).min().unwrap()
+    };
+    let (few, many) = (cost(20_000), cost(200_000));
+    assert!(many < few * 40, "{few:?} for 20 000 points, {many:?} for 200 000");
+}
+
+/// Values near 2^64 were printed as 18446744074 Gbit/s, and their sums overflowed.
+#[test]
+fn impossible_amounts_are_refused() {
+    const UNKNOWN: [&str; 2] = ["1e19", "18446744073709551614"];
+    let huge = ["9100000000000000000", "4611686018427387904", UNKNOWN[0], UNKNOWN[1]];
+    let tcp = example("tcp.json");
+    let udp = example("udp-loss.json");
+    // With the number of the value that is the first of an interval; the last one is that of a sum.
+    for (text, keys) in
+        [(&tcp, [("bytes", 1), ("bits_per_second", 0)]), (&udp, [("packets", 0), ("bits_per_second", 0)])]
+    {
+        iperf3::parse(text).expect("it is a log");
+        for (key, first) in keys {
+            for huge in huge {
+                for nth in [first, text.matches(&format!("\"{key}\":")).count() - 1] {
+                    let damaged = with_value(text, key, nth, huge);
+                    let Err(error) = iperf3::parse(&damaged) else {
+                        // 2^63 and above is iperf3's notation of -1, an unknown count.
+                        assert!(UNKNOWN.contains(&huge) && key != "bits_per_second", "{key} = {huge}, {nth}");
+                        continue;
+                    };
+                    assert!(error.message.contains("lacks a usable") && !error.hint.is_empty(), "{error}");
+                }
+            }
+        }
+    }
+    let line = "[  5]   0.00-1.00   sec  99999999999 GBytes  18446744073 Gbits/sec    0   42 KBytes\n";
+    let error = iperf3::parse(&line.repeat(7)).expect_err("no network does that");
+    assert!(!error.hint.is_empty(), "{error}");
+}
+
+/// Replaces the `nth` value of `key`.
+fn with_value(text: &str, key: &str, nth: usize, value: &str) -> String {
+    let key = format!("\"{key}\":");
+    let at = text.match_indices(&key).nth(nth).expect("the key").0 + key.len();
+    let end = at + text[at..].find([',', '}', '\n']).expect("an end");
+    format!("{}{value}{}", &text[..at], &text[end..])
+}
+
+/// Locales with a decimal comma print it in every number; such a log "held no interval".
+#[test]
+fn decimal_commas_are_read() {
+    for (name, _) in READ.iter().filter(|(name, _)| name.ends_with(".txt")) {
+        let text = example(name);
+        let parsed = iperf3::parse(&text).unwrap();
+        let comma = |line: &str| {
+            let table = line.contains("its/sec") || line.contains("ytes/sec");
+            if table { line.replace('.', ",") } else { line.to_owned() }
+        };
+        let commas: String = text.lines().map(|line| comma(line) + "\n").collect();
+        assert_ne!(commas, text, "{name}");
+        assert_eq!(said(&iperf3::parse(&commas).unwrap()), said(&parsed), "{name}");
+    }
+}
+
+/// iperf3 for macOS and Windows prints neither Retr nor Cwnd: its client still sends.
+#[test]
+fn a_sender_without_cwnd_is_no_receiver() {
+    let rows: String = (0..9)
+        .map(|i| {
+            format!("[  5]   {i}.00-{}.00   sec  12.5 MBytes   105 Mbits/sec                  \n", i + 1)
+        })
+        .collect();
+    let head = "Connecting to host 192.0.2.1, port 5201\n";
+    let role = |text: &str| iperf3::parse(text).unwrap().transfer().role;
+    assert_eq!(role(&format!("{head}{rows}")), Role::Sender);
+    assert_eq!(
+        role(&format!("{head}Reverse mode, remote host 192.0.2.1 is sending\n{rows}")),
+        Role::Receiver
+    );
+    assert_eq!(role(&format!("Accepted connection from 192.0.2.7, port 40000\n{rows}")), Role::Receiver);
+    let both: String = rows
+        .lines()
+        .map(|line| {
+            format!("{}\n{}\n", line.replace("[  5]", "[  5][TX-C]"), line.replace("[  5]", "[  7][RX-C]"))
+        })
+        .collect();
+    let bidir = iperf3::parse(&format!("{head}{both}")).unwrap();
+    assert_eq!((bidir.transfer().role, bidir.opposite().unwrap().role), (Role::Sender, Role::Receiver));
+    let log = iperf3::parse(&format!("{head}{rows}")).unwrap();
+    let found = Case::of(&log).rtt("50ms".parse().ok()).explain().unwrap();
+    let first = &found.findings[0];
+    assert!(first.could_not_tell[0].contains("this build of iperf3 prints no Cwnd"), "{first:?}");
+    assert!(first.next_test.as_ref().is_some_and(|test| test.contains("tcpdump")), "{first:?}");
+}
+
+/// `tcp_adv_win_scale` has no effect since 6.6: with the kernel of the log, half of the window was missing.
+#[test]
+fn the_kernel_of_the_log_decides_about_the_window_scale() {
+    let json = example("tcp.json");
+    let dump = "net.ipv4.tcp_rmem = 4096 131072 6291456\nnet.ipv4.tcp_adv_win_scale = 1\n";
+    let rule = |release: &str, dump: &str| {
+        let info = json.find("\"system_info\"").expect("the host");
+        let end = info + json[info..].find('\n').expect("a line");
+        let text = format!(
+            "{}\"system_info\": \"Linux host {release} #1 SMP x86_64\",{}",
+            &json[..info],
+            &json[end..]
+        );
+        let hosts = HostFacts { local: HostSettings::parse(dump).ok(), ..HostFacts::default() };
+        let log = iperf3::parse(&text).unwrap();
+        fullpipe_analysis::explain(&log, &PathFacts::default(), &hosts).unwrap().findings().buffers.rule
+    };
+    let newer = rule("6.18.0", "kernel.osrelease = 6.18.0\nnet.ipv4.tcp_rmem = 4096 131072 6291456\n");
+    assert_eq!(rule("6.18.0", dump), newer);
+    let older = rule("5.15.0", dump);
+    assert_ne!(older, newer);
+    // The dump names its own kernel.
+    assert_eq!(rule("6.18.0", &format!("{dump}kernel.osrelease = 5.15.0\n")), older);
 }

@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
@@ -263,4 +266,93 @@ fn a_report_is_written_on_demand() {
     let (error, _) =
         refusal(1, diagnose(&log(), &["--rtt", "100ms", "--html", below.to_str().expect("UTF-8")]));
     assert!(error.contains("below.html"), "{error}");
+}
+
+/// The findings need no simulation, so nobody has to wait for the ladder to read them.
+#[test]
+fn findings_are_printed_before_the_ladder_is_simulated() {
+    let file = folder("diagnose-early").join("log.txt");
+    fs::write(&file, log()).expect("a log");
+    let begin = Instant::now();
+    let mut child = Command::new(crate::PROGRAM)
+        .args(["diagnose", file.to_str().expect("UTF-8"), "--link", "200mbit", "--rtt", "100ms"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines =
+        BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("UTF-8"));
+    let evidence = lines.by_ref().find(|line| line.starts_with("     - "));
+    let findings = begin.elapsed();
+    assert!(evidence.is_some() && lines.any(|line| line.starts_with("Ladder: ")));
+    assert!(child.wait().expect("it ends").success());
+    let ladder = begin.elapsed();
+    assert!(findings * 2 < ladder, "{findings:?} and {ladder:?}");
+}
+
+#[test]
+fn the_brief_form_has_headline_ladder_and_next_test() {
+    let path = ["--link", "20mbit", "--rtt", "100ms"];
+    let (code, brief, stderr) = diagnose(&log(), &[&path[..], &["--brief"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{brief}");
+    assert!(brief.contains("of the link: loss holds cwnd down. Lift that, and"), "{brief}");
+    assert!(brief.contains("\nLadder: ") && brief.contains("\nNext test: "), "{brief}");
+    assert!(!brief.contains("Findings") && !brief.contains("undo:") && brief.lines().count() < 20, "{brief}");
+    let (code, _, stderr) = diagnose(&log(), &["--brief", "--json"]);
+    assert_eq!((code, stderr.lines().count()), (2, 2), "{stderr}");
+}
+
+/// A JSON tree cost up to 92 times the text: 5 GB for a day of reports. The limit on memory is set for the
+/// process, and the error after reading shows that the whole document was read.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_document_costs_a_few_times_its_size() {
+    const MIB: usize = 1 << 20;
+    let document = |size: usize, interval: &dyn Fn(usize) -> String| {
+        let mut text = "{\"start\": {\"test_start\": {\"protocol\": \"TCP\"}}, \"intervals\": [".to_owned();
+        for second in 0.. {
+            text += &interval(second);
+            if text.len() > size {
+                return text + "]}";
+            }
+            text.push(',');
+        }
+        unreachable!("the loop ends with the size")
+    };
+    let of_iperf3 = |at: usize| {
+        let span = format!(
+            "\"start\":\t{at}.000123,\n\t\t\t\t\"end\":\t{}.000098,\n\t\t\t\t\"seconds\":\t0.99997502565383911",
+            at + 1
+        );
+        let moved = "\"bytes\":\t125829120,\n\t\t\t\t\"bits_per_second\":\t1006658101.0203,\n\t\t\t\t\"retransmits\":\t1";
+        let state = "\"snd_cwnd\":\t3014656,\n\t\t\t\t\"snd_wnd\":\t6291456,\n\t\t\t\t\"rtt\":\t24012,\n\t\t\t\t\"rttvar\":\t113,\n\t\t\t\t\"pmtu\":\t1500";
+        let flags = "\"omitted\":\tfalse,\n\t\t\t\t\"sender\":\ttrue";
+        format!(
+            "{{\n\t\t\t\"streams\":\t[{{\n\t\t\t\t\"socket\":\t5,\n\t\t\t\t{span},\n\t\t\t\t{moved},\n\t\t\t\t{state},\n\t\t\t\t{flags}\n\t\t\t}}],\n\
+             \t\t\t\"sum\":\t{{\n\t\t\t\t{span},\n\t\t\t\t{moved},\n\t\t\t\t{flags}\n\t\t\t}}\n\t\t}}"
+        )
+    };
+    let shortest =
+        |at: usize| format!("{{\"streams\":[{{\"start\":{at},\"end\":{},\"bytes\":99999}}]}}", at + 1);
+    let folder = folder("diagnose-memory");
+    let read = |name: &str, text: &str, times: usize| {
+        let file = folder.join(name);
+        fs::write(&file, text).expect("a document");
+        let limit = times * text.len() / 1024;
+        let script = format!("ulimit -d {limit}; exec \"$0\" diagnose \"$1\" --link 1kbit --rtt 24ms");
+        let output =
+            Command::new("sh").args(["-c", &script, crate::PROGRAM]).arg(&file).output().expect("a shell");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    for (name, text, times) in [
+        ("iperf3.json", document(16 * MIB, &of_iperf3), 4),
+        ("shortest.json", document(16 * MIB, &shortest), 16),
+    ] {
+        let refused = read(name, &text, times);
+        assert!(refused.contains("exceeds the link rate"), "{name}: {refused}");
+    }
+    // Items that are not kept cost nothing, whatever they are.
+    for item in ["{}", "[]", "0", "{\"streams\":[]}"] {
+        let refused = read("empty.json", &document(4 * MIB, &|_| item.to_owned()), 16);
+        assert!(refused.contains("no interval"), "{item}: {refused}");
+    }
 }

@@ -225,7 +225,11 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     if bytes.len() < IPV6_HEADER {
         return Err(PacketError::Truncated);
     }
-    let total = IPV6_HEADER + usize::from(word(bytes, 4));
+    // The length of a jumbogram (RFC 2675) does not fit into the field: the field is zero.
+    let total = match usize::from(word(bytes, 4)) {
+        0 if len > IPV6_HEADER + usize::from(u16::MAX) => len,
+        payload => IPV6_HEADER + payload,
+    };
     if total > len {
         return Err(PacketError::Truncated);
     }

@@ -1,9 +1,9 @@
 //! Tests that another implementation reads the encoded headers correctly: all fields, options and checksums.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use etherparse::{Ipv4Header, TcpHeader, TcpOptionElement};
-use fullpipe_tcp::wire::{Flags, Headers, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
+use fullpipe_tcp::wire::{Flags, Headers, Packet, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 use fullpipe_units::Ecn;
 
 const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 40_000);
@@ -115,4 +115,23 @@ fn blocks_without_room_are_left_out() {
     let (tcp, _) = TcpHeader::from_slice(rest).expect("TCP");
     let three = Segment { sack: blocks(3), timestamps, ..plain() };
     assert_eq!(options(&tcp), wanted(&three));
+}
+
+/// RFC 2675 section 3: the length field of a jumbogram is zero. Captures of Linux BIG TCP contain such packets,
+/// with the option or (newer kernels) without it, and were read as headers without payload.
+#[test]
+fn the_length_of_a_jumbogram_is_that_on_the_wire() {
+    const PAYLOAD: usize = 180_000;
+    let end = |port| SocketAddrV6::new(Ipv6Addr::LOCALHOST, port, 0, 0);
+    let mut bytes = Headers::of_v6(&plain(), end(40_000), end(5_201)).as_bytes().to_vec();
+    bytes[4..6].fill(0);
+    let mut optioned = bytes.clone();
+    let option = [&[6, 0, 0xc2, 4][..], &(PAYLOAD as u32 + 20 + 8).to_be_bytes()].concat();
+    optioned[6] = 0;
+    optioned.splice(40..40, option);
+    for headers in [bytes, optioned] {
+        let packet = Packet::parse_cut(&headers, headers.len() + PAYLOAD).expect("a packet");
+        assert_eq!((packet.segment.len as usize, packet.segment.ack), (PAYLOAD, plain().ack));
+        assert!(Packet::parse_cut(&headers, headers.len()).is_err(), "no jumbogram is that short");
+    }
 }

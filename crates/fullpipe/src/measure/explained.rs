@@ -158,9 +158,8 @@ fn over_udp(
         let message = "both ends are on this host, so there is no path to simulate";
         return Err(DiagnoseError::Input(InputError::new(message, "add --link to simulate a path anyway")));
     }
-    let json = serde_json::to_value(document).unwrap_or_default();
-    let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;
-    // In a UDP test, only the TCP handshake of the control connection yields an RTT.
+    let log = iperf3::of_document(document).map_err(DiagnoseError::Input)?;
+    // In a UDP test, only the handshake of the control connection yields an RTT.
     diagnosed((known.own, known.peer), &log, known.idle_rtt, document, known, observer)
 }
 

@@ -51,6 +51,9 @@ pub(super) struct Ending {
     pub(super) timeless: u64,
     /// Number of packets dropped during the capture, as reported by the capturing tool.
     pub(super) dropped: u64,
+    /// Number of IP fragments of TCP segments. Only the first fragment of a segment has its ports, and none
+    /// has its length, so they are not read.
+    pub(super) fragments: u64,
 }
 
 /// Returns whether a file that starts with `beginning` is a capture.
@@ -59,13 +62,36 @@ pub fn is_capture(beginning: &[u8]) -> bool {
 }
 
 /// Passes every packet of a capture to `see`, in file order.
-pub(super) fn each(source: impl Read, see: impl FnMut(Frame<'_>)) -> Result<Ending, InputError> {
+pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<Ending, InputError> {
     let mut window = Window::new(source);
-    match window.ahead(PCAPNG.len())?.first_chunk() {
-        Some(&PCAPNG) => pcapng::each(window, see),
-        Some(magic) if PCAP.contains(magic) => pcap::each(window, see),
+    let mut fragments = 0;
+    let counted = |frame: Frame<'_>| {
+        fragments += u64::from(is_tcp_fragment(frame.ip));
+        see(frame);
+    };
+    let ending = match window.ahead(PCAPNG.len())?.first_chunk() {
+        Some(&PCAPNG) => pcapng::each(window, counted),
+        Some(magic) if PCAP.contains(magic) => pcap::each(window, counted),
         Some(_) => Err(broken("it begins like none")),
         None => Err(broken(ENDS_EARLY)),
+    }?;
+    Ok(Ending { fragments, ..ending })
+}
+
+/// Returns whether a packet is a fragment of a larger IP packet with TCP.
+#[inline]
+fn is_tcp_fragment(ip: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    // More fragments, and the offset.
+    const FRAGMENT_BITS: u16 = 0x3fff;
+    const IPV6_HEADER: usize = 40;
+    const IPV6_FRAGMENT: u8 = 44;
+    match ip {
+        [first, _, _, _, _, _, high, low, _, protocol, ..] if first >> 4 == 4 => {
+            u16::from_be_bytes([*high, *low]) & FRAGMENT_BITS != 0 && *protocol == TCP
+        }
+        [first, _, _, _, _, _, IPV6_FRAGMENT, ..] if first >> 4 == 6 => ip.get(IPV6_HEADER) == Some(&TCP),
+        _ => false,
     }
 }
 

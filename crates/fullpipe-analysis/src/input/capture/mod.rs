@@ -281,6 +281,15 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
             "capture both directions: tcpdump -s 96 -w F tcp port 5201, on one of the two hosts",
         );
     }
+    if ending.fragments > 0 {
+        return InputError::new(
+            format!(
+                "{} of the {} packets of this capture are IP fragments, and no TCP connection with data is whole",
+                ending.fragments, table.packets
+            ),
+            "capture before the segments are fragmented: on the sending host, not behind a tunnel or a link with a smaller MTU",
+        );
+    }
     InputError::new(
         format!("this capture of {} packets contains no TCP connection with data", table.packets),
         "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
@@ -339,6 +348,12 @@ fn notes(
     notes.extend(table.clock.remark());
     if ending.dropped > 0 {
         notes.push(format!("whoever captured says that {} packets are not in the capture", ending.dropped));
+    }
+    if ending.fragments > 0 {
+        notes.push(format!(
+            "{} packets are IP fragments of TCP segments and are left out: their data count as missing",
+            ending.fragments
+        ));
     }
     if ending.timeless > 0 {
         notes.push(format!("{} packets have no time and are left out", ending.timeless));

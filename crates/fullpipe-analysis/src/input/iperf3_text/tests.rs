@@ -155,7 +155,8 @@ fn what_is_no_log_of_one_run_is_refused_with_a_reason() {
     assert!(reason("{\"colour\":{}}").contains("this JSON is not from iperf3"));
     assert!(reason("net.ipv4.tcp_wmem = 1 2 3").contains("sysctl"));
     assert!(reason("Client connecting to h, TCP port 5001\nTCP window size: 85 KByte").contains("iperf 2"));
-    assert!(reason("PING h (10.0.0.2): 56 data bytes").contains("not an iperf3 log"));
+    assert!(reason("PING h (10.0.0.2): 56 data bytes").contains("output of ping"));
+    assert!(reason("hello").contains("not an iperf3 log"));
     assert!(
         reason("[ ID] Interval           Transfer     Bitrate         Total Datagrams\n")
             .contains("no interval")

@@ -16,7 +16,7 @@ use crate::ladder::{Rung, Source};
 use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
-use crate::report::text::{headline, measurement};
+use crate::report::text::{headline, measurement, present};
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
 /// seeds behind its mean rate.
@@ -112,8 +112,8 @@ fn render(diagnosis: &Diagnosis, frame: Frame<'_>) -> String {
     let full = diagnosis.path.link.into_iter().chain(ladder.iter().map(Rung::lasting)).max();
     let page = DiagnosisPage {
         frame,
-        title: headline(diagnosis, 60),
-        headline: headline(diagnosis, usize::MAX),
+        title: present(diagnosis),
+        headline: headline(diagnosis),
         measurement: measurement(diagnosis),
         rungs: ladder.iter().map(|rung| rung_view(rung, full, diagnosis.path.link)).collect(),
         steps: steps(ladder),

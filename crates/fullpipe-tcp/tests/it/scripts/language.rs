@@ -161,8 +161,15 @@ impl Script {
 }
 
 impl Setup {
-    /// Parses a line of the script setup. Returns false if `key` is not a setup keyword.
+    /// Keywords without a value: a value would be ignored, and with it what its author meant.
+    const SWITCHES: [&str; 7] =
+        ["fair-queue", "no-sack", "ipv6", "mtu-probing", "nodelay", "keep-alive", "reader"];
+
+    /// Parses a setup line; returns false if `key` is not a setup keyword.
     fn take(&mut self, key: &str, value: &str) -> Parsed<bool> {
+        if Self::SWITCHES.contains(&key) && !value.is_empty() {
+            return Err(format!("{key} takes no value, and here is '{value}'"));
+        }
         let config = &mut self.config;
         match key {
             "side" => {
@@ -376,4 +383,19 @@ fn options_of(text: &str) -> Parsed<OptionsText> {
         });
     }
     Ok(options)
+}
+
+/// A setup line that is not understood must not leave a script that checks something else.
+#[test]
+fn setup_lines_are_understood_or_refused() {
+    let refused = |line: &str| parse(&format!("checks X\n{line}\n")).expect_err(line).1;
+    for line in
+        ["sndbuff fixed 4096", "fairqueue", "no_sack", "side servr", "cc cubik", "mtu", "profile unix"]
+    {
+        refused(line);
+    }
+    for switch in Setup::SWITCHES {
+        assert!(parse(&format!("checks X\n{switch}\n")).is_ok(), "{switch}");
+        assert!(refused(&format!("{switch} off")).contains("takes no value"), "{switch}");
+    }
 }

@@ -5,9 +5,17 @@ use fullpipe_units::Instant;
 use super::Frame;
 use crate::input::InputError;
 
-/// Length in bytes of an Ethernet header before its EtherType; `VLAN_TAG` is the length of a VLAN tag.
+/// Length in bytes of an Ethernet header before its EtherType, and of the EtherType.
 const MAC_ADDRESSES: usize = 12;
+const ETHER_TYPE: usize = 2;
+/// Length in bytes of a VLAN tag after the EtherType that announces it: the tag, and the next EtherType.
 const VLAN_TAG: usize = 4;
+/// Length in bytes of an MPLS label with its flags and TTL, and of the control word of a pseudowire.
+/// Source: RFC 3032 section 2.1, RFC 4448 section 4.6.
+const MPLS_LABEL: usize = 4;
+/// Length in bytes of a PPPoE session header, without the PPP protocol.
+/// Source: RFC 2516 section 4.
+const PPPOE: usize = 6;
 /// Length of the header on the BSD loopback link, and in the two "any" formats of Linux, in bytes.
 const BSD_LOOPBACK: usize = 4;
 const LINUX_SLL: usize = 16;
@@ -24,6 +32,8 @@ pub(super) enum Link {
     BsdLoopback,
     LinuxSll,
     LinuxSll2,
+    Ppp,
+    Pppoe,
 }
 
 impl Link {
@@ -37,6 +47,9 @@ impl Link {
             0 | 108 => Ok(Self::BsdLoopback),
             113 => Ok(Self::LinuxSll),
             276 => Ok(Self::LinuxSll2),
+            // PPP and PPP_HDLC.
+            9 | 50 => Ok(Self::Ppp),
+            51 => Ok(Self::Pppoe),
             other => Err(InputError::new(
                 format!("this capture has the unknown link type {other}"),
                 "capture on an Ethernet, loopback or TUN device, or on 'any'",
@@ -55,23 +68,81 @@ impl Link {
     /// Returns the number of bytes before the IP header, or `None` if the packet is not IP.
     #[inline]
     fn header(self, bytes: &[u8]) -> Option<usize> {
-        let kind = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-        let ip = |kind: u16| matches!(kind, 0x0800 | 0x86dd);
         match self {
             Self::Nothing => Some(0),
             // The number of the address family differs between systems; the IP version serves the same
             // purpose.
             Self::BsdLoopback => Some(BSD_LOOPBACK),
-            Self::LinuxSll => ip(kind(SLL_PROTOCOL)?).then_some(LINUX_SLL),
-            Self::LinuxSll2 => ip(kind(SLL2_PROTOCOL)?).then_some(LINUX_SLL2),
-            Self::Ethernet => {
-                let mut at = MAC_ADDRESSES;
-                while matches!(kind(at)?, 0x8100 | 0x88a8 | 0x9100) {
-                    at += VLAN_TAG;
-                }
-                ip(kind(at)?).then_some(at + 2)
-            }
+            Self::LinuxSll => after_type(bytes, word(bytes, SLL_PROTOCOL)?, LINUX_SLL),
+            Self::LinuxSll2 => after_type(bytes, word(bytes, SLL2_PROTOCOL)?, LINUX_SLL2),
+            Self::Ethernet => after_addresses(bytes, MAC_ADDRESSES),
+            // Address and control field of HDLC, which both ends may leave out.
+            Self::Ppp if bytes.starts_with(&[0xff, 0x03]) => in_ppp(bytes, 2),
+            Self::Ppp => in_ppp(bytes, 0),
+            Self::Pppoe => in_pppoe(bytes, 0),
         }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+/// Returns the offset of the IP header in an Ethernet frame whose EtherType is at `at`.
+#[inline]
+fn after_addresses(bytes: &[u8], at: usize) -> Option<usize> {
+    after_type(bytes, word(bytes, at)?, at + ETHER_TYPE)
+}
+
+/// Returns the offset of the IP header in what follows `kind`, an EtherType, at `at`. Each header moves `at`
+/// forward, so that the loop ends with the bytes.
+#[inline]
+fn after_type(bytes: &[u8], mut kind: u16, mut at: usize) -> Option<usize> {
+    loop {
+        match kind {
+            0x0800 | 0x86dd => return Some(at),
+            0x8100 | 0x88a8 | 0x9100 => {
+                kind = word(bytes, at + 2)?;
+                at += VLAN_TAG;
+            }
+            0x8847 | 0x8848 => return in_mpls(bytes, at),
+            0x8864 => return in_pppoe(bytes, at),
+            _ => return None,
+        }
+    }
+}
+
+/// Returns the offset of the IP header behind MPLS labels, which do not say what follows them: the first four
+/// bits of what follows do (RFC 4928 section 3).
+fn in_mpls(bytes: &[u8], mut at: usize) -> Option<usize> {
+    const BOTTOM_OF_STACK: u8 = 1;
+    while bytes.get(at + 2)? & BOTTOM_OF_STACK == 0 {
+        at += MPLS_LABEL;
+    }
+    at += MPLS_LABEL;
+    match bytes.get(at)? >> 4 {
+        4 | 6 => Some(at),
+        // The control word of a pseudowire, which carries an Ethernet frame.
+        0 => after_addresses(bytes, at + MPLS_LABEL + MAC_ADDRESSES),
+        _ => None,
+    }
+}
+
+fn in_pppoe(bytes: &[u8], at: usize) -> Option<usize> {
+    in_ppp(bytes, at + PPPOE)
+}
+
+/// Returns the offset of the IP header behind a PPP protocol number, which may be compressed to one byte.
+fn in_ppp(bytes: &[u8], at: usize) -> Option<usize> {
+    const COMPRESSED: u8 = 1;
+    let (protocol, at) = match *bytes.get(at)? {
+        short if short & COMPRESSED != 0 => (short.into(), at + 1),
+        _ => (word(bytes, at)?, at + 2),
+    };
+    match protocol {
+        0x0021 | 0x0057 => Some(at),
+        0x0281 | 0x0283 => in_mpls(bytes, at),
+        _ => None,
     }
 }
 
@@ -164,6 +235,52 @@ mod tests {
         assert_eq!(Link::LinuxSll2.header(&[0x08, 0x00, 0, 0]), Some(LINUX_SLL2));
         let frame = Link::LinuxSll2.frame(Instant::ZERO, &[0x08, 0x00, 0, 0], 60);
         assert!(frame.ip.is_empty(), "cut off before the packet");
+    }
+
+    /// Captures on provider edges and on DSL lines have these headers; without them, every packet is "no TCP".
+    #[test]
+    fn headers_of_providers_are_skipped() {
+        const LABEL: [u8; 4] = [0, 1, 0x30, 64];
+        const LAST_LABEL: [u8; 4] = [0, 2, 0x31, 64];
+        let ethernet = |kind: u16, rest: &[&[u8]]| {
+            [&[2; MAC_ADDRESSES][..], &kind.to_be_bytes(), &rest.concat()].concat()
+        };
+        let session = [0x11, 0, 0, 7, 0, 22];
+        let inner = ethernet(0x0800, &[&[0x45]]);
+        for (bytes, header) in [
+            (ethernet(0x8847, &[&LAST_LABEL, &[0x45]]), 18),
+            (ethernet(0x8848, &[&LABEL, &LABEL, &LAST_LABEL, &[0x60]]), 26),
+            (ethernet(0x8100, &[&[0, 7, 0x88, 0x47], &LAST_LABEL, &[0x45]]), 22),
+            (ethernet(0x8847, &[&LABEL, &LAST_LABEL, &[0; 4], &inner]), 14 + 8 + 4 + 14),
+            (ethernet(0x8864, &[&session, &[0, 0x21], &[0x45]]), 22),
+            (ethernet(0x8864, &[&session, &[0, 0x57], &[0x60]]), 22),
+            (ethernet(0x8864, &[&session, &[0x21], &[0x45]]), 21),
+            (ethernet(0x88a8, &[&[0, 9, 0x81, 0], &[0, 7, 0x88, 0x64], &session, &[0, 0x21], &[0x45]]), 30),
+        ] {
+            assert_eq!(Link::Ethernet.header(&bytes), Some(header), "{bytes:02x?}");
+            assert!(matches!(bytes[header], 0x45 | 0x60), "{bytes:02x?}");
+            for end in 0..header - 1 {
+                assert_eq!(
+                    Link::Ethernet.frame(Instant::ZERO, &bytes[..end], 0).ip,
+                    [0u8; 0],
+                    "cut at {end}"
+                );
+            }
+        }
+        for other in [
+            ethernet(0x8847, &[&LABEL]),
+            ethernet(0x8847, &[&LAST_LABEL, &[0x12]]),
+            // PPPoE discovery, and the link control protocol of PPP.
+            ethernet(0x8863, &[&session, &[0, 0x21], &[0x45]]),
+            ethernet(0x8864, &[&session, &[0xc0, 0x21], &[0x45]]),
+        ] {
+            assert_eq!(Link::Ethernet.header(&other), None, "{other:02x?}");
+        }
+        assert_eq!(Link::of(9).unwrap().header(&[0xff, 0x03, 0, 0x21, 0x45]), Some(4));
+        assert_eq!(Link::of(9).unwrap().header(&[0x57, 0x60]), Some(1));
+        assert_eq!(Link::of(51).unwrap().header(&[&session[..], &[0, 0x21, 0x45]].concat()), Some(8));
+        let sll = [&[0; SLL_PROTOCOL][..], &[0x88, 0x64], &session, &[0, 0x21, 0x45]].concat();
+        assert_eq!(Link::LinuxSll.header(&sll), Some(24));
     }
 
     /// An instant is the same in any unit and with any offset.

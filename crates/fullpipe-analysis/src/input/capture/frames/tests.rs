@@ -308,6 +308,37 @@ fn what_else_a_section_says() {
         }
         let (packets, ending) = ours(&file[..]);
         assert_eq!(packets, [(101_000_000_000, vec![0x45, 0], 60)]);
-        assert_eq!(ending.ok(), Some(Ending { truncated: false, timeless: 1, dropped: 15 }));
+        assert_eq!(ending.ok(), Some(Ending { timeless: 1, dropped: 15, ..Ending::default() }));
+    }
+}
+
+/// Fragments are counted, because they are the true reason why a capture on some tunnels has no connection.
+#[test]
+fn fragments_of_tcp_are_counted() {
+    let v4 = |bits: u16, protocol: u8| {
+        let [high, low] = bits.to_be_bytes();
+        [[0x45, 0, 0, 40, 0, 1, high, low, 64, protocol].as_slice(), &[0; 10]].concat()
+    };
+    let v6 = |next: u8, inner: u8| {
+        let header = [&[0x60, 0, 0, 0, 0, 8, next, 64][..], &[0; 32]].concat();
+        [header.as_slice(), &[inner, 0, 0, 1, 0, 0, 0, 1]].concat()
+    };
+    for (ip, fragment) in [
+        (v4(0x4000, 6), false),
+        (v4(0x2000, 6), true),
+        (v4(0x00b9, 6), true),
+        (v4(0x2000, 17), false),
+        (v6(44, 6), true),
+        (v6(44, 17), false),
+        (v6(6, 0), false),
+        (vec![0x45; 3], false),
+        (v6(44, 6)[..40].to_vec(), false),
+    ] {
+        assert_eq!(is_tcp_fragment(&ip), fragment, "{ip:02x?}");
+        let mut file = Vec::new();
+        section(&mut file, Order::Little);
+        interface(&mut file, Order::Little, &[]);
+        block(&mut file, Order::Little, 6, &packet_body(Order::Little, 0, 1, &ip, ip.len() as u32));
+        assert_eq!(ours(&file[..]).1.map(|ending| ending.fragments), Ok(fragment.into()));
     }
 }

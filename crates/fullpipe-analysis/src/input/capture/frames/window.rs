@@ -28,7 +28,10 @@ impl<R: Read> Window<R> {
     #[inline]
     pub(super) fn ahead(&mut self, least: usize) -> Result<&[u8], InputError> {
         if self.end - self.begin < least {
-            self.refill(least).map_err(|e| InputError::new(format!("cannot be read to its end: {e}"), ""))?;
+            self.refill(least).map_err(|e| {
+                let hint = "copy the file again; if it is compressed, check it: gzip -t FILE";
+                InputError::new(format!("cannot be read to its end: {e}"), hint)
+            })?;
         }
         Ok(&self.buffer[self.begin..self.end])
     }

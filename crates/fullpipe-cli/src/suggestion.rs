@@ -1,0 +1,147 @@
+//! Suggestion for an unknown command: the command that was probably meant.
+
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+
+use crate::args::Args;
+use crate::output::quoted;
+
+/// Words for which other tools have a command, and the command here that does it.
+const OTHER_WORDS: [(&str, &str); 21] = [
+    ("analyse", "diagnose"),
+    ("analyze", "diagnose"),
+    ("capture", "emu"),
+    ("check", "diagnose"),
+    ("client", "iperf3"),
+    ("emulate", "emu"),
+    ("experiment", "run"),
+    ("explain", "diagnose"),
+    ("iperf", "iperf3"),
+    ("measure", "iperf3"),
+    ("metrics", "exporter"),
+    ("netem", "emu"),
+    ("optimise", "tune"),
+    ("optimize", "tune"),
+    ("pid", "diagnose --pid"),
+    ("prometheus", "exporter"),
+    ("server", "iperf3 -s"),
+    ("simulate", "run"),
+    ("sysctl", "tune show"),
+    ("undo", "tune rollback"),
+    ("watch", "diagnose --watch"),
+];
+
+/// Extensions of experiment files; any other file is an input to diagnose.
+const EXPERIMENT: &str = "toml";
+
+/// Returns the hint for the unknown command `typed`, one of `arguments`.
+pub(crate) fn for_command(typed: &str, arguments: &[String]) -> String {
+    let root = Args::command();
+    let mut path = vec![root.get_name().to_owned()];
+    let mut command = &root;
+    for argument in arguments.iter().take_while(|argument| *argument != typed) {
+        if let Some(inner) = command.find_subcommand(argument) {
+            path.push(argument.clone());
+            command = inner;
+        }
+    }
+    let path = path.join(" ");
+    let is_root = path == root.get_name();
+    let after = arguments.iter().skip_while(|argument| *argument != typed).skip(1);
+    let after: String = after.map(|argument| format!(" {}", quoted(argument))).collect();
+    if is_root && is_file(typed) {
+        let is_experiment = Path::new(typed).extension().is_some_and(|found| found == EXPERIMENT);
+        let command = if is_experiment { "run" } else { "diagnose" };
+        return format!("try: {path} {command} {}{after}", quoted(typed));
+    }
+    let other = OTHER_WORDS.iter().find(|(word, _)| is_root && word.eq_ignore_ascii_case(typed));
+    match other.map(|(_, command)| *command).or_else(|| nearest(typed, command)) {
+        Some(command) => format!("try: {path} {command}{after}"),
+        None => format!("see {path} --help"),
+    }
+}
+
+/// Returns whether an argument names a file: it exists, or looks like a path.
+fn is_file(typed: &str) -> bool {
+    typed == "-" || typed.contains(['/', '.']) || Path::new(typed).is_file()
+}
+
+/// Returns the subcommand that `typed` abbreviates, or the one that is fewest typing errors away.
+fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
+    let typed = typed.to_ascii_lowercase().replace(['-', '_'], "");
+    let names = || command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(Command::get_name);
+    let mut abbreviated = names().filter(|name| typed.len() >= 2 && name.starts_with(&typed));
+    if let (Some(name), None) = (abbreviated.next(), abbreviated.next()) {
+        return Some(name);
+    }
+    let (errors, name) = names().map(|name| (typing_errors(&typed, name), name)).min()?;
+    // A third of the letters may be wrong, but not all of a short word.
+    (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
+}
+
+/// Returns the number of typing errors between two words: letters that are missing, added, replaced, or
+/// swapped with their neighbour (the restricted distance of Damerau and Levenshtein).
+fn typing_errors(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(line: &str) -> String {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let typed = arguments.iter().find(|word| !["tune", "never", "--color"].contains(&word.as_str()));
+        for_command(typed.expect("a word"), &arguments)
+    }
+
+    /// The parser's own suggestion is by letters in common: it proposed `tune` for `run`'s misspellings.
+    #[test]
+    fn the_command_that_was_meant_is_suggested() {
+        for (line, expected) in [
+            ("diagnos log.txt --link 1gbit", "try: fullpipe diagnose log.txt --link 1gbit"),
+            ("dignose", "try: fullpipe diagnose"),
+            ("diag log.txt", "try: fullpipe diagnose log.txt"),
+            ("rnu e.toml", "try: fullpipe run e.toml"),
+            ("rum", "try: fullpipe run"),
+            ("tun", "try: fullpipe tune"),
+            ("what-if --link 1gbit", "try: fullpipe whatif --link 1gbit"),
+            ("Whatif", "try: fullpipe whatif"),
+            ("iperf -c h", "try: fullpipe iperf3 -c h"),
+            ("export", "try: fullpipe exporter"),
+            ("watch", "try: fullpipe diagnose --watch"),
+            ("completion bash", "try: fullpipe completions bash"),
+            ("tune aply", "try: fullpipe tune apply"),
+            ("--color never diagnos", "try: fullpipe diagnose"),
+            ("xyzzy", "see fullpipe --help"),
+            ("zz", "see fullpipe --help"),
+            ("tune xyzzy", "see fullpipe tune --help"),
+        ] {
+            assert_eq!(hint(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_an_input() {
+        assert_eq!(hint("log.txt --link 1gbit"), "try: fullpipe diagnose log.txt --link 1gbit");
+        assert_eq!(hint("./log"), "try: fullpipe diagnose ./log");
+        assert_eq!(hint("-"), "try: fullpipe diagnose -");
+        assert_eq!(hint("Cargo.toml"), "try: fullpipe run Cargo.toml");
+        assert_eq!(for_command("my log.txt", &["my log.txt".into()]), "try: fullpipe diagnose 'my log.txt'");
+    }
+}
