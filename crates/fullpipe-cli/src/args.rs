@@ -141,8 +141,9 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Number of the flow or connection to diagnose [default: the first flow of a trace, otherwise the
-    /// largest connection]
+    /// Number of the flow or connection to diagnose, counted from 1 as in the report: flows in the order of a
+    /// trace, connections of a capture with the largest first, others in order of appearance [default: the
+    /// first flow of a trace, otherwise the largest connection]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 

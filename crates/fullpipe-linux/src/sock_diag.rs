@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::{ReceiverSample, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Bytes;
 use netlink_sys::Socket;
@@ -95,8 +95,8 @@ pub struct SocketState {
     pub cc: CcName,
     /// State as a sender.
     pub sender: TcpInfo,
-    /// State as a receiver.
-    pub receiver: ReceiverInfo,
+    /// State as a receiver, without time and flow number.
+    pub receiver: ReceiverSample,
     /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
     pub acked: Bytes,
     /// Number of bytes written and not acknowledged (`Send-Q`).
@@ -398,7 +398,7 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
         user,
         cc,
         sender: TcpInfo { cc: known, bbr, ..tcp_info::sender_of(&raw, &memory, paced) },
-        receiver: tcp_info::receiver_of(&raw, &memory, Bytes::new(unread.into())),
+        receiver: tcp_info::received_of(&raw, &memory, Bytes::new(unread.into())),
         acked: raw.acked(),
         queued: Bytes::new(queued.into()),
     })
