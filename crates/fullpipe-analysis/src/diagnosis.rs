@@ -118,7 +118,7 @@ pub struct InputSummary {
 /// Connections of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSummary {
-    /// Number of the explained connection.
+    /// Number of the explained connection, counted from 1 in the order of `connections`, as `--flow` does.
     pub chosen: usize,
     /// Connections that carried data, largest first.
     pub connections: Vec<Connection>,
@@ -342,7 +342,7 @@ impl Diagnosis {
                 opposite: facts.measurement.opposite().map(|opposite| opposite.mean_rate()),
             },
             capture: facts.measurement.packets().map(|_| CaptureSummary {
-                chosen: facts.measurement.flows[0].id as usize,
+                chosen: facts.measurement.explained().next().map_or(1, |flow| flow.id) as usize,
                 connections: facts.measurement.origin.connections.clone(),
             }),
             sockets: None,

@@ -23,6 +23,7 @@ mod json_rules;
 mod received;
 mod remarks;
 mod series;
+mod shared;
 mod traced;
 mod udp;
 
@@ -31,7 +32,8 @@ use fullpipe_units::{Duration, Rate};
 use crate::classify::{Classification, Confidence, Finding, Limit};
 use crate::input::InputError;
 use crate::measurement::Protocol;
-use crate::segment::DEFAULT_MSS;
+use crate::measurement::sharing::fills;
+use crate::segment::{DEFAULT_MSS, HEADERS};
 use crate::stats::LossEstimate;
 use crate::thresholds::{
     link, queue, rate,
@@ -46,6 +48,7 @@ pub(crate) use udp::{path_loss, summary as udp_summary};
 pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender};
+pub(crate) use shared::subject;
 
 /// Maximum plausible ratio of goodput to link rate: rounding in the log explains no more.
 const MORE_THAN_THE_LINK: f64 = 1.05;
@@ -101,7 +104,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let measured = MeasuredFigures {
         mean: log.mean_rate(),
-        steady: series.steady(),
+        steady: arrived(series.steady(), facts),
         length: log.length(),
         ramp: series.ramp(),
         rtt,
@@ -116,13 +119,35 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         streams: log.streams as u64,
         retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
     };
-    if facts.is_traced() {
-        return Ok(traced::explain(facts, &series, measured));
+    let mut findings = match facts.measurement.packets() {
+        _ if facts.is_of_full_link() => {
+            let mut found = Explainer::new(facts, &series, measured, None).explain();
+            if facts.is_traced() {
+                found.notes.extend(facts.measurement.origin.notes.iter().cloned());
+            }
+            if facts.measurement.is_snapshot() {
+                found.findings.iter_mut().for_each(traced::of_one_sample);
+            }
+            found
+        }
+        _ if facts.is_traced() => traced::explain(facts, &series, measured),
+        Some(packets) => traced::explain_capture(facts, &series, measured, packets),
+        None => Explainer::new(facts, &series, measured, None).explain(),
+    };
+    shared::consider_companions(facts, &mut findings);
+    Ok(findings)
+}
+
+/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of which
+/// send buffers still hold a part at the end: several streams may write more than the link carries. The
+/// receiver's total then gives the rate.
+fn arrived(steady: Rate, facts: &Facts<'_>) -> Rate {
+    let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();
+    let most = facts.path.link.map(|link| link.mul_div(mss, mss + HEADERS));
+    match most.filter(|most| steady > *most) {
+        Some(most) => facts.transfer.received.map_or(most, |received| received.rate).min(most),
+        None => steady,
     }
-    if let Some(packets) = facts.measurement.packets() {
-        return Ok(traced::explain_capture(facts, &series, measured, packets));
-    }
-    Ok(Explainer::new(facts, &series, measured, None).explain())
 }
 
 fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
@@ -220,6 +245,7 @@ impl<'a> Explainer<'a> {
 
     fn explain(mut self) -> Findings {
         let mut findings = self.rank();
+        self.admit_what_is_not_observable(&mut findings);
         self.add_what_is_not_seen(&mut findings);
         if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
             // A finding based on a guess or on three numbers is never certain.
@@ -282,9 +308,7 @@ impl<'a> Explainer<'a> {
 
     /// Returns whether the steady rate equals the payload rate of `link`.
     fn fills(&self, link: Rate) -> bool {
-        let mss = self.measured.mss.get() as f64;
-        // IP and TCP headers with timestamps.
-        self.measured.steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + 52.0)
+        fills(self.measured.steady, link, self.measured.mss)
     }
 
     /// Returns whether the rate varies in proportion to Cwnd. If the log has its own RTTs, that proves little
@@ -306,7 +330,10 @@ impl<'a> Explainer<'a> {
     fn link(&self, link: Rate) -> Finding {
         Finding {
             limit: Limit::Link,
-            what: "the link is full".into(),
+            what: match self.measured.streams {
+                1 => "the link is full".into(),
+                streams => format!("the link is full: {streams} connections share it"),
+            },
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),

@@ -231,7 +231,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     PathModel {
         link: facts.path.link,
         cap: findings.cap,
-        at_least: facts.transfer.proven_rate(),
+        at_least: facts.measurement.proven_rate(),
         rtt: findings.measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
         loss_interval: Some(

@@ -88,7 +88,7 @@ pub fn explain<'m>(
     path: &PathFacts,
     hosts: &'m HostFacts,
 ) -> Result<Explanation<'m>, InputError> {
-    let transfer = measurement.transfer();
+    let transfer = explain::subject(measurement, path.link);
     let findings = explain::explain(&Facts { measurement, transfer: &transfer, path: *path, hosts })?;
     Ok(Explanation { measurement, transfer, path: *path, hosts, findings })
 }

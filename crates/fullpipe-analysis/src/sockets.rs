@@ -11,11 +11,14 @@
 //! know how much more it would write, but the user can specify that demand. An application that must not
 //! block queues data itself; its queue grows by the offered rate minus the achieved rate ([`crate::demand`]).
 
+mod arrivals;
+mod link;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
+use fullpipe_lab::trace::{ReceiverSample, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +26,10 @@ use serde::{Deserialize, Serialize};
 use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live};
+use crate::measurement::sharing::may_share;
+use arrivals::Arrivals;
+pub(crate) use arrivals::{NOT_OBSERVABLE, reader_is_behind};
+use link::Way;
 
 /// Maximum number of rows kept for a diagnosis, over all sockets: a few hundred megabytes.
 const MOST_ROWS: usize = 200_000;
@@ -42,8 +49,8 @@ pub struct Sample<'a> {
     pub cc: &'a str,
     /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State of the socket as a receiver.
-    pub receiver: ReceiverInfo,
+    /// State of the socket as a receiver; its time and flow number are not used.
+    pub receiver: ReceiverSample,
     /// Total payload acknowledged by the peer.
     pub acked: Bytes,
     /// Payload written but not acknowledged (`Send-Q`).
@@ -97,8 +104,8 @@ pub struct SocketReport {
     /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that held for most of the interval; null for an idle socket, and for a socket that only
-    /// receives.
+    /// Limit that held for most of the interval; null for an idle socket, and for a socket that receives if the
+    /// receiver does not observe the limit.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,
@@ -131,11 +138,18 @@ struct WatchedSocket {
     live: Live,
     /// All rows, if rows are kept for a diagnosis.
     rows: Vec<Row>,
+    /// All samples of the receiving side, if rows are kept for a diagnosis.
+    received: Vec<ReceiverSample>,
+    /// Samples of the receiving side since the first one, and since the start of the interval.
+    arrivals: Arrivals,
+    arrivals_in_interval: Arrivals,
     first: Mark,
     /// Counters at the start of the interval.
     begin: Mark,
     last: Mark,
     unread: Bytes,
+    /// Whether unread data filled much of the receive buffer in the last sample.
+    is_behind: bool,
 }
 
 /// Counters of a socket at one instant.
@@ -237,7 +251,7 @@ impl Sockets {
             at,
             acked: sample.acked,
             queued: sample.queued,
-            received: sample.receiver.received,
+            received: sample.receiver.receiver.received,
             retransmits: sample.sender.retransmits,
         };
         let watched = self.sockets.entry(sample.id).or_insert_with(|| {
@@ -250,19 +264,31 @@ impl Sockets {
                 cc: sample.cc.into(),
                 live: Live::new(self.host),
                 rows: Vec::new(),
+                received: Vec::new(),
+                arrivals: Arrivals::default(),
+                arrivals_in_interval: Arrivals::default(),
                 first: mark,
                 begin: mark,
                 last: mark,
                 unread: Bytes::ZERO,
+                is_behind: false,
             }
         });
-        (watched.last, watched.unread) = (mark, sample.receiver.unread);
+        (watched.last, watched.unread) = (mark, sample.receiver.receiver.unread);
+        watched.is_behind = reader_is_behind(&sample.receiver);
+        if watched.receives() || watched.is_behind {
+            watched.arrivals.add(&sample.receiver);
+            watched.arrivals_in_interval.add(&sample.receiver);
+        }
         // The receive state of this endpoint says nothing about the path of the data that it sends, and the
         // other endpoint is not sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {
             watched.rows.push(row.clone());
+        }
+        if self.keeps_rows && (watched.receives() || watched.received.is_empty()) {
+            watched.received.push(ReceiverSample { at, flow: watched.number, ..sample.receiver });
         }
         watched.live.push_observed(row);
     }
@@ -286,10 +312,13 @@ impl Sockets {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {
             if watched.moved() && watched.time() > Duration::ZERO {
-                reports.push(watched.report(watched.begin, demand, memory, !self.without_words));
+                let arrivals = watched.arrivals_in_interval;
+                reports.push(watched.report(watched.begin, &arrivals, demand, memory, !self.without_words));
             }
             watched.begin = watched.last;
+            watched.arrivals_in_interval = Arrivals::default();
         }
+        self.share_link(&mut reports);
         largest_first(&mut reports);
         self.thin();
         reports
@@ -297,11 +326,23 @@ impl Sockets {
 
     /// Returns a report on each socket since its first sample, largest first.
     pub fn whole(&self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
-        let report =
-            |watched: &WatchedSocket| watched.report(watched.first, demand, memory, !self.without_words);
+        let report = |watched: &WatchedSocket| {
+            watched.report(watched.first, &watched.arrivals, demand, memory, !self.without_words)
+        };
         let mut reports: Vec<SocketReport> = self.sockets.values().map(report).collect();
+        self.share_link(&mut reports);
         largest_first(&mut reports);
         reports
+    }
+
+    /// Corrects the limits of sockets that share the link.
+    fn share_link(&self, reports: &mut [SocketReport]) {
+        let own = |watched: &WatchedSocket| watched.live.last().map(|row| row.sender.mss);
+        let sent = self.sockets.values().filter_map(own).max().unwrap_or_default();
+        let received = self.sockets.values().map(|watched| watched.arrivals.mss).max().unwrap_or_default();
+        for (way, mss) in Way::BOTH.into_iter().zip([sent, received]) {
+            link::share(reports, self.host.link, way, mss, !self.without_words);
+        }
     }
 
     /// Returns the sums since the first sample, which never decrease.
@@ -358,24 +399,44 @@ impl Sockets {
         Some(&watched.rows)
     }
 
+    /// Returns the samples of the receiving side of socket number `number`.
+    pub fn received(&self, number: u32) -> Option<&[ReceiverSample]> {
+        let watched = self.sockets.values().find(|watched| watched.number == number)?;
+        Some(&watched.received)
+    }
+
+    /// Returns the numbers of the other sockets that may share a link with socket number `number`.
+    pub fn beside(&self, number: u32) -> Vec<u32> {
+        let ends = |watched: &WatchedSocket| (watched.local.ip(), watched.remote.ip());
+        let chosen = self.sockets.values().find(|watched| watched.number == number).map(ends);
+        let others = self.sockets.values().filter(|watched| watched.number != number);
+        others
+            .filter(|watched| chosen.is_some_and(|chosen| may_share(chosen, ends(watched))))
+            .map(|watched| watched.number)
+            .collect()
+    }
+
     /// Drops the rows of all but the largest sockets if there are too many.
     fn thin(&mut self) {
-        let all: usize = self.sockets.values().map(|watched| watched.rows.len()).sum();
+        let kept = |watched: &WatchedSocket| watched.rows.len() + watched.received.len();
+        let all: usize = self.sockets.values().map(kept).sum();
         if all <= MOST_ROWS {
             return;
         }
         let mut sent: Vec<(Bytes, u64)> = Vec::new();
-        sent.extend(self.sockets.iter().map(|(id, watched)| (watched.sent(), *id)));
+        sent.extend(self.sockets.iter().map(|(id, watched)| (watched.sent().max(watched.arrived()), *id)));
         sent.sort_unstable_by_key(|sent| std::cmp::Reverse(*sent));
         for (_, id) in sent.iter().skip(LARGEST) {
             if let Some(watched) = self.sockets.get_mut(id) {
-                watched.rows = Vec::new();
+                (watched.rows, watched.received) = (Vec::new(), Vec::new());
             }
         }
         // A few sockets reach the maximum only over a long time; their oldest rows matter least.
         for watched in self.sockets.values_mut() {
             let too_many = watched.rows.len().saturating_sub(MOST_ROWS / LARGEST);
             watched.rows.drain(..too_many);
+            let too_many = watched.received.len().saturating_sub(MOST_ROWS / LARGEST);
+            watched.received.drain(..too_many);
         }
     }
 }
@@ -389,6 +450,21 @@ impl WatchedSocket {
         self.last.acked.saturating_sub(self.first.acked)
     }
 
+    fn arrived(&self) -> Bytes {
+        self.last.received.saturating_sub(self.first.received)
+    }
+
+    /// Returns whether this endpoint receives more than it sends.
+    fn receives(&self) -> bool {
+        self.arrived() > self.sent()
+    }
+
+    /// Returns the most that the send buffer may hold, now or after autotuning; zero if it is unknown.
+    fn most_queued(&self) -> Bytes {
+        let now = self.live.last().map(|row| row.sender.sndbuf).unwrap_or_default();
+        if now.is_zero() { now } else { now.max(self.live.host().wmem.unwrap_or_default()) }
+    }
+
     /// Returns whether this endpoint sends: data was acknowledged, or is waiting for an ACK.
     fn sends(&self) -> bool {
         !self.sent().is_zero() || !self.last.queued.is_zero()
@@ -396,10 +472,18 @@ impl WatchedSocket {
 
     fn moved(&self) -> bool {
         let (begin, last) = (&self.begin, &self.last);
-        begin.acked != last.acked || begin.received != last.received || !last.queued.is_zero()
+        let waits = self.is_behind || !last.queued.is_zero();
+        begin.acked != last.acked || begin.received != last.received || waits
     }
 
-    fn report(&self, from: Mark, demand: Option<Rate>, memory: Memory, words: bool) -> SocketReport {
+    fn report(
+        &self,
+        from: Mark,
+        arrivals: &Arrivals,
+        demand: Option<Rate>,
+        memory: Memory,
+        words: bool,
+    ) -> SocketReport {
         let (last, time) = (&self.last, self.last.at.saturating_since(from.at));
         let rate = |bytes: Bytes| Rate::mean(bytes, time);
         let acked = last.acked.saturating_sub(from.acked);
@@ -418,7 +502,21 @@ impl WatchedSocket {
             None if is_held && !words => (self.live.limit_since(from.at), None),
             None => (None, None),
         };
-        let ((limit, confidence), (what, evidence)) = (held.unzip(), why.unzip());
+        let ((mut limit, mut confidence), (mut what, mut evidence)) = (held.unzip(), why.unzip());
+        let received = rate(last.received.saturating_sub(from.received));
+        if received > achieved || self.is_behind && achieved.is_zero() {
+            let own = arrivals.limit(received);
+            (limit, confidence) = own.as_ref().map(|own| (own.limit, own.confidence)).unzip();
+            (what, evidence) = match own.filter(|_| words) {
+                Some(own) => (Some(own.what), Some(own.evidence)),
+                None => (words.then(|| NOT_OBSERVABLE.to_owned()), None),
+            };
+        }
+        // A writer fills the send buffer, and while the buffer grows by itself, its data is no backlog: it stays
+        // within what the buffer may hold.
+        let (most, is_given) = (self.most_queued(), demand.is_some());
+        let is_backlog = is_given || most.is_zero() || last.queued > most;
+        let demanded = if is_backlog { offered } else { offered.min(achieved) };
         SocketReport {
             t_s: last.at.as_secs_f64(),
             flow: self.number,
@@ -429,7 +527,7 @@ impl WatchedSocket {
             achieved,
             offered,
             offered_source: if demand.is_some() { OfferedSource::Given } else { OfferedSource::Measured },
-            received: rate(last.received.saturating_sub(from.received)),
+            received,
             rtt_ms: millis(|sender| sender.srtt),
             min_rtt_ms: millis(|sender| sender.min_rtt),
             cwnd_bytes: size(|sender| sender.cwnd),
@@ -443,7 +541,7 @@ impl WatchedSocket {
             confidence,
             what,
             evidence,
-            backlog: Backlog::measured(Demand { rate: offered, memory }, achieved),
+            backlog: Backlog::measured(Demand { rate: demanded, memory }, achieved),
         }
     }
 }

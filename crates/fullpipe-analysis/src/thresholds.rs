@@ -103,6 +103,10 @@ pub(crate) mod reader {
     /// Source: chosen, not measured; a reader that is behind left 26 % of the window closed, others 0 to 14 %
     /// (`docs/LIVE.md`).
     pub(crate) const BEHIND: f64 = 0.25;
+    /// A slow reader is the limit if it had fallen behind in at least this share of the samples of a receiving
+    /// socket.
+    /// Source: chosen, not measured.
+    pub(crate) const MOSTLY: f64 = 0.5;
 }
 
 /// Pacing is at its maximum.

@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::{ReceiverSample, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Bytes;
 use netlink_sys::Socket;
@@ -95,9 +95,9 @@ pub struct SocketState {
     pub cc: CcName,
     /// State of the socket as a sender.
     pub sender: TcpInfo,
-    /// State of the socket as a receiver.
-    pub receiver: ReceiverInfo,
-    /// Number of payload bytes that the peer has acknowledged. The number may include the SYN as one byte.
+    /// State as a receiver, without time and flow number.
+    pub receiver: ReceiverSample,
+    /// Number of payload bytes that the peer has acknowledged; may also count the SYN as one byte.
     pub acked: Bytes,
     /// Number of bytes that were written but not yet acknowledged (`Send-Q`).
     pub queued: Bytes,
@@ -395,7 +395,7 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
         user,
         cc,
         sender: TcpInfo { cc: known, bbr, ..tcp_info::sender_of(&raw, &memory, paced) },
-        receiver: tcp_info::receiver_of(&raw, &memory, Bytes::new(unread.into())),
+        receiver: tcp_info::received_of(&raw, &memory, Bytes::new(unread.into())),
         acked: raw.acked(),
         queued: Bytes::new(queued.into()),
     })

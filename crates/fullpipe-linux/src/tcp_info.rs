@@ -262,20 +262,26 @@ pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
 /// packets and MSS.
 pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<ReceiverSample> {
     let unread = sys::unread(fd)?;
-    let raw = raw(fd)?;
-    Ok(ReceiverSample {
-        at,
-        flow,
-        receiver: receiver_of(&raw, &memory(fd)?, Bytes::new(unread)),
+    let sample = received_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread));
+    Ok(ReceiverSample { at, flow, ..sample })
+}
+
+/// Converts raw structures to a sample of a receiving socket, without its time and flow number; `unread` is the
+/// socket's `Recv-Q`.
+pub(crate) fn received_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverSample {
+    ReceiverSample {
+        at: Instant::ZERO,
+        flow: 0,
+        receiver: receiver_of(raw, memory, unread),
         window: Bytes::new(raw.rcv_wnd.into()),
         rtt: (raw.rcv_rtt != 0).then(|| Duration::from_micros(raw.rcv_rtt.into())),
         out_of_order: raw.rcv_ooopack.into(),
         mss: Bytes::new(raw.rcv_mss.into()),
-    })
+    }
 }
 
-/// Converts raw kernel structures to the state of a receiving socket; `unread` is the socket's `Recv-Q`.
-pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
+/// Converts raw structures to the state of a receiving socket; `unread` is the socket's `Recv-Q`.
+fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
     // A FIN occupies a sequence number, so the kernel counts it as a byte.
     let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
     ReceiverInfo {

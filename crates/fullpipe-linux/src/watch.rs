@@ -161,8 +161,11 @@ impl Watch {
         self.known.clear();
         let mut busy: Vec<(u64, Id)> = Vec::new();
         for socket in seen {
-            let now =
-                ByteCounts { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
+            let now = ByteCounts {
+                acked: socket.acked,
+                received: socket.receiver.receiver.received,
+                queued: socket.queued,
+            };
             let known = self.spare.binary_search_by_key(&socket.id.cookie, |(cookie, _)| *cookie);
             let known = known.ok().map(|at| self.spare[at].1);
             if !now.queued.is_zero() || known.is_none_or(|before| before != now) {

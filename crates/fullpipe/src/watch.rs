@@ -6,9 +6,10 @@ use fullpipe_analysis::input;
 use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::sockets::Sample;
 use fullpipe_analysis::{Measurement, SocketReport, Sockets};
+use fullpipe_lab::trace::ReceiverSample;
 use fullpipe_linux::sock_diag::{Peer, SocketState, Which};
 use fullpipe_linux::watch::{self, Round};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -142,33 +143,31 @@ impl Watch {
             };
             return reports.iter().find(|report| report.flow == number).ok_or_else(none);
         }
-        let sender =
-            reports.iter().max_by_key(|report| report.achieved).filter(|report| !report.achieved.is_zero());
-        if let Some(sender) = sender {
-            return Ok(sender);
-        }
-        let open = reports.len();
-        match reports.iter().find(|report| !report.received.is_zero()) {
-            Some(receiver) => {
-                let unread = match receiver.unread_bytes {
-                    0 => "its application reads all that comes".to_owned(),
-                    unread => {
-                        format!("{} wait to be read by its application", fullpipe_units::Bytes::new(unread))
-                    }
-                };
-                Err(Error::new(
+        let fastest = |rate: fn(&SocketReport) -> Rate| {
+            reports.iter().max_by_key(|report| rate(report)).filter(|report| !rate(report).is_zero())
+        };
+        let sender = fastest(|report| report.achieved).filter(|report| report.achieved >= report.received);
+        // Requests that a download sends are no transfer of their own.
+        let receiver = fastest(|report| report.received);
+        sender.or(receiver).ok_or_else(|| {
+            let open = reports.len();
+            if let Some(stuck) =
+                reports.iter().filter(|report| report.unread_bytes > 0).max_by_key(|r| r.unread_bytes)
+            {
+                let unread = Bytes::new(stuck.unread_bytes);
+                return Error::new(
                     format!(
-                        "{what} only receives: {} from {}, and {unread}",
-                        receiver.received, receiver.remote
+                        "{what}: no data was transferred in {length}: {unread} from {} wait to be read",
+                        stuck.remote
                     ),
-                    "the limit of a download is visible at its sender: run this there, or use a capture",
-                ))
+                    "the receiving application does not read: find out what it waits for",
+                );
             }
-            None => Err(Error::new(
+            Error::new(
                 format!("{what}: no data was transferred in {length} on {open} connections"),
                 "sample during a transfer, or for longer with --for",
-            )),
-        }
+            )
+        })
     }
 }
 
@@ -177,6 +176,12 @@ impl Watch {
 /// # Errors
 /// Returns an error if there are too few samples.
 pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measurement, Error> {
+    let beside = sockets.beside(chosen.flow);
+    if chosen.received > chosen.achieved {
+        let samples = sockets.received(chosen.flow).unwrap_or_default().to_vec();
+        let others = beside.iter().filter_map(|number| sockets.received(*number));
+        return Ok(input::received::of_one_among(samples, others)?);
+    }
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let notes = match &*chosen.congestion_control {
         cc if rows.iter().all(|row| row.sender.cc.is_none()) => {
@@ -184,7 +189,8 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
         }
         _ => Vec::new(),
     };
-    Ok(input::trace::of_rows(rows, Format::Sockets, notes, "sample again")?)
+    let others = beside.iter().filter_map(|number| sockets.rows(*number));
+    Ok(input::trace::of_one_among(rows, others, Format::Sockets, notes, "sample again")?)
 }
 
 /// Returns a description of the selected connections.
@@ -238,7 +244,9 @@ fn sample(seen: &SocketState) -> Sample<'_> {
         remote: seen.id.remote,
         cc: seen.cc.as_str(),
         sender: seen.sender,
-        receiver: seen.receiver,
+        // The kernel measures the RTT of a receiver only after some round trips of data; the handshake gives one
+        // before.
+        receiver: ReceiverSample { rtt: seen.receiver.rtt.or(seen.sender.srtt), ..seen.receiver },
         acked: seen.acked,
         queued: seen.queued,
     }

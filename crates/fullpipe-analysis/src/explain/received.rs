@@ -14,11 +14,10 @@ use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
 use crate::measurement::Measurement;
+use crate::sockets::{NOT_OBSERVABLE, reader_is_behind};
 use crate::stats::middle;
 use crate::thresholds::reader;
 
-/// A slow reader is the limit if it had fallen behind in at least this share of the samples.
-const MOSTLY: f64 = 0.5;
 /// Minimum number of out-of-order segments that indicates losses: occasional reordering on the path also
 /// produces a few.
 const FEWEST_GAPS: u64 = 3;
@@ -44,10 +43,7 @@ impl ReceiverView {
         let streams = measurement.receiver_samples();
         let all = || streams.iter().copied().flatten();
         all().next()?;
-        let behind = all().filter(|sample| {
-            let unread = sample.receiver.unread.get() as f64;
-            unread > reader::BEHIND * (unread + sample.window.get() as f64)
-        });
+        let behind = all().filter(|sample| reader_is_behind(sample));
         let ends = || streams.iter().filter_map(|samples| Some((samples.first()?, samples.last()?)));
         let arrived = |(first, last): (&Sample, &Sample)| {
             last.receiver.received.saturating_sub(first.receiver.received)
@@ -68,7 +64,7 @@ impl ReceiverView {
 impl Explainer<'_> {
     /// Returns whether the receiving application had fallen behind in most samples.
     pub(super) fn reader_is_behind(&self) -> bool {
-        self.received.is_some_and(|received| received.behind >= MOSTLY)
+        self.received.is_some_and(|received| received.behind >= reader::MOSTLY)
     }
 
     pub(super) fn slow_reader(&self) -> Finding {
@@ -101,6 +97,41 @@ impl Explainer<'_> {
             let guesses = findings.iter_mut().filter(silent);
             guesses.for_each(|finding| finding.could_not_tell.insert(0, NOT_SEEN.into()));
         }
+    }
+
+    /// Puts first that nothing at the receiver shows the limit, if the findings are guesses about a sender of
+    /// which nothing is known.
+    pub(super) fn admit_what_is_not_observable(&self, findings: &mut Vec<Finding>) {
+        let Some(received) = self.received else { return };
+        let guess = findings.first().is_none_or(|first| first.confidence == Confidence::Low);
+        if !guess || self.facts.transfer.congestion_control.is_some() {
+            return;
+        }
+        let mut evidence = vec![format!(
+            "the application here keeps up: {} wait to be read (Recv-Q), typically",
+            received.unread
+        )];
+        if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
+            evidence.push(format!(
+                "the receive window of {window} has room: {:.0} % of it arrive in a round trip",
+                100.0 * ratio
+            ));
+        }
+        findings.insert(
+            0,
+            Finding {
+                limit: findings.first().map_or(Limit::Cwnd, |first| first.limit),
+                what: NOT_OBSERVABLE.into(),
+                share: self.steady_share(),
+                confidence: Confidence::Low,
+                ceiling: None,
+                evidence,
+                could_not_tell: vec!["what holds the sender: it is the sender or the path, not this host".into()],
+                next_test: Some(
+                    "at the sender: fullpipe diagnose --dst ADDRESS, or tcpdump -s 96 -w FILE and fullpipe diagnose FILE".into(),
+                ),
+            },
+        );
     }
 
     /// Returns a sentence about gaps in the received data, and the confidence in loss as the cause of a small

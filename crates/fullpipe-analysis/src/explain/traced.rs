@@ -113,7 +113,7 @@ fn of_one_host(finding: &mut Finding) {
 
 /// Lowers the confidence of a finding from a single sample, which shows neither how long a state lasted nor
 /// its cause.
-fn of_one_sample(finding: &mut Finding) {
+pub(super) fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
         Limit::App => "whether this is a slow writer or only the time between two writes",
         Limit::Rwnd | Limit::ReceiverApp => {

@@ -82,7 +82,7 @@ pub(super) fn joined(
 ) -> Measurement {
     let both = sending.is_some() && receiving.is_some();
     let first = if reverse { Direction::Reverse } else { Direction::Forward };
-    let mut measurement = Measurement { origin, hosts, flows: Vec::new(), totals: Vec::new() };
+    let mut measurement = Measurement { origin, hosts, flows: Vec::new(), totals: Vec::new(), chosen: None };
     let mut direction = first;
     for (role, one_way) in [(Role::Sender, sending), (Role::Receiver, receiving)] {
         let Some(one_way) = one_way else { continue };

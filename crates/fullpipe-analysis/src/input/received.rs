@@ -53,7 +53,41 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
         hosts: Hosts::default(),
         flows: flows.collect(),
         totals: vec![totals],
+        chosen: None,
     })
+}
+
+/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that share
+/// its path. All of them are sampled on one clock.
+///
+/// # Errors
+/// Fails as [`of_streams`] does for the chosen socket.
+pub fn of_one_among<'a>(
+    samples: Vec<Sample>,
+    others: impl Iterator<Item = &'a [Sample]>,
+) -> Result<Measurement, InputError> {
+    let begin = samples.first().map_or(Instant::ZERO, |sample| sample.at);
+    let mut measurement = of_streams(&[samples], None)?;
+    measurement.chosen = Some(0);
+    let chosen = &measurement.flows[0];
+    let at = |at: Instant| begin + at.saturating_since(Instant::ZERO);
+    let companion = |samples: &'a [Sample]| {
+        let (first, last) = (samples.first()?, samples.last()?);
+        let of_chosen = |own: &Interval| interval(begin, at(own.start), at(own.end), samples);
+        let intervals: Vec<Interval> = chosen.intervals.iter().map(of_chosen).collect();
+        intervals.iter().any(|interval| !interval.bytes.is_zero()).then(|| Flow {
+            id: first.flow,
+            congestion_control: None,
+            mss: Some(last.mss).filter(|mss| !mss.is_zero()),
+            intervals,
+            summary: summary(&[samples], last.at.saturating_since(first.at)),
+            detail: None,
+            ..*chosen
+        })
+    };
+    let others: Vec<Flow> = others.filter_map(companion).collect();
+    measurement.flows.extend(others);
+    Ok(measurement)
 }
 
 /// Returns the sums of the data that arrived on all of `streams` during the test.

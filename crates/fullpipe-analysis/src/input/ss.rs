@@ -12,6 +12,7 @@
 //! `lastrcv` and `busy` never grow by more than that time.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use fullpipe_lab::trace::{BbrInfo, Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
@@ -20,6 +21,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::iperf3::FEWEST_INTERVALS;
 use super::trace;
 use super::{InputError, quote};
+use crate::measurement::sharing::may_share;
 use crate::measurement::{Format, Measurement};
 
 /// Assumed time between two dumps if it is unknown.
@@ -108,17 +110,48 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
                 .into(),
         );
     }
+    let others: Vec<Vec<Row>> = (1..)
+        .zip(&connections)
+        .filter(|(_, (other, _))| other != name && share_a_path(name, other))
+        .map(|(number, (_, samples))| rows(number, samples, shows_window))
+        .collect();
+    let number = connections.iter().position(|(other, _)| other == name).unwrap_or(0) + 1;
+    let rows = rows(number as u32, samples, shows_window);
+    let [row] = rows.as_slice() else {
+        return trace::of_one_among(rows, others.iter().map(Vec::as_slice), Format::Ss, notes, HINT);
+    };
+    let mut measurement = trace::of_one_row(extrapolated(row)?, Format::Ss, notes)?;
+    // ss also shows the last delivery rate of a connection that is idle.
+    let busy = others.iter().filter_map(|rows| rows.first()).filter(|row| !row.sender.flight_size.is_zero());
+    let others: Vec<Vec<Row>> = busy.filter_map(|row| extrapolated(row).ok()).collect();
+    trace::add_companions(&mut measurement, others.iter().map(Vec::as_slice));
+    Ok(measurement)
+}
+
+/// Returns the rows of one connection.
+fn rows(flow: u32, samples: &[(Instant, &Sample)], shows_window: bool) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (at, sample) in samples {
         if rows.last().is_none_or(|last| *at > last.at) {
             let sender = sample.sender(shows_window);
-            rows.push(Row { at: *at, flow: 0, sender, receiver: None, path: None, truth: None });
+            rows.push(Row { at: *at, flow, sender, receiver: None, path: None, truth: None });
         }
     }
-    match rows.as_slice() {
-        [row] => trace::of_one_row(extrapolated(row)?, Format::Ss, notes),
-        _ => trace::of_rows(rows, Format::Ss, notes, HINT),
-    }
+    rows
+}
+
+/// Returns whether two connections, written as `local > remote`, may share a link.
+fn share_a_path(a: &str, b: &str) -> bool {
+    let address = |end: &str| {
+        let host = end.rsplit_once(':')?.0.trim_matches(['[', ']']);
+        // An address may name its interface: fe80::1%eth0.
+        host.split('%').next()?.parse::<IpAddr>().ok()
+    };
+    let ends = |name: &str| {
+        let (local, remote) = name.split_once(" > ")?;
+        Some((address(local)?, address(remote)?))
+    };
+    ends(a).zip(ends(b)).is_some_and(|(a, b)| may_share(a, b))
 }
 
 /// Returns rows that extrapolate a single row at its delivery rate.

@@ -3,6 +3,8 @@
 //! A trace may contain many runs and flows, one of which is diagnosed. For the figures of a report, the rows
 //! are also summarised as intervals, like a log of that flow.
 
+use std::collections::BTreeMap;
+
 use fullpipe_lab::trace::{self, Row, RunRow};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -23,7 +25,7 @@ pub struct Choice<'a> {
     pub point: Option<&'a str>,
     /// Seed of the run; if `None`, the first run of the point.
     pub seed: Option<u64>,
-    /// Number of the flow; if `None`, the first flow of the run.
+    /// Number of the flow, counted from 1; if `None`, the first flow of a run, or the largest connection.
     pub flow: Option<u32>,
 }
 
@@ -39,8 +41,9 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
         return Err(InputError::new("the trace has no rows", written));
     }
     let mut notes = Vec::new();
-    let rows = chosen(recording.rows, choice, &mut notes)?;
-    let mut measurement = of_rows(rows, Format::Trace, notes, written)?;
+    let (rows, others) = chosen(recording.rows, choice, &mut notes)?;
+    let others = others.iter().map(Vec::as_slice);
+    let mut measurement = of_one_among(rows, others, Format::Trace, notes, written)?;
     measurement.origin.truncated = recording.truncated;
     Ok(measurement)
 }
@@ -101,7 +104,51 @@ pub fn of_streams(
     for (flow, rows) in flows.iter_mut().zip(streams) {
         flow.detail = Some(Detail::Rows(rows));
     }
-    Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals] })
+    Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: None })
+}
+
+/// Builds a measurement from the rows of one connection, which is explained, and of others that share its path
+/// in the same direction. All of them are sampled on one clock.
+///
+/// # Errors
+/// Fails as [`of_rows`] does for the rows of the chosen connection.
+pub fn of_one_among<'a>(
+    rows: Vec<Row>,
+    others: impl Iterator<Item = &'a [Row]>,
+    format: Format,
+    notes: Vec<String>,
+    hint: &str,
+) -> Result<Measurement, InputError> {
+    let mut measurement = of_rows(rows, format, notes, hint)?;
+    add_companions(&mut measurement, others);
+    Ok(measurement)
+}
+
+/// Adds connections to a measurement of one flow, as far as they moved data at the same time.
+pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Iterator<Item = &'a [Row]>) {
+    measurement.chosen = Some(0);
+    let Some(chosen) = measurement.flows.first() else { return };
+    let begin = match &chosen.detail {
+        Some(Detail::Rows(rows) | Detail::Snapshot(rows)) => span(&[of_transfer(rows)]).0,
+        _ => return,
+    };
+    let at = |at: Instant| begin + at.saturating_since(Instant::ZERO);
+    let companion = |rows: &'a [Row]| {
+        let last = &rows.last()?.sender;
+        let of_chosen = |own: &Interval| interval(begin, at(own.start), at(own.end), rows);
+        let intervals: Vec<Interval> = chosen.intervals.iter().map(of_chosen).collect();
+        intervals.iter().any(|interval| !interval.bytes.is_zero()).then(|| Flow {
+            id: rows[0].flow,
+            congestion_control: last.cc.map(|cc| cc.name().into()),
+            mss: Some(last.mss),
+            intervals,
+            summary: summary(&[rows]),
+            detail: None,
+            ..*chosen
+        })
+    };
+    let others: Vec<Flow> = others.filter_map(companion).collect();
+    measurement.flows.extend(others);
 }
 
 /// Builds a measurement from rows that extrapolate a single sample.
@@ -123,9 +170,12 @@ pub(super) fn of_one_row(
     Ok(measurement)
 }
 
-/// Returns the rows of the chosen flow of one run.
-fn chosen(rows: Vec<RunRow>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
-    // In the order of the file. A long sweep has as many points as rows, so no list of them is searched.
+/// Returns the rows of the chosen flow of one run, and those of the other flows of that run.
+fn chosen(
+    rows: Vec<RunRow>,
+    choice: &Choice<'_>,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Row>, Vec<Vec<Row>>), InputError> {
     let mut points: Vec<Option<String>> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     for row in &rows {
@@ -163,9 +213,21 @@ fn chosen(rows: Vec<RunRow>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Re
         notes,
     )?;
     let rows: Vec<Row> = rows.into_iter().filter(|row| row.seed == seed).map(|row| row.row).collect();
-    let flows = distinct(rows.iter().map(|row| row.flow));
-    let flow = pick("flow", choice.flow, &flows, u32::to_string, notes)?;
-    Ok(rows.into_iter().filter(|row| row.flow == flow).collect())
+    let mut flows: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
+    rows.into_iter().for_each(|row| flows.entry(row.flow).or_default().push(row));
+    let count = flows.len();
+    let number = choice.flow.unwrap_or(1);
+    let Some(index) = (number as usize).checked_sub(1).filter(|index| *index < count) else {
+        return Err(InputError::new(
+            format!("the run has no flow {number}"),
+            format!("its flows are numbered from 1 to {count}, in the order of the trace's column flow"),
+        ));
+    };
+    if count > 1 && choice.flow.is_none() {
+        notes.push(format!("the run has {count} flows; this is the first: choose with --flow"));
+    }
+    let mut flows: Vec<Vec<Row>> = flows.into_values().collect();
+    Ok((flows.remove(index), flows))
 }
 
 fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {

@@ -4,10 +4,10 @@
 //!   iperf3's log  trace  dumps of ss  capture  sockets of this host
 //!        └──────────┴─────────┼─────────┴──────────────┘
 //!                             ▼
-//!              Measurement { origin, hosts, flows, totals }
+//!              Measurement { origin, hosts, flows, totals, chosen }
 //!                             │
 //!                             ▼
-//!        transfer(): the flows of the explained direction, summed
+//!        transfer(): the chosen flow, or the flows of the explained direction, summed
 //! ```
 //!
 //! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every
@@ -16,6 +16,7 @@
 
 mod interval;
 pub mod packets;
+pub mod sharing;
 
 use fullpipe_lab::trace::{ReceiverSample, Row};
 use fullpipe_tcp::buffers::KernelVersion;
@@ -35,8 +36,12 @@ pub struct Measurement {
     pub hosts: Hosts,
     /// Flows, at least one; those of the explained direction come first.
     pub flows: Vec<Flow>,
-    /// Sums over the flows of each direction, in the order of [`Self::flows`].
+    /// Sums over the flows of each direction, in the order of [`Self::flows`]; with a chosen flow, the sums of
+    /// that flow.
     pub totals: Vec<Totals>,
+    /// Index of the flow that is explained alone, one of several connections; `None` if the flows of a
+    /// direction are explained together, as the parallel streams of one test are.
+    pub chosen: Option<usize>,
 }
 
 /// Tool that recorded a measurement, and how complete the record is.
@@ -70,7 +75,7 @@ pub struct Hosts {
 /// One connection in one direction.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// Number of the flow in the input: stream, flow of a trace, or connection of a capture.
+    /// Number of the flow in the input: stream of a test, flow of a trace, or connection, counted from 1.
     pub id: u32,
     /// Direction of the data.
     pub direction: Direction,
@@ -252,23 +257,28 @@ pub struct Transfer {
 impl Measurement {
     /// Returns the sum of the flows of the explained direction.
     pub fn transfer(&self) -> Transfer {
-        Transfer::of(&self.flows, &self.totals.first().copied().unwrap_or_default())
+        Transfer::of(self.explained(), &self.totals.first().copied().unwrap_or_default())
     }
 
     /// Returns the opposite direction of a bidirectional test.
     pub fn opposite(&self) -> Option<Transfer> {
-        self.totals.get(1).map(|totals| Transfer::of(&self.flows, totals))
+        let totals = self.totals.get(1)?;
+        Some(Transfer::of(self.flows.iter().filter(|flow| flow.direction == totals.direction), totals))
     }
 
-    /// Returns the flows of the explained direction.
-    pub fn explained(&self) -> impl Iterator<Item = &Flow> {
+    /// Returns the chosen flow, or the flows of the explained direction.
+    pub fn explained(&self) -> impl Iterator<Item = &Flow> + Clone {
         let direction = self.totals.first().map(|totals| totals.direction);
-        self.flows.iter().filter(move |flow| Some(flow.direction) == direction)
+        let flows = self.flows.iter().enumerate().filter(move |(nth, flow)| match self.chosen {
+            Some(chosen) => *nth == chosen,
+            None => Some(flow.direction) == direction,
+        });
+        flows.map(|(_, flow)| flow)
     }
 
     /// Returns whether the host that recorded the measurement sent the explained data.
     pub fn made_by_sender(&self) -> bool {
-        self.flows.first().is_none_or(|flow| flow.role == Role::Sender)
+        self.explained().next().is_none_or(|flow| flow.role == Role::Sender)
     }
 
     /// Returns the samples of each sending socket; empty if there are none.
@@ -305,8 +315,8 @@ impl Measurement {
 }
 
 impl Transfer {
-    fn of(flows: &[Flow], totals: &Totals) -> Self {
-        let flows = || flows.iter().filter(|flow| flow.direction == totals.direction);
+    fn of<'a>(flows: impl Iterator<Item = &'a Flow> + Clone, totals: &Totals) -> Self {
+        let flows = || flows.clone();
         let first = flows().next();
         let Summary { sent, received, rtt } = totals.summary;
         Self {

@@ -135,6 +135,8 @@ fn rtt(millis: f64) -> Duration {
 
 fn limit(report: &SocketReport) -> Cow<'static, str> {
     match report.limit {
+        // A receiver observes neither the sender nor the path.
+        None if report.received > report.achieved => "not here".into(),
         None => "-".into(),
         Some(limit) if report.confidence == Some(Confidence::Low) => format!("{limit}?").into(),
         Some(limit) => limit.name().into(),

@@ -8,9 +8,10 @@ use fullpipe_units::Duration;
 use super::Look;
 use super::page::{Page, percent};
 use super::sockets::table;
-use crate::classify::Finding;
+use crate::classify::{Finding, Limit};
 use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
+use crate::ladder::Rung;
 
 /// Renders the whole diagnosis as text with at most `width` columns (at least 40), except for commands to
 /// copy: [`render_findings`], then [`render_ladder`].
@@ -96,7 +97,9 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
     }
     // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
     // limit ends the ladder.
-    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit)?;
+    // The last rung of an unknown link is the rate that was measured, not a limit that was found.
+    let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
+    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found)?;
     Some(format!("Lift that, and {} stops you near {}.", wall.what, wall.lasting()))
 }
 

@@ -2,16 +2,40 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::{ReceiverInfo, ReceiverSample, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::{Sample, Sockets};
 use crate::classify::samples::{MSS, row};
 use crate::demand::Memory;
 
-/// Sender limited by its congestion window: 100 segments per 50 ms round trip, and `unsent` segments waiting.
+/// Sender limited by its congestion window: 100 segments per 50 ms round trip, and `unsent` segments waiting. Its
+/// queue is larger than its send buffer.
 fn sender(delivered: u64, unsent: u64) -> TcpInfo {
-    TcpInfo { delivered: Bytes::new(delivered), notsent: Bytes::new(unsent * MSS), ..row(0).sender }
+    TcpInfo {
+        sndbuf: Bytes::new(87_040),
+        delivered: Bytes::new(delivered),
+        notsent: Bytes::new(unsent * MSS),
+        ..row(0).sender
+    }
+}
+
+/// Returns the receiving side of a sample: `received` bytes so far, of which `unread` wait to be read, and a
+/// window of `window`.
+pub(crate) fn received(received: u64, unread: u64, window: u64) -> ReceiverSample {
+    ReceiverSample {
+        at: Instant::ZERO,
+        flow: 0,
+        receiver: ReceiverInfo {
+            received: Bytes::new(received),
+            unread: Bytes::new(unread),
+            rcvbuf: Bytes::new(2 * (unread + window)),
+        },
+        window: Bytes::new(window),
+        rtt: Some(Duration::from_millis(50)),
+        out_of_order: 0,
+        mss: Bytes::new(MSS),
+    }
 }
 
 /// Returns a sample with `acked` bytes acknowledged.
@@ -23,7 +47,7 @@ pub(crate) fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {
         remote: end(443),
         cc: "cubic",
         sender: sender(acked, unsent),
-        receiver: ReceiverInfo { received: Bytes::ZERO, unread: Bytes::ZERO, rcvbuf: Bytes::ZERO },
+        receiver: received(0, 0, 0),
         acked: Bytes::new(acked),
         queued: Bytes::new((100 + unsent) * MSS),
     }

@@ -113,3 +113,101 @@ fn reports_without_words_say_the_same() {
     let without = |report: SocketReport| SocketReport { what: None, evidence: None, ..report };
     assert_eq!(whole.into_iter().map(without).collect::<Vec<_>>(), brief);
 }
+
+/// Returns the sockets of a host on a link of 50 Mbit/s.
+fn on_a_link() -> Sockets {
+    Sockets::new(SocketFacts { link: Some(Rate::from_bps(50_000_000)), ..SocketFacts::default() })
+}
+
+/// Returns a sample of a socket that only receives.
+fn arriving(id: u64, received: u64, unread: u64, window: u64) -> Sample<'static> {
+    let mut arriving = sample(id, 0, 0);
+    arriving.remote = SocketAddr::from(([198, 51, 100, 7], 443));
+    (arriving.queued, arriving.sender.flight_size, arriving.sender.notsent) = Default::default();
+    arriving.receiver = made::received(received, unread, window);
+    arriving
+}
+
+fn tenth(nth: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(100 * nth)
+}
+
+/// A download is limited by the link, by its reader, by its window, or by what a receiver does not observe.
+#[test]
+fn downloads_have_limits() {
+    let told = |rate: u64, unread: u64, window: u64| {
+        let mut sockets = on_a_link();
+        (1..=20).for_each(|nth| sockets.take(tenth(nth), &arriving(1, rate / 80 * nth, unread, window)));
+        let (whole, interval) = (sockets.whole(None, MEMORY), sockets.interval(None, MEMORY));
+        assert_eq!(whole[0].limit, interval[0].limit);
+        (interval[0].limit, interval[0].what.clone().unwrap_or_default())
+    };
+    assert_eq!(told(47_000_000, 0, 4_000_000), (Some(Limit::Link), "the link is full".into()));
+    assert_eq!(told(8_000_000, 200_000, 60_000).0, Some(Limit::ReceiverApp));
+    // 8 Mbit/s in 50 ms are 50 kB.
+    assert_eq!(told(8_000_000, 0, 55_000).0, Some(Limit::Rwnd));
+    assert_eq!(told(8_000_000, 0, 4_000_000), (None, NOT_OBSERVABLE.into()));
+}
+
+/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets whose
+/// data stays on the host take no part.
+#[test]
+fn sockets_that_fill_the_link_together_share_it() {
+    let mut sockets = on_a_link();
+    for nth in 1..=20 {
+        for id in 1..=3 {
+            sockets.take(tenth(nth), &arriving(id, 196_000 * nth, 0, 4_000_000));
+            let mut sends = sample(10 + id, 196_000 * nth, 50);
+            sends.remote = SocketAddr::from(([198, 51, 100, 7], 443));
+            sockets.take(tenth(nth), &sends);
+        }
+        // Both ends of this one have the same address.
+        sockets.take(tenth(nth), &sample(20, 100_000 * nth, 50));
+    }
+    let reports = sockets.interval(None, MEMORY);
+    let limits = |id: u16| {
+        reports.iter().find(|report| report.local.port() == 1_000 + id).and_then(|report| report.limit)
+    };
+    for id in [1, 2, 3, 11, 12, 13] {
+        assert_eq!(limits(id), Some(Limit::Link), "{id}: {reports:#?}");
+    }
+    assert_eq!(limits(20), Some(Limit::Cwnd));
+    let what = reports[0].what.as_deref().unwrap_or_default();
+    assert_eq!(what, "the link is full: 3 connections share it");
+}
+
+/// A writer that fills a send buffer which grows by itself queues nothing beyond it: no growth is predicted.
+#[test]
+fn data_within_the_send_buffer_is_no_backlog() {
+    let full_after = |sndbuf: u64| {
+        let mut sockets =
+            Sockets::new(SocketFacts { wmem: Some(Bytes::from_mib(4)), ..SocketFacts::default() });
+        for nth in 1..=10 {
+            let mut growing = sample(1, 100_000 * nth, 50 + 69 * nth);
+            growing.sender.sndbuf = Bytes::new(sndbuf);
+            sockets.take(tenth(nth), &growing);
+        }
+        let report = sockets.interval(None, MEMORY).remove(0);
+        assert!(report.offered > report.achieved);
+        report.backlog.memory_full_after_s
+    };
+    assert_eq!(full_after(2_000_000), None);
+    // It may grow to tcp_wmem[2].
+    assert_eq!(full_after(87_040), None);
+    let mut beyond = Sockets::new(SocketFacts::default());
+    for nth in 1..=10 {
+        let mut growing = sample(1, 100_000 * nth, 50 + 69 * nth);
+        growing.sender.sndbuf = Bytes::new(87_040);
+        beyond.take(tenth(nth), &growing);
+    }
+    assert!(beyond.interval(None, MEMORY)[0].backlog.memory_full_after_s.is_some());
+}
+
+/// A reader that takes nothing leaves the buffer full: nothing moves, and the socket is still reported.
+#[test]
+fn a_reader_that_stopped_is_reported() {
+    let mut sockets = on_a_link();
+    (1..=20).for_each(|nth| sockets.take(tenth(nth), &arriving(1, 265_000, 265_000, 0)));
+    let reports = sockets.interval(None, MEMORY);
+    assert_eq!(reports.first().map(|report| report.limit), Some(Some(Limit::ReceiverApp)), "{reports:#?}");
+}

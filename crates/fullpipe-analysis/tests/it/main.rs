@@ -12,6 +12,7 @@ mod inputs;
 mod ladder;
 mod leaps;
 mod packets;
+mod parallel;
 mod situation;
 mod situations;
 mod tapped;

@@ -98,8 +98,8 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("no point 'three'") && hint.contains("'one', 'two'"), "{error}; {hint}");
     let (error, hint) = refusal(1, diagnose(&text, &["--seed", "7"]));
     assert!(error.contains("no seed 7") && hint.contains("1, 2"), "{error}; {hint}");
-    let (error, _) = refusal(1, diagnose(&text, &["--flow", "1"]));
-    assert!(error.contains("no flow 1"), "{error}");
+    let (error, _) = refusal(1, diagnose(&text, &["--flow", "2"]));
+    assert!(error.contains("no flow 2"), "{error}");
     let log = example("cross-border/cubic.iperf3.txt");
     let (error, _) = refusal(1, fullpipe(&["diagnose", &log, "--rtt", "210ms", "--flow", "1"]));
     assert!(error.contains("apply to traces"), "{error}");

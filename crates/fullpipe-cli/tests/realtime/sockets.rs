@@ -80,10 +80,9 @@ fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
     // The other end of the connection, which is selected by its port, only receives; the limit is visible
     // only at the sender.
     let local = sockets[0]["local"].as_str().expect("an address").to_owned();
-    let said = fullpipe(&["diagnose", "--dst", &local, "--for", "1s"]);
-    let (error, hint) = refusal(1, said);
-    assert!(error.contains("only receives"), "{error}");
-    assert!(hint.contains("at its sender"), "{hint}");
+    let (code, stdout, stderr) = fullpipe(&["diagnose", "--dst", &local, "--for", "1s"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("\nFindings"), "{stdout}");
 }
 
 /// The receiver does not read, so data is queued and the receive window is closed; each line shows this.

@@ -61,7 +61,7 @@ fn a_socket_is_seen_as_it_sees_itself() {
         let told = TcpInfo { cc: None, pacing_rate: None, bbr: None, ..seen.sender };
         assert_eq!(TcpInfo { cc: None, ..own }, told);
         let reader = dump(vec![peer_of(&far)]);
-        let receiver = reader[0].receiver;
+        let receiver = reader[0].receiver.receiver;
         assert_eq!((receiver.received.get(), receiver.unread.get()), (20_000, 15_000));
         assert!(receiver.rcvbuf.get() >= 20_000, "{receiver:?}");
     }

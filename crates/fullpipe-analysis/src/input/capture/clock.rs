@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(clock.time(at(5_000), |_| true), at(13_100));
         assert_eq!(clock.time(at(5_400), |_| true), at(13_500));
         let told = clock.remark().expect("two leaps");
-        assert!(told.contains("set forward by 3600 s at 3 s into the capture, and 1 times more"), "{told}");
+        assert!(told.contains("set forward by 3600s at 3s into the capture, and 1 times more"), "{told}");
         assert_eq!(CaptureClock::default().remark(), None);
     }
 }

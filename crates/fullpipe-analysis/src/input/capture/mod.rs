@@ -1,7 +1,7 @@
 //! Captures: pcap and pcapng files of any connection, recorded at any point on its path.
 //!
 //! ```text
-//!   file ──► frames ──► TCP headers ──► one tracker per connection ──► the chosen one ──► a log like iperf3's
+//!   file ──► frames ──► TCP headers ──► one tracker per connection ──► flows like those of a log, one chosen
 //!                                        │
 //!                                        ├ packets that were captured more than once (`copies`)
 //!                                        ├ two directions: the kind of each segment, counted once
@@ -33,6 +33,7 @@ use fullpipe_units::Bytes;
 
 use super::InputError;
 use crate::measurement::packets::{Connection, Packets, Side};
+use crate::measurement::sharing::{at_times_of, may_share};
 use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
     Totals,
@@ -72,8 +73,9 @@ impl Room {
     }
 }
 
-/// Reads a capture and returns one connection: number `choice` in the list, or the one that carried the most
-/// data.
+/// Reads a capture. The flow that is explained is connection number `choice`, counted from 1 with the largest
+/// first, or the one that carried the most data. The other flows are the connections that may share its path
+/// in the same direction.
 ///
 /// # Errors
 /// Returns an error if the source is not a capture, if its link type is unknown, or if no connection carried
@@ -93,23 +95,23 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
     if connections.is_empty() {
         return Err(nothing_moved(&table, &ending));
     }
-    let chosen = choice.unwrap_or(0);
-    let Some((connection, tracked)) = connections.get(chosen) else {
+    let number = choice.unwrap_or(1);
+    let Some((connection, tracked)) = number.checked_sub(1).and_then(|index| connections.get(index)) else {
         return Err(InputError::new(
-            format!("the capture has no connection {chosen}"),
-            format!("its {} connections are numbered from 0, the largest first", connections.len()),
+            format!("the capture has no connection {number}"),
+            format!("its connections are numbered from 1 to {}, the largest first", connections.len()),
         ));
     };
     if connection.counts.data_segments < FEWEST_SEGMENTS {
         return Err(InputError::new(
             format!(
-                "connection {chosen} has {} data segments, too few for a measurement",
+                "connection {number} has {} data segments, too few for a measurement",
                 connection.counts.data_segments
             ),
             "capture a transfer of a second or more",
         ));
     }
-    let flow = flow(chosen, connection, tracked);
+    let chosen = flow(number, connection, tracked);
     let mut notes = notes(connection, tracked, &table, &ending);
     if connections.len() > 1 && choice.is_none() {
         notes.insert(
@@ -120,6 +122,14 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
             ),
         );
     }
+    let totals = Totals { direction: chosen.direction, summary: chosen.summary, datagrams: None };
+    let others = (1..)
+        .zip(&connections)
+        .filter(|(other, (of_other, _))| *other != number && goes_the_same_way(connection, of_other));
+    let beside: Vec<Flow> = others
+        .map(|(number, (of_other, other))| companion(&chosen, tracked, number, of_other, other))
+        .filter(|flow| flow.intervals.iter().any(|interval| !interval.bytes.is_zero()))
+        .collect();
     let origin = Origin {
         format: Format::Capture,
         truncated: ending.truncated,
@@ -127,8 +137,15 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
         notes,
         ..Origin::default()
     };
-    let totals = Totals { direction: flow.direction, summary: flow.summary, datagrams: None };
-    Ok(Measurement { origin, hosts: Hosts::default(), flows: vec![flow], totals: vec![totals] })
+    let flows = std::iter::once(chosen).chain(beside).collect();
+    Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: Some(0) })
+}
+
+/// Returns whether the data of two connections passes the capture point in the same direction: they have the
+/// sending or the receiving host in common.
+fn goes_the_same_way(a: &Connection, b: &Connection) -> bool {
+    let [a, b] = [a, b].map(|connection| (connection.from.ip(), connection.to.ip()));
+    (a.0 == b.0 || a.1 == b.1) && may_share(a, b)
 }
 
 /// All connections of a capture.
@@ -238,8 +255,8 @@ fn identification(ip: &[u8]) -> u16 {
     }
 }
 
-/// Returns the connection as a flow with number `chosen`.
-fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> Flow {
+/// Returns the connection as a flow with number `number`.
+fn flow(number: usize, connection: &Connection, tracked: &ConnectionTracker) -> Flow {
     let timeline = tracked.timeline(tracked.sender());
     let length = connection.length;
     let least = tracked.loops(tracked.sender());
@@ -252,7 +269,7 @@ fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> 
     let sent = Total::mean(bytes, length, Some(connection.counts.retransmits));
     let samples = tracked.samples(tracked.sender(), connection.side);
     Flow {
-        id: chosen as u32,
+        id: number as u32,
         direction: Direction::Forward,
         role: if connection.side == Side::Receiver { Role::Receiver } else { Role::Sender },
         protocol: Protocol::Tcp,
@@ -263,6 +280,20 @@ fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> 
         summary: Summary { sent: Some(sent), received: None, rtt },
         detail: Some(Detail::Packets(Packets { connection: connection.clone(), samples })),
     }
+}
+
+/// Returns a connection as a flow with the times of the chosen one, without its packets.
+fn companion(
+    chosen: &Flow,
+    of_chosen: &ConnectionTracker,
+    number: usize,
+    connection: &Connection,
+    tracked: &ConnectionTracker,
+) -> Flow {
+    let own = flow(number, connection, tracked);
+    let [begin, other] = [of_chosen, tracked].map(|tracked| tracked.timeline(tracked.sender()).begin());
+    let shift = (other.saturating_since(begin), begin.saturating_since(other));
+    Flow { intervals: at_times_of(&chosen.intervals, &own.intervals, shift), detail: None, ..own }
 }
 
 fn nothing_moved(table: &Table, ending: &Ending) -> InputError {

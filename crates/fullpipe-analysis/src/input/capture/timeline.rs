@@ -222,6 +222,11 @@ impl Timeline {
         Bytes::new(self.spans.iter().map(|span| span.flight_size).max().unwrap_or(0))
     }
 
+    /// Returns the time of the first packet.
+    pub(super) const fn begin(&self) -> Instant {
+        self.begin
+    }
+
     /// Returns the time from the beginning to the end of the last span in which data arrived.
     pub(super) fn length(&self) -> Duration {
         self.width * self.moving() as u64
