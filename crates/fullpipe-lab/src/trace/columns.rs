@@ -240,8 +240,7 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
         bbr_min_rtt_ms: Option<f64>, "ms", millis(sender.bbr.and_then(|it| it.min_rtt));
         /// BBR's pacing gain: pacing rate divided by bottleneck bandwidth, in percent.
         bbr_pacing_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.pacing_gain_percent);
-        /// BBR's window gain: congestion window divided by the product of bottleneck bandwidth and smallest
-        /// RTT, in percent.
+        /// BBR's cwnd gain: congestion window divided by the estimated BDP, in percent.
         bbr_cwnd_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.cwnd_gain_percent);
     }
 }
