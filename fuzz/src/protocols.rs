@@ -27,7 +27,7 @@ pub fn iperf3(data: &[u8]) {
             }
         }
         _ => {
-            drop((answer(rest), is_answer(rest)));
+            let _ = (answer(rest), is_answer(rest));
             for wide in [false, true] {
                 let Some(header) = Header::read(wide, rest) else { continue };
                 let mut written = [0; 16];
