@@ -68,7 +68,7 @@ fn scaled(amount: Bytes) -> u128 {
 mod tests {
     use super::*;
 
-    /// in any interval of length T, at most rate x T + burst bytes pass.
+    /// In any interval of length T, at most rate x T + burst bytes pass.
     #[test]
     fn never_more_than_rate_and_burst() {
         let (rate, burst, len) = (Rate::from_bps(8_000_003), Bytes::new(20_000), Bytes::new(1_500));

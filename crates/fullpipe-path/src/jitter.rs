@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     /// The standard deviation is one sixth of the width, and 68.3 % of the values lie within one standard
-    /// deviation of the mean. Linear interpolation between the quantiles costs 1 % of accuracy.
+    /// deviation of the mean. Linear interpolation between the quantiles causes an error of up to 1 %.
     #[test]
     fn the_bell_is_a_bell() {
         let n = 1 << 16;

@@ -95,8 +95,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`. The
-    /// skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
+    /// Returns this rule adjusted for segments that carry at most `len` bytes of payload instead of `mss`.
+    /// The skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {

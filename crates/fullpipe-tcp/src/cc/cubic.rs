@@ -171,7 +171,7 @@ impl Curve {
     }
 
     /// Excludes `idle` from the time of the cubic function. Nothing was sent during that time, so the window
-    /// must not jump by the growth of the function.
+    /// must not jump ahead by the growth of that time.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
@@ -213,7 +213,7 @@ impl Curve {
 
     /// Returns `W(t)` of RFC 9438 in segments; `t` is the number of ticks since the epoch began.
     fn w_cubic(&self, t: u64) -> u64 {
-        // More than 2^24 ticks (4.5 hours) from the plateau, no window is reachable.
+        // The distance from the plateau is limited to 2^24 ticks (4.5 hours), beyond any real window.
         let offset = u128::from(t.abs_diff(self.k).min(1 << 24));
         let height = ((u128::from(C) * offset * offset * offset) >> CUBE_SHIFT) as u64;
         if t < self.k { self.origin.saturating_sub(height) } else { self.origin + height }
@@ -223,7 +223,7 @@ impl Curve {
     /// `u64::MAX` if the window is already larger.
     fn reno_count(&mut self, cwnd: u64) -> u64 {
         let per_segment = (cwnd * RENO_SLOPE) >> 3;
-        // Linux requires strictly more than the credit of one step, hence the subtraction of one.
+        // Linux advances the estimate only if the credit exceeds one step, hence the subtraction of one.
         let steps = self.w_est_credit.saturating_sub(1) / per_segment.max(1);
         self.w_est_credit -= steps * per_segment;
         self.w_est += steps;

@@ -248,7 +248,7 @@ pub enum SentKind {
     New,
     /// Retransmission of a range that was marked lost.
     Retransmission,
-    /// Tail loss probe, which provokes an ACK.
+    /// Tail loss probe, which elicits an ACK.
     Probe,
 }
 
@@ -496,8 +496,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only limits
-    /// the volume in flight above the BDP. The other algorithms are window-based.
+    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only caps
+    /// the data in flight, at a multiple of the BDP. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }

@@ -119,7 +119,7 @@ impl Window {
 
     /// Records the phase, and returns whether this ACK may change the window. Only an ACK that advances the
     /// cumulative acknowledgement may do so, because a duplicate ACK may be the first sign of a loss. During
-    /// fast recovery no ACK may, because recovery sets the window.
+    /// fast recovery no ACK may change it, because recovery sets the window.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.una_advanced

@@ -108,7 +108,7 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // The change must reach the sender quickly, so an ACK is sent without delay.
+            // A change of the echo must reach the sender quickly, so an ACK is sent without delay.
             self.acks.demand();
         }
     }

@@ -51,9 +51,9 @@ mod tests {
         Segment { len, flags, ..bare(SeqNum(seq), Some(SeqNum(ack))) }
     }
 
-    /// TCP-4: the reset in response to a segment without an ACK acknowledges the whole segment, including SYN
-    /// and FIN. The reset in response to an ACK carries the sequence number that the sender of the ACK
-    /// expects next. Sequence numbers wrap around.
+    /// The reset in response to a segment without an ACK acknowledges the whole segment, including SYN and
+    /// FIN (RFC 9293 section 3.10.7.1; TCP-4). The reset in response to an ACK carries the sequence number
+    /// that the sender of the ACK expects next. Sequence numbers wrap around.
     #[test]
     fn tcp_4_a_closed_port() {
         for (arrives, answer) in [

@@ -287,8 +287,8 @@ impl Scoreboard {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The record may have been sent more than once. Because it counts as in the network again,
-                // its last transmission does, too.
+                // The record may have been sent more than once. The record counts as in the network again,
+                // and so does its last transmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -585,8 +585,8 @@ mod tests {
         assert_eq!(board.highest_sacked(), Some(900));
     }
 
-    /// SK-3: `pipe` is the data sent, minus the delivered data, minus the lost data, plus the retransmitted
-    /// data.
+    /// `pipe` is the data sent, minus the delivered data, minus the lost data, plus the retransmitted data
+    /// (RFC 6675; SK-3).
     #[test]
     fn counters_follow_every_transition() {
         let mut board = board(10);
@@ -605,8 +605,8 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// UN-4: when the loss marks are removed, the counters return to their values before the records were
-    /// marked lost.
+    /// When the loss marks are removed, the counters return to their values before the records were marked
+    /// lost (UN-4).
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);

@@ -37,8 +37,8 @@ impl Undo {
         }
     }
 
-    /// Returns whether `timestamp`, echoed in an ACK that advances, belongs to a segment sent before the
-    /// first retransmission.
+    /// Returns whether `timestamp`, echoed in an ACK that advances `snd_una`, belongs to a segment sent
+    /// before the first retransmission.
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
@@ -76,8 +76,8 @@ impl Undo {
 mod tests {
     use super::*;
 
-    /// UN-1 and UN-3: an undo requires a duplicate report for every retransmission. A report for one of two
-    /// retransmissions is not enough.
+    /// An undo requires a D-SACK for every retransmission (RFC 3708; UN-1 and UN-3). A D-SACK for only one of
+    /// two retransmissions is not enough.
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
-    /// UN-1, Eifel: only the echo of a timestamp from before the first retransmission shows that the original
-    /// arrived.
+    /// Only the echo of a timestamp from before the first retransmission shows that the original arrived
+    /// (Eifel, RFC 3522; UN-1).
     #[test]
     fn an_old_echo_speaks_for_the_original() {
         let mut undo = Undo::default();

@@ -102,7 +102,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Appends a SACK block. Returns false if there is no room for it.
+    /// Appends a SACK block. Returns false if there is no room for the block.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
         let Some(slot) = self.blocks.get_mut(self.len as usize) else { return false };
         *slot = (start, end);

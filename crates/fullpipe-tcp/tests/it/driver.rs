@@ -87,7 +87,7 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Advances the clock to the next event. Checks that there is one and that it is not in the past.
+/// Advances the clock to the next event. Checks that there is an event and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");

@@ -24,7 +24,7 @@ use crate::driver::{self, InFlight, Transmission};
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// One ACK after every n segments, and at random in between.
+    /// One ACK after every n segments, and further ACKs at random in between.
     Every(u32),
     /// Each range is acknowledged in n pieces, which may end within a segment.
     Pieces(u64),
@@ -244,8 +244,8 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // INV-5: new data stays within the congestion window and the peer's window, except for a
-                // probe of one segment.
+                // New data stays within the congestion window and the peer's window, except for a probe of
+                // one segment (INV-5).
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(

@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// INV-5: new data never exceeds the peer's window. The driver checks the congestion window.
+    /// New data never exceeds the peer's window (INV-5). The driver checks the congestion window.
     fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));

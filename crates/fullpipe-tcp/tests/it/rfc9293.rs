@@ -156,7 +156,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // Port 80 has a listener. Port 81 has none and would reply with a reset.
+        // Port 80 has a listener. Port 81 has no listener and would reply with a reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);

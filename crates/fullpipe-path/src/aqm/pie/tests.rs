@@ -1,4 +1,4 @@
-//! Tests of PIE against RFC 8033, computed in floating point.
+//! Tests of PIE against the formulas of RFC 8033, evaluated in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -58,7 +58,7 @@ fn growth_is_capped_when_it_is_large() {
 }
 
 /// RFC 8033 section 4.2: while the queue is empty, the drop probability decays by 2 % per update, in addition
-/// to the target term. The probability reaches zero and stays there, however many updates are due.
+/// to the regular update step. The probability reaches zero and stays there, however many updates are due.
 #[test]
 fn it_decays_to_rest() {
     let mut pie = Pie { drop_prob: part(0.5), ..fresh() };

@@ -1,4 +1,4 @@
-//! Tests of RED against the formulas of Floyd and Jacobson, computed in floating point.
+//! Tests of RED against the formulas of Floyd and Jacobson, evaluated in floating point.
 
 use super::*;
 use crate::packet::PacketKind;

@@ -161,8 +161,8 @@ pub struct Bbr1 {
     /// Whether the flow restarts from idle. The queue was empty during the idle time, so ProbeRTT is not
     /// needed.
     idle_restart: bool,
-    /// Whether the last ACK arrived in ProbeRTT. Rate samples of segments sent after such an ACK do not show
-    /// the bandwidth.
+    /// Whether the last ACK arrived in ProbeRTT. Segments sent after such an ACK give rate samples below the
+    /// bandwidth of the path.
     window_is_low: bool,
     /// Number of random numbers drawn so far.
     draws: u64,
@@ -237,7 +237,7 @@ impl Bbr1 {
     /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // With few segments in flight, 1.25 times this number is rounded back to the same number.
+        // With few segments in flight, rounding would otherwise cancel the gain of 1.25.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -527,7 +527,7 @@ impl CongestionControl for Bbr1 {
                 self.policer.reset(cx);
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // BBRv1 ignores loss and ECN marks as signals, and `on_send` handles idling.
+            // BBRv1 ignores loss and ECN marks as signals, and `on_send` handles idle periods.
             Signal::ExitRecovery
             | Signal::TlpRepaired
             | Signal::LossBatchEnd

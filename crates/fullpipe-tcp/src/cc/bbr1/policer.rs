@@ -16,8 +16,8 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Limits on the length of a sampling interval, in rounds. In a shorter interval the mean rate is not
-/// meaningful; in a longer one, loss occurred only at both ends.
+/// Limits on the length of a sampling interval, in rounds. A shorter interval gives no meaningful mean rate;
+/// in a longer one, loss occurred only at the two ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 

@@ -73,8 +73,8 @@ pub(super) const DRAIN_ROUNDS: u64 = 3;
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 
-/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips; the
-/// number that Reno needs at 25 Mbit/s and 30 ms.
+/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips; about
+/// the number between two losses of a Reno flow at 25 Mbit/s with an RTT of 30 ms.
 pub(super) const MAX_RENO_ROUNDS: u64 = 63;
 
 /// Maximum number of times that ProbeBW_UP doubles the growth of the long-term bound (draft section 5.3.3.9).
@@ -103,6 +103,6 @@ pub(super) const MIN_QUANTUM_SEGMENTS: u64 = 2;
 /// sender's network card and the receiver's GRO.
 pub(super) const OFFLOAD_QUANTA: u64 = 3;
 
-/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, 1.25 times this
-/// number is rounded back to the same number.
+/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, rounding would
+/// otherwise cancel the gain of 1.25.
 pub(super) const UP_EXTRA_SEGMENTS: u64 = 2;

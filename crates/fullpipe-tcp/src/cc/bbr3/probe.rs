@@ -32,8 +32,8 @@ pub(super) enum AckPhase {
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) ack_phase: AckPhase,
-    /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe and no reaction to them has
-    /// occurred yet.
+    /// `BBR.is_bw_probe_sample`: whether a loss may have been caused by the probe, and BBR has not reacted to
+    /// such a loss yet.
     pub(super) is_sample: bool,
     /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,

@@ -93,7 +93,7 @@ fn lumps_lengthen_the_train_by_a_millisecond_at_most() {
     let mut cx = context();
     cx.srtt = Some(ms(100));
     assert_eq!(lump_delay(&cx, &window(&cx, 16)), ms(1));
-    // At 10 Gbit/s and a pacing gain of 200 %, 256 KiB take 105 us.
+    // At 10 Gbit/s and a pacing gain of 200 %, 256 KiB take 105 us to send.
     let delay = lump_delay(&cx, &window(&cx, 86_326)).as_nanos();
     assert!((104_000..106_000).contains(&delay), "{delay}");
     cx.srtt = None;

@@ -161,7 +161,7 @@ impl Sender {
         self.decision.release(self.config.max_pacing_rate)
     }
 
-    /// Returns the send quantum, which is exact for transmissions of up to `len` bytes.
+    /// Returns the send quantum, exact as far as it affects a transmission of up to `len` bytes.
     #[inline(always)]
     pub(in crate::conn) fn quantum_for(&self, len: u64) -> u64 {
         let Decision { basis, release, control, .. } = &self.decision;

@@ -131,7 +131,7 @@ impl Sender {
         self.losses = buffer;
     }
 
-    /// Enters recovery if required by losses that were just marked or were left by the last recovery.
+    /// Enters recovery if records were just marked lost, or if the last recovery left losses unrepaired.
     fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let again = losses.has_retransmission();
         let begins = match self.recovery.phase {

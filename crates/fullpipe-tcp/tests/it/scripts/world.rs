@@ -126,8 +126,7 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations are allowed while sent segments have not all been compared. Other statements are not
-        // allowed then.
+        // Observations are allowed before all sent segments have been compared, but other statements are not.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }

@@ -1,6 +1,6 @@
-//! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of
-//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. If a case cannot occur on some of the paths, its comment says
-//! so.
+//! The draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of 1, 10
+//! and 100 ms and 1, 100 and 1000 Mbit/s (B3-22). If a case cannot occur on some of the paths, its comment
+//! says so.
 
 use super::*;
 use crate::cc::testing::Policer;
@@ -50,8 +50,8 @@ impl Run<Bbr3> {
     }
 
     /// Makes the flow application-limited. The application writes at less than half of the measured
-    /// bandwidth, which even ProbeRTT can carry, so that no backlog builds up. The initial window already
-    /// fills the shortest paths.
+    /// bandwidth, a rate that ProbeRTT can also carry, so that no backlog builds up. The initial window
+    /// already fills the shortest paths.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -167,7 +167,7 @@ fn case_05_up_ends_on_a_plateau() {
 }
 
 /// Case 6: loss ends UP even while the flow is application-limited. In that case the volume in flight does
-/// not show the path's capacity, so the long-term bound stays unchanged. On paths that hold less than a
+/// not show the path's capacity, so the long-term bound stays unchanged. On paths with a BDP below one
 /// segment, the next probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
@@ -287,7 +287,7 @@ fn case_11_idling_stands_for_probe_rtt() {
         run.until(idle, |_| ());
         assert_eq!(run.cx.inflight, 0);
         run.silent = false;
-        // The first ACK after the idle period refreshes the minimum RTT and then clears the flag.
+        // The first ACK after the idle period refreshes the minimum RTT and then clears `BBR.idle_restart`.
         run.until_it(|run| run.cx.now > idle + run.rtt * 3);
         assert_ne!(run.cc.state, State::ProbeRtt);
         let before = run.cx.now;
@@ -333,7 +333,8 @@ fn case_13_cruise_with_lumps_of_acks() {
     });
 }
 
-/// Case 14: paths that hold less than a packet carry four segments in flight, at the path's rate.
+/// Case 14: on paths with a BDP below one packet, four segments are in flight, and the flow gets the full
+/// rate of the path.
 #[test]
 fn case_14_less_than_a_packet() {
     for (rate, rtt) in [(64_000, 1), (64_000, 10), (1_000_000, 1)] {
@@ -402,7 +403,8 @@ fn case_16_a_tenth_of_the_bandwidth() {
         run.until_it(|run| run.cc.bw <= rate.mul_div(1, 2));
         assert!(run.cc.rounds.count - start <= 8, "{} rounds", run.cc.rounds.count - start);
         assert!(run.cc.bounds.bw_shortterm.is_some());
-        // A cycle counts when its maximum becomes `previous`, unless ProbeRTT occurs in its last round.
+        // A cycle counts when its maximum becomes `previous`; a cycle whose last round is a ProbeRTT round
+        // does not count.
         let (mut cycles, mut before) = (0, run.cc.max_bw.previous);
         run.until_it(|run| {
             cycles += u32::from(before != run.cc.max_bw.previous);
