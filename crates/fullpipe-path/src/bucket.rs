@@ -53,7 +53,7 @@ impl TokenBucket {
         }
         let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
         let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        // Surplus tokens of the last nanosecond stay in the bucket.
+        // Tokens of the last nanosecond that the packet does not need stay in the bucket.
         self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
         self.at = ready;
         ready

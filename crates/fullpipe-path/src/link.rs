@@ -189,8 +189,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Each time is an opportunity of 1500 bytes. Opportunities at equal times add up, and the trace restarts
-    /// after its last time.
+    /// Each time in the trace is an opportunity to send 1500 bytes. Opportunities at equal times add up, and
+    /// the trace restarts after its last time.
     #[test]
     fn opportunities_repeat() {
         let trace =

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Error for a text that is not a valid rate, time, size or probability, with a hint that says what to write
+/// Error for text that is not a valid rate, time, size or probability, with a hint that says what to write
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {

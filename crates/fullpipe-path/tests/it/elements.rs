@@ -58,7 +58,7 @@ fn disciplines() -> Vec<Discipline> {
     ]
 }
 
-/// Returns a list of paths that contain every element, alone and combined with others.
+/// Returns a list of paths that contain every element, alone and in combination.
 fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     let mut paths = Vec::new();
     for service in [ten_mbit(), trace()] {
@@ -253,8 +253,8 @@ fn packets_are_conserved() {
     }
 }
 
-/// Packets of a flow leave in order of arrival, unless jitter may reorder them. The reordering count
-/// then equals that of a receiver (RFC 4737 section 3).
+/// Packets of a flow leave in order of arrival, unless jitter may reorder them. The path's count of
+/// reordered packets then equals a receiver's count (RFC 4737 section 3).
 #[test]
 fn order_is_kept_unless_asked_otherwise() {
     for (name, elements) in paths() {

@@ -41,7 +41,7 @@ const CUBE_SHIFT: u32 = 10 + 3 * TICK_SHIFT;
 /// Fractional bits of a tick, which is 2^-10 s.
 const TICK_SHIFT: u32 = 10;
 
-/// Number of ACKed segments per segment of growth of the Reno estimate, in units of 1/8 window: 15. The
+/// Number of ACKed segments per segment of growth of the Reno estimate, in eighths of the window: 15. The
 /// estimate grows by 8/15 = 0.5333 segments per round trip, compared with 0.5294 for RFC 9438's `3 (1 - beta)
 /// / (1 + beta)`.
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);

@@ -90,7 +90,7 @@ pub struct Context {
     pub inflight: u64,
     /// `snd_nxt - snd_una` in bytes (RFC 5681's `FlightSize`).
     pub flight_size: u64,
-    /// Whether the congestion window limited transmission in the current round.
+    /// Whether the congestion window has limited transmission in the current round.
     pub cwnd_limited: bool,
     /// Largest number of bytes outstanding at any time in the current round.
     pub max_inflight: u64,

@@ -267,8 +267,8 @@ impl Window {
     }
 }
 
-/// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`
-/// 1024ths of it.
+/// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`/1024
+/// of it.
 ///
 /// The plateau is usually the window at the reduction. A reduction below the last plateau means that another
 /// flow is growing. The new plateau is then lower than the window, which releases capacity sooner (fast

@@ -269,7 +269,7 @@ impl Connection {
     }
 
     /// Handles a reset in SYN-RECEIVED. A passive connection returns to LISTEN (RFC 9293 MUST-11) without
-    /// telling the application.
+    /// notifying the application.
     fn on_refusal(&mut self, now: Instant) {
         if !self.handshake.passive || self.lifecycle.detached {
             self.end(now, Event::Aborted);

@@ -84,8 +84,8 @@ impl Receiver {
         if !listens {
             window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
         }
-        // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. Here
-        // memory limits the number of ranges.
+        // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. In
+        // this engine, memory limits the number of ranges instead.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);

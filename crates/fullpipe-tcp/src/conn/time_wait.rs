@@ -1,5 +1,5 @@
 //! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
-//! lifetimes. In TIME-WAIT, it acknowledges a retransmitted FIN and keeps delayed segments out of a new
+//! lifetimes. The side in TIME-WAIT acknowledges a retransmitted FIN and keeps delayed segments out of a new
 //! connection between the same sockets.
 //!
 //! ```text

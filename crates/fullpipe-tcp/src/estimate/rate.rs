@@ -156,7 +156,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Of the send and ACK intervals, the longer one is used (DR-1 and DR-2). An interval below `min_rtt` is
+    /// The longer of the send and ACK intervals is used (DR-1 and DR-2). An interval below `min_rtt` is
     /// invalid.
     #[test]
     fn the_longer_interval_counts() {
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(rate.last().map(RateSample::rate), Some(Rate::from_bps(100_000)));
     }
 
-    /// A round ends when a segment that was sent after the start of the round is delivered (DR-13).
+    /// A round ends when a segment sent after the start of the round is delivered (DR-13).
     #[test]
     fn rounds_are_timed_by_packets() {
         let mut rate = DeliveryRate::default();

@@ -38,7 +38,7 @@ impl RttEstimator {
     }
 
     /// Records an RTT sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
-    /// delivered, which includes the peer's ACK delay.
+    /// delivered, including the peer's ACK delay.
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
         let floor = match self.rule {

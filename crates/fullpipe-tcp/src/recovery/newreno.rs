@@ -78,8 +78,8 @@ impl NewReno {
     }
 
     /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
-    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is left to the
-    /// retransmission timeout.
+    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is marked lost again
+    /// only by a retransmission timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // Once retransmitted, the record is left to the retransmission timeout.
+        // Once the record has been retransmitted, only a retransmission timeout can mark it lost again.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});

@@ -391,8 +391,8 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer acknowledged only part of it, for example after a shrunk
-    /// window.
+    /// Shortens the oldest record if the peer acknowledged only part of it, for example after the window has
+    /// shrunk.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;

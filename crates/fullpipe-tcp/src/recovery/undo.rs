@@ -1,8 +1,8 @@
 //! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing was lost. An ACK that makes
-//! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
-//! because the original arrived. In both cases, the window reduction is undone.
+//! If every retransmission of an episode is reported as a duplicate by a D-SACK, nothing was lost. An ACK
+//! that makes progress and echoes a timestamp older than the first retransmission also shows that nothing was
+//! lost, because the original arrived. In both cases, the window reduction is undone.
 
 /// Number of retransmissions in the current episode that have not been reported as duplicates.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +52,8 @@ impl Undo {
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last retransmission of the
-    /// episode, so that the whole episode was spurious.
+    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last unreported
+    /// retransmission of the episode, so that the whole episode was spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {
             return false;

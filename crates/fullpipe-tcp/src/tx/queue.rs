@@ -2,7 +2,7 @@
 //!
 //! Unacknowledged data stays in the buffer, so a buffer of B bytes limits the sender to about B bytes per
 //! round trip, even if the windows are larger. The actual amount may differ, because Linux checks the buffer
-//! on two occasions only:
+//! only on two occasions:
 //!
 //! ```text
 //!   wake a writer    when the queued data takes at most two thirds of the buffer

@@ -43,7 +43,7 @@ impl Transmission {
     }
 }
 
-/// Returns all transmissions that `conn` has ready at `now`. Checks that their number is finite and that no
+/// Returns all transmissions that `conn` has ready at `now`. Checks that their number is bounded and that no
 /// timer is due afterwards.
 pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmission> {
     let mut all = Vec::new();

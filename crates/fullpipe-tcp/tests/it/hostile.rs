@@ -3,7 +3,7 @@
 //! receiver: a byte map without a TCP implementation.
 //!
 //! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges data before it arrives receives no more than both windows
+//! sender's windows. A peer that acknowledges data before it arrives receives no more data than both windows
 //! allow.
 //!
 //! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
@@ -118,9 +118,9 @@ impl Peer {
         self.optimism != Optimism::UnderWay
     }
 
-    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, this
-    /// excludes a peer that acknowledges in pieces: if the last piece of an ACK is lost, the peer appears to
-    /// have reneged.
+    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, a
+    /// peer that acknowledges in pieces does not count: if the last piece of an ACK is lost, the peer appears
+    /// to have reneged.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces

@@ -33,7 +33,7 @@ fn socket(text: &str) -> SocketAddr {
 }
 
 /// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first listener
-/// unchanged. A stack may listen on a port that is the local port of another connection being opened.
+/// unchanged. A stack may listen on a port that is the local port of a connection that is being opened.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);

@@ -65,7 +65,8 @@ fn a_new_flow_goes_first_but_once() {
     for _ in 0..40 {
         rig.push(0, 500, u64::MAX);
     }
-    // A quantum of 1514 bytes covers four of these packets, the last of them on credit.
+    // A quantum of 1514 bytes covers three of these packets and part of a fourth, which leaves the credit
+    // negative.
     assert_eq!(rig.pops(5), [0, 0, 0, 0, 0]);
     for _ in 0..10 {
         rig.push(1, 500, u64::MAX);

@@ -97,8 +97,8 @@ fn a_burst_is_let_pass() {
     assert_eq!(pie.burst_allowance, ms(150));
 }
 
-/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets. No packet is dropped either while
-/// the queue delay is below half of the target and the drop probability is below 20 %.
+/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets. Nor is a packet dropped while the
+/// queue delay is below half of the target and the drop probability is below 20 %.
 #[test]
 fn a_nearly_empty_queue_is_left_alone() {
     let ready = |probability, before| Pie {

@@ -24,7 +24,7 @@ const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 /// Threshold of heavy loss, in bytes lost per 256 bytes delivered (20 %).
 const HEAVY_LOSS: u64 = 50;
 
-/// Largest difference between two rates that count as nearly equal: 1/8 of the older rate, or 4 kbit/s.
+/// Two rates are nearly equal if their difference is at most 1/8 of the older rate, or at most 4 kbit/s.
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 

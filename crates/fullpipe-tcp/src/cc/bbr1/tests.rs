@@ -39,7 +39,7 @@ fn pc_5_send_quantum() {
     assert_eq!(linux_send_quantum(Rate::from_bps(9_900_000), Some(ms(100)), MSS, 2), 2 * MSS);
     assert_eq!(linux_send_quantum(mbps(990), Some(ms(100)), MSS, 2), 65_536 / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(1), Some(ms(100)), MSS, 1), MSS);
-    // A path RTT of 512 us adds 64 KiB / 2^1 to the send quantum. At 100 Mbit/s, 1.024 ms carry 12.2 KB.
+    // A path RTT of 512 us adds 64 KiB / 2 to the send quantum. At 100 Mbit/s, 1.024 ms carry 12.2 KB.
     let near = linux_send_quantum(mbps(100), Some(Duration::from_micros(600)), MSS, 2);
     assert_eq!(near, (12_207 + 32_768) / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(100), None, MSS, 2), 12_207 / MSS * MSS);
@@ -358,7 +358,7 @@ fn a_32_steady_state() {
     assert!(peak as f64 <= 2.0 * bdp, "peak {peak} of {bdp}");
 }
 
-/// Returns a run that has reached ProbeBW on a path of 10 Mbit/s and 100 ms.
+/// Returns a run that has reached ProbeBW on a path of 10 Mbit/s with an RTT of 100 ms.
 fn settled() -> Run {
     let mut run = run("10mbit", ms(100));
     run.until(at_ms(5_000), |_| ());
@@ -459,7 +459,7 @@ fn lumps_of_acks_widen_the_window() {
     let mut cx = context();
     let mut aggregation = Aggregation::new(cx.now);
     let bw = Rate::from_bps(10_000_000);
-    // 20 segments every 23 ms are about 10 Mbit/s.
+    // 20 segments every 23 ms are a rate of about 10 Mbit/s.
     for _ in 0..20 {
         cx.now += ms(23);
         cx.delivered_time = cx.now;

@@ -148,8 +148,8 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Returns whether a round of fast recovery with too much loss ends at this ACK, and begins the next
-    /// round.
+    /// Returns whether this ACK ends a round of fast recovery with too much loss. If the ACK ends a round,
+    /// the count of lost ranges restarts.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

@@ -351,14 +351,14 @@ impl Bbr3 {
     /// Implements `IsTimeToGoDown()` of the BBR draft.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
-        // The volume in flight before this ACK is compared with a tolerance of one segment, because a window
-        // limited by `bound` never exceeds `bound`.
+        // The comparison with the volume in flight before this ACK has a tolerance of one segment, because a
+        // window limited by `bound` never exceeds `bound`.
         if self.probe.prev_too_high && prior_inflight.saturating_add(self.mss) > bound {
             self.probe.prev_precautionary = true;
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // Here the bound limits the flow; the path does not.
+            // In this case, the bound limits the flow and the path does not.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
@@ -558,8 +558,9 @@ impl CongestionControl for Bbr3 {
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
             // An ECN mark is a congestion signal (draft section 3.7), but the draft does not specify the
-            // response. Here a round with a mark counts as a round with loss. A probe with a mark counts as a
-            // probe with too much loss, because an ECN echo does not give the number of marks.
+            // response. This implementation treats a round with a mark like a round with loss. A probe with a
+            // mark counts as a probe with too much loss, because an ECN echo does not give the number of
+            // marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {

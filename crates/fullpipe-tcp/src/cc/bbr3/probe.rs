@@ -24,7 +24,7 @@ pub(super) enum AckPhase {
     ProbeStarting,
     /// ACKs received during a probe for segments sent by the probe.
     ProbeFeedback,
-    /// ACKs, after the end of a probe, of segments sent by the probe.
+    /// ACKs received after the end of a probe for segments sent by the probe.
     ProbeStopping,
 }
 

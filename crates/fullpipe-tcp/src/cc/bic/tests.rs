@@ -124,8 +124,8 @@ fn bic_11_undo() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// Growth is fast at first, slow near the last maximum, and fast again beyond (BIC-12). Of the time between
-/// two losses at the same window, more than half is spent above nine tenths of it.
+/// Growth is fast at first, slow near the last maximum, and fast again beyond (BIC-12). Between two losses at
+/// the same window, the window is above nine tenths of that value for more than half of the time.
 #[test]
 fn bic_12_shape() {
     let mut bench = after_loss(200);

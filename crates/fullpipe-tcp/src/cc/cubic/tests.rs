@@ -102,7 +102,7 @@ fn cub_8_the_reno_estimate_grows_by_8_15_per_window() {
         now += ms(40);
         curve.count(now, 20, 0);
     }
-    // alpha = 0.5333, and delta is rounded down from 37.5 to 37 segments.
+    // alpha is 0.5333, and delta is rounded down from 37.5 to 37 segments.
     assert_eq!(curve.w_est - 20, 1_500 / 37);
 }
 

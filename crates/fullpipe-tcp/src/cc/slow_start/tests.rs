@@ -59,7 +59,8 @@ fn a_train_as_long_as_the_path_leaves() {
     assert_eq!(left_after(ms(40), 100, ms(3), false, &rtts), None, "gaps break the train");
 }
 
-/// Rounds are counted below the lowest window too (Linux: `hystart_update` resets the round first).
+/// Rounds are also counted while the window is below the smallest one that HyStart evaluates (Linux:
+/// `hystart_update` resets the round first).
 #[test]
 fn rounds_pass_below_the_lowest_window() {
     let mut cx = context();

@@ -54,8 +54,8 @@ impl Sender {
     }
 
     /// Handles an acknowledgement of all data below `ack` that may advance the ACK, or affect loss recovery
-    /// or the window. This function is separate from [`Self::on_ack`], so that the segments of a pure sender,
-    /// which carry no such information, do not pay for its code size.
+    /// or the window. This function is separate from [`Self::on_ack`] because its code would slow down the
+    /// handling of a pure sender's segments, which carry no such information.
     #[inline(never)]
     fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
         self.probe_armed_at = None;

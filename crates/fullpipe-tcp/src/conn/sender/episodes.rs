@@ -1,5 +1,5 @@
-//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`]. The
-//! functions here start a recovery when a loss is detected, and inform the congestion controller.
+//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`].
+//! These functions start a recovery when a loss is detected, and inform the congestion controller.
 
 use fullpipe_units::Instant;
 
@@ -137,8 +137,8 @@ impl Sender {
         let begins = match self.recovery.phase {
             Phase::Open => true,
             Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
-            // The retransmission after the timeout was lost too. Fast recovery repairs it, with a second
-            // window reduction.
+            // The retransmission after the timeout was lost too. Fast recovery repairs this loss, with a
+            // second window reduction.
             Phase::Loss => again,
         };
         if begins {

@@ -139,8 +139,8 @@ fn ecn_2_one_reduction_for_a_window() {
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth segment was outstanding at the reduction, and later segments were not. Linux requires a later
-    // segment to be acknowledged.
+    // The tenth segment was outstanding at the time of the reduction; later segments were not. Linux requires
+    // a later segment to be acknowledged.
     echo(&mut script, 100, 10 * MSS);
     assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
     echo(&mut script, 200, 11 * MSS);

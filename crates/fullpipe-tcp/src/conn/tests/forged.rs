@@ -506,7 +506,7 @@ fn a_forged_segment_changes_only_what_its_class_may() {
         }
     }
     // Counts of segments that change nothing, cause a challenge ACK, add data or reset the connection.
-    // Without these counts, a connection that drops everything would pass too.
+    // Without these counts, even a connection that drops everything would pass.
     assert!(seen[0] > 10_000 && seen[1] > 1_000 && seen[2] > 100 && seen[3] > 100, "{seen:?}");
 }
 

@@ -161,8 +161,8 @@ fn mss_1_to_3_payload_of_a_segment() {
     }
 }
 
-/// Options of our SYN and SYN-ACK for an MTU of 1500 (G-1). As in Linux, the window field of our SYN is 64
-/// 240 (44 segments of 1460 bytes), and that of the SYN-ACK is 65 160.
+/// Expected options of our SYN and SYN-ACK for an MTU of 1500 (G-1). As in Linux, our SYN has a window field
+/// of 64 240 (44 segments of 1460 bytes), and our SYN-ACK one of 65 160.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {

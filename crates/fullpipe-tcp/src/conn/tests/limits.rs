@@ -53,7 +53,7 @@ fn an_octet_for_each_timeout() {
     assert!(script.conn.stats().timeouts > 400, "{:?}", script.conn.stats());
 }
 
-/// The connection answers unacceptable segments at most once per half second.
+/// The connection answers unacceptable segments at most twice per second.
 #[test]
 fn answers_to_what_is_out_of_place() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -248,7 +248,7 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
 }
 
 /// Reno halves its window (PRR-1, G-6). After limited transmit, every other SACK releases a segment until the
-/// flight size reaches `ssthresh`. Each transmission matches Linux.
+/// flight size reaches `ssthresh`. Each transmission is the same as in Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// If the application does not fill the window, data sent until the flight is delivered is marked
-/// application-limited (DR-6).
+/// If the application does not fill the window, the samples of all data sent until the flight is delivered
+/// are marked application-limited (DR-6).
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -66,7 +66,7 @@ fn dr_9_a_stretch_ack() {
     script.ack(100, 10 * MSS, &[]);
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
-    // Ten segments in 100 ms are 1.158 Mbit/s.
+    // Ten segments delivered in 100 ms are a rate of 1.158 Mbit/s.
     let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
@@ -99,7 +99,7 @@ fn dr_10_counted_once() {
     assert_eq!(script.conn.snapshot().delivered, 5 * MSS);
 }
 
-/// The rate sample of a retransmission starts at the time at which the retransmission left (DR-11).
+/// The rate sample of a retransmission starts when the retransmission leaves (DR-11).
 #[test]
 fn dr_11_a_retransmission_has_its_own_snapshot() {
     let mut script = Script::client(config(Algorithm::Reno));

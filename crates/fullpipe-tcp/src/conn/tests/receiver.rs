@@ -79,7 +79,7 @@ fn ack_4_out_of_order() {
     ]);
 }
 
-/// A duplicate segment is acknowledged at once, and its exact range is reported as a D-SACK (RFC 2883;
+/// A duplicate segment is acknowledged at once, and its exact range is reported in a D-SACK (RFC 2883;
 /// ACK-5).
 #[test]
 fn ack_5_duplicate() {

@@ -83,8 +83,8 @@ fn frto_2_real_loss() {
     assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
-/// The reduction is undone if every retransmission of the episode is reported as a duplicate by a D-SACK (RFC
-/// 3708; UN-1). A D-SACK for only one of two retransmissions is not enough (RFC 3708; UN-3).
+/// The reduction is undone if every retransmission of the episode is reported in a D-SACK (RFC 3708; UN-1). A
+/// D-SACK for only one of two retransmissions is not enough (RFC 3708; UN-3).
 #[test]
 fn un_1_and_3_all_duplicates() {
     for reported in [1, 2] {

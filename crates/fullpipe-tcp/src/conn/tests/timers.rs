@@ -3,9 +3,10 @@
 
 use super::*;
 
-/// One segment is not answered (G-3, RTO-4, TLP-1). The probe would wait 2 SRTT + 200 ms for a delayed ACK,
-/// so it leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout then restarts. Linux sends
-/// the probe after 311-332 ms, and then retransmits at intervals of 320, 640 and 1248 ms.
+/// One segment remains unacknowledged (G-3, RTO-4, TLP-1). The probe timeout, which is 2 SRTT + 200 ms to
+/// allow for a delayed ACK, is longer than the retransmission timeout (SRTT + 200 ms), so the probe leaves
+/// when the latter is due, and the retransmission timeout then restarts. Linux sends the probe after 311-332
+/// ms, and then retransmits at intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -22,8 +23,8 @@ fn g_3_one_segment_and_silence() {
     assert_eq!((stats.probes, stats.timeouts), (1, 3));
 }
 
-/// Five segments are not answered (G-3, TLP-1). The last segment is sent as a probe after 2 SRTT + 2 ms, and
-/// the first segment is retransmitted after the timeout. Linux sends the probe after 205.7 ms, and then
+/// Five segments remain unacknowledged (G-3, TLP-1). The last segment is sent as a probe after 2 SRTT + 2 ms,
+/// and the first segment is retransmitted after the timeout. Linux sends the probe after 205.7 ms, and then
 /// retransmits at intervals of 324, 640 and 1248 ms.
 #[test]
 fn tlp_1_five_segments_and_silence() {
@@ -64,8 +65,8 @@ fn tlp_4_no_probe_with_sacks_held() {
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(MSS, 2 * MSS)]);
-    // RACK waits a quarter of the RTT and then retransmits the first segment. Only the timeout covers the
-    // other segments.
+    // RACK waits a quarter of the RTT and then retransmits the first segment. The other segments are
+    // retransmitted only after the timeout.
     script.run(420);
     script.sent(&["125 ms data 0..1448"]);
     assert_eq!(script.conn.stats().probes, 0);
@@ -131,7 +132,7 @@ fn rto_3_backs_off_and_gives_up() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// Counterpart of RTO-5: with timestamps, an ACK of the retransmission ends the back-off at once.
+/// With timestamps, an ACK of the retransmission ends the back-off at once (counterpart of RTO-5).
 #[test]
 fn progress_ends_the_back_off() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -158,7 +159,8 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// If nothing is answered, one segment is sent per timeout, whatever the earlier window (INV-4, INV-6).
+/// If no segment is acknowledged, one segment is sent per timeout, whatever the earlier window (INV-4,
+/// INV-6).
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {

@@ -82,7 +82,7 @@ fn the_runner_notices() {
     }
 }
 
-/// The tolerance only allows for late kernel timers, so it applies in one direction only.
+/// The tolerance only allows for late kernel timers, so it applies in one direction.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

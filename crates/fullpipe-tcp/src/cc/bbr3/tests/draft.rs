@@ -236,9 +236,9 @@ fn case_08_down_ends_on_inflight() {
     });
 }
 
-/// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. Here the bandwidth falls by
-/// more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less bandwidth
-/// the queue would still drain slowly.
+/// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. In this test, the bandwidth
+/// falls by more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less
+/// bandwidth the queue would still drain slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {

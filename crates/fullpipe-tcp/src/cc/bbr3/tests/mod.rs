@@ -70,7 +70,7 @@ fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     }
 }
 
-/// Returns a bench in `state` on a path of `rate` and 100 ms, after the pipe was found full.
+/// Returns a bench in `state` on a path of `rate` with an RTT of 100 ms, after the pipe was found full.
 fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     let mut bench = bench();
     ack_round(&mut bench, rate);
@@ -172,7 +172,7 @@ fn b3_4_startup_loss() {
         let state = lossy_round(&mut bench, ranges, lost_of);
         assert_eq!(state == State::Drain, left, "{ranges} ranges, {lost_of:?}");
         assert_eq!((bench.cc.full_pipe.now, bench.cc.full_pipe.reached), (left, left));
-        // A hundred segments were delivered in the round, which is more than the BDP here.
+        // A hundred segments were delivered in the round, more than the BDP of this path.
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
@@ -520,8 +520,9 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // 30 000 bytes are ACKed within 10 ms, of which the bandwidth accounts for 10 000. Whether these 10 000
-    // count depends on the start of the interval, as only 1 byte was acknowledged before the burst.
+    // Within 10 ms, 30 000 bytes are ACKed, of which 10 000 are what the bandwidth accounts for. Whether
+    // these 10 000 count depends on the start of the interval, as only 1 byte was acknowledged before the
+    // burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
