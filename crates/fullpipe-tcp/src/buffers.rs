@@ -222,7 +222,7 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
 /// Returns the payload capacity of a send buffer of `sndbuf` bytes. Queued data is stored in skbs of up to 64
-/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB.
+/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB of memory.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }

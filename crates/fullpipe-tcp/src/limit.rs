@@ -13,7 +13,7 @@ pub enum SendLimit {
     Rwnd,
     /// The congestion window is full, outside slow start.
     Cwnd,
-    /// The congestion window is full during slow start, in which it doubles every round trip.
+    /// The congestion window is full during slow start, in which the window doubles every round trip.
     SlowStart,
     /// The pacer delays the next transmission.
     Pacing,

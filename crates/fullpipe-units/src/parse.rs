@@ -147,8 +147,8 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Short ASCII text on the stack. The text needs no allocation, because sampling many sockets writes
-/// thousands of numbers per second.
+/// Short ASCII text on the stack. The text is stored without allocation because sampling many sockets means
+/// writing thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],

@@ -35,7 +35,7 @@ pub struct RedConfig {
 }
 
 /// Weight of the moving average of the queue size, as a negative power of two: 2^-9 = 1/512, close to the
-/// 0.002 of Floyd and Jacobson (section 6).
+/// value of 0.002 in Floyd and Jacobson (section 6).
 const WEIGHT: u32 = 9;
 /// Packet length, in bytes, used to convert an idle period into a number of packets (`avpkt` of `tc-red`).
 const TYPICAL_PACKET: u32 = 1_000;

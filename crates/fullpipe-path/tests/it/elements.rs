@@ -159,8 +159,8 @@ fn looking_changes_nothing() {
     }
 }
 
-/// Queries at the cached time of the next event find each packet exactly when it leaves, even with other
-/// queries in between.
+/// Queries at the cached time of the next event find each packet exactly when it leaves, even if there are
+/// other queries in between.
 #[test]
 fn the_next_event_is_never_late() {
     for (name, elements) in paths() {

@@ -56,7 +56,8 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
     let verdicts: Vec<_> = (0..4).map(|i| path.push(Instant::ZERO, data(1500), i)).collect();
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted, Verdict::Accepted, Verdict::QueueFull]);
-    // One millisecond later, the first packet has left and the second is in service, so one more packet fits.
+    // One millisecond later, the first packet has left and the second is in service, so there is room for one
+    // more packet.
     let later = Instant::from_nanos(1_000_000);
     assert_eq!(path.backlog(later), Bytes::new(1500));
     assert_eq!(path.push(later, data(1500), 4), Verdict::Accepted);

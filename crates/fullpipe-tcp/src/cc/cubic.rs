@@ -48,12 +48,12 @@ const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
 /// Bounds of `count`, the number of ACKed segments per segment of growth. The lower bound limits growth to
 /// half a window per round trip. The upper bound applies before the first loss, when the plateau is not known
-/// yet: growth is at least 5 % per round trip.
+/// yet: the window grows by at least 5 % per round trip.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Number of windows that must be ACKed per segment of growth at the plateau, where the window grows most
-/// slowly.
+/// Number of windows that must be ACKed at the plateau for one segment of growth; the window grows most
+/// slowly there.
 const PLATEAU_WINDOWS: u64 = 100;
 
 /// Time after a window reduction during which RTT samples still include the queue that caused it.

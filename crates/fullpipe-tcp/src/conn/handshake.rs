@@ -258,9 +258,9 @@ impl Connection {
         false
     }
 
-    /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN or
-    /// SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo of
-    /// zero is not compared, because some hosts do not echo during the handshake.
+    /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN
+    /// or SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo
+    /// of zero is not compared, because some hosts do not echo timestamps during the handshake.
     fn echoes_another(&self, now: Instant, segment: &Segment) -> bool {
         let [first, last] = [self.handshake.opened_at, now].map(Timestamps::clock);
         self.receiver.timestamps_of(segment).is_some_and(|Timestamps { echo, .. }| {

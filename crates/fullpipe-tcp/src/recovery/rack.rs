@@ -1,9 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if another record has been delivered that was sent later by more than the reordering
-//! window. Only the order of transmission counts, not the order of offsets. Lost retransmissions are
-//! therefore detected in the same way as lost first transmissions. Two FIFOs in order of departure make the
-//! search incremental:
+//! A record is lost if another record, sent later by more than the reordering window, has been delivered.
+//! Only the order of transmission counts, not the order of offsets. Lost retransmissions are therefore
+//! detected in the same way as lost first transmissions. Two FIFOs in order of departure make the search
+//! incremental:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -124,7 +124,7 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that a hole was filled by a late segment and not by its retransmission.
+    /// Records that a hole was filled by a late segment rather than by its retransmission.
     pub fn on_late_original(&mut self) {
         self.reordering_seen = true;
     }
@@ -227,8 +227,7 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // Otherwise, a peer that acknowledges one octet per timeout could make the list grow with every
-        // timeout.
+        // Otherwise, if a peer acknowledged one octet per timeout, the list could grow with every timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }

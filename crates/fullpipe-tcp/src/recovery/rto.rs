@@ -74,7 +74,7 @@ impl Rto {
         self.asked_at.is_some_and(|at| snd_nxt > at)
     }
 
-    /// If all data that was outstanding at the timeout is acknowledged, ends recovery and returns true.
+    /// Ends recovery and returns true if all data that was outstanding at the timeout is acknowledged.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
         if over {

@@ -321,7 +321,7 @@ impl Scoreboard {
 
     /// Handles a cumulative acknowledgement of all data below `offset`. Calls `newly` for the newly delivered
     /// records, in offset order. If an undelivered record is acknowledged only in part, returns the number of
-    /// its octets that are acknowledged.
+    /// octets in that part.
     pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {

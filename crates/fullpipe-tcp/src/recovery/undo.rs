@@ -21,7 +21,8 @@ pub struct Undo {
 
 impl Undo {
     /// Starts a recovery episode. `under_way` earlier retransmissions are in the network and may still be
-    /// reported as duplicates. The timestamp of the first of them is kept, because it is the oldest one.
+    /// reported as duplicates. The timestamp of the first of these retransmissions is kept, because it is the
+    /// oldest one.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };

@@ -132,8 +132,7 @@ impl Reassembly {
                 let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 match &mut self.recent[..] {
-                    // The most recently changed range keeps growing, as a range above a hole does with each
-                    // packet.
+                    // The most recently changed range keeps growing: above a hole, each packet extends it.
                     [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
                         *newest = range;
                     }

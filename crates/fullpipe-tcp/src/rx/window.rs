@@ -240,8 +240,8 @@ impl ReceiveWindow {
     }
 
     /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate
-    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of our application
-    /// if data is `unread`.
+    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of this side's
+    /// application if data is `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
@@ -380,9 +380,9 @@ mod tests {
         }
     }
 
-    /// A buffer of 4096 bytes advertises a window of 1448 bytes, so the sender sends half of that at a time.
-    /// Such a short segment uses less of its skb than a full one, and the window becomes 1280 bytes (measured
-    /// on Linux 6.18).
+    /// With a buffer of 4096 bytes, the advertised window is 1448 bytes, so the sender sends half of that at
+    /// a time. Such a short segment uses less of its skb than a full one, and the window becomes 1280 bytes
+    /// (measured on Linux 6.18).
     #[test]
     fn small_segments_make_a_small_window() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);

@@ -128,8 +128,8 @@ pub struct Counters {
     /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
     /// ICMP.
     pub refused: u64,
-    /// Number of ignored packets: for other addresses, from addresses to which the stack may not reply, and
-    /// ICMP messages that were not accepted.
+    /// Number of ignored packets: packets for other addresses, packets from addresses to which the stack may
+    /// not reply, and ICMP messages that were not accepted.
     pub ignored: u64,
     /// Number of ICMP messages accepted by a connection.
     pub complaints: u64,
@@ -555,8 +555,8 @@ impl Stack {
         {
             match state {
                 State::SynReceived => {}
-                // A failed passive open returns to LISTEN. The listener itself has never left that state (RFC
-                // 9293 MUST-11).
+                // A connection whose passive open fails returns to LISTEN. The listener itself has never left
+                // that state (RFC 9293 MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;

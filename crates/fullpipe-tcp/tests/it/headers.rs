@@ -31,7 +31,7 @@ fn blocks(count: u32) -> SackBlocks {
     blocks
 }
 
-/// Returns segments with every combination of TCP options that a connection can send, with and without
+/// Returns segments with every combination of TCP options that a connection can send, both with and without
 /// payload.
 fn segments() -> Vec<Segment> {
     let timestamps = [None, Some(Timestamps { value: 0x0102_0304, echo: u32::MAX })];

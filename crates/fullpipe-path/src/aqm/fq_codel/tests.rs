@@ -92,8 +92,8 @@ fn emptying_does_not_keep_a_flow_new() {
     assert_eq!(rig.pop(), Some(1));
 }
 
-/// RFC 8290 section 4.1: above the limit, half of the longest queue is dropped from its head, at most 64
-/// packets.
+/// RFC 8290 section 4.1: above the limit, half of the longest queue, but at most 64 packets, is dropped from
+/// its head.
 #[test]
 fn the_longest_queue_pays() {
     let mut rig = Rig::new(CONFIG);
@@ -115,7 +115,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has its own CoDel controller: only the flow with a standing queue loses packets.
+/// Each queue has its own CoDel controller, so only the flow with a standing queue loses packets.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);

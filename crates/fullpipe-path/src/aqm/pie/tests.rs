@@ -21,7 +21,7 @@ fn packet(ecn: Ecn) -> PacketInfo {
 }
 
 /// RFC 8033 section 4.2: the update step is alpha (delay - target) + beta (delay - last delay), divided by
-/// the factor in the auto-tuning table.
+/// the factor from the auto-tuning table.
 #[test]
 fn steps_are_scaled_by_the_table() {
     let step = 0.125 * (0.025 - 0.015) + 1.25 * (0.025 - 0.022);

@@ -36,8 +36,8 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Floyd and Jacobson section 4: an idle period counts as a number of small packets that arrived at an empty
-/// queue.
+/// Floyd and Jacobson section 4: an idle period counts as if a number of small packets had arrived at an
+/// empty queue.
 #[test]
 fn the_average_decays_while_idle() {
     let slot = Duration::from_micros(100);

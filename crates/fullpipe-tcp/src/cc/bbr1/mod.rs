@@ -67,7 +67,7 @@ const CYCLE: [Gain; 8] = [
     Gain::UNIT,
 ];
 
-/// Length of the `bw` maximum filter in round trips: one gain cycle plus two spare rounds.
+/// Length, in round trips, of the maximum filter for `bw`: one gain cycle plus two spare rounds.
 const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
 
 /// Age at which `min_rtt` expires and is measured again. The queue of a competing flow rarely lasts that
@@ -139,7 +139,7 @@ pub struct Bbr1 {
     aggregation: Aggregation,
     policer: Policer,
 
-    // Packet-timed round trips: a round ends when a segment is delivered that was sent after the round began.
+    // Packet-timed round trips: a round ends when a segment sent after the start of the round is delivered.
     round: u64,
     round_end: u64,
     round_start: bool,
@@ -354,8 +354,8 @@ impl Bbr1 {
         let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
         let bw = self.bw.get();
         if gain > Gain::UNIT {
-            // A higher bandwidth can be measured only with more data in flight, unless the queue overflows
-            // first.
+            // A higher bandwidth can be measured only with more data in flight, so the phase lasts until then
+            // or until the queue overflows.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
             // The draining phase ends as soon as the queue is empty: with less than the BDP in flight, the

@@ -110,8 +110,7 @@ impl Policer {
         if self.rounds > MAX_ROUNDS {
             self.reset(cx);
         } else if self.rounds >= MIN_ROUNDS && lost {
-            // The interval ends with a loss, so that the token bucket is as empty as it was at the start of
-            // the interval.
+            // The interval ends with a loss, so the token bucket is as empty as at the start of the interval.
             self.end_interval(cx);
         }
         false

@@ -377,7 +377,7 @@ fn recovery_conserves_packets_for_a_round_and_then_restores() {
     let lossy = AckSample { newly_lost: 5 * MSS, ..sample(2) };
     bench.cc.on_ack(&bench.cx, &lossy);
     assert_eq!(bench.cwnd(), 52, "in flight and acknowledged");
-    // The first round ends when a segment is delivered that was sent after recovery began.
+    // The first round ends when a segment sent after the start of recovery is delivered.
     bench.cx.delivered += MSS;
     let next_round = AckSample { prior_delivered: bench.cx.delivered, interval: Some(ms(100)), ..sample(1) };
     bench.cc.on_ack(&bench.cx, &next_round);

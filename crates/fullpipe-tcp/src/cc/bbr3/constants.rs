@@ -49,8 +49,8 @@ pub(super) const HEADROOM: Gain = Gain::of(15, 100, 0);
 /// despite delayed ACKs.
 pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// `BBR.ExtraAckedFilterLen` (draft section 2.10): length of the `extra_acked` filter in round trips, and its
-/// length before the pipe is full (draft section 5.5.9).
+/// `BBR.ExtraAckedFilterLen` (draft section 2.10): length of the `extra_acked` filter in round trips, in
+/// general and before the pipe is full (draft section 5.5.9).
 pub(super) const EXTRA_ACKED_FILTER_LEN: u64 = 10;
 pub(super) const EXTRA_ACKED_STARTUP_LEN: u64 = 1;
 
@@ -64,7 +64,7 @@ pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 /// ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Number of rounds after which Drain ends even if a queue remains, because the bandwidth was overestimated
+/// Number of rounds after which Drain ends even if a queue remains because the bandwidth was overestimated
 /// (draft section 5.3.2).
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 

@@ -208,8 +208,8 @@ impl Bbr3 {
         self.bdp_multiple(self.bw, Gain::UNIT)
     }
 
-    /// Implements `QuantizationBudget()`: raises `inflight` to the volume that segmentation offload needs in
-    /// the two hosts.
+    /// Implements `QuantizationBudget()`: raises `inflight` to at least the volume that segmentation offload
+    /// keeps in the two hosts.
     fn with_quanta(&self, inflight: u64) -> u64 {
         let least = inflight.max(OFFLOAD_QUANTA * self.send_quantum).max(MIN_PIPE_SEGMENTS * self.mss);
         if self.state == State::Up { least + UP_EXTRA_SEGMENTS * self.mss } else { least }
@@ -336,7 +336,8 @@ impl Bbr3 {
     }
 
     /// Implements `IsTimeToProbeBW()`: returns whether the wait between two probes is over. To coexist with
-    /// Reno, the wait also ends after as many round trips as the target in flight has segments (at most 63).
+    /// Reno, the wait also ends after a number of round trips equal to the number of segments in the target
+    /// volume in flight (at most 63).
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds

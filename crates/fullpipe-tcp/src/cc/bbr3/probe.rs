@@ -37,8 +37,8 @@ pub(super) struct Probe {
     pub(super) is_sample: bool,
     /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,
-    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
-    /// before it had caused too much loss.
+    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound because the one before
+    /// it had caused too much loss.
     pub(super) prev_precautionary: bool,
     /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,

@@ -53,7 +53,7 @@ impl Sender {
         }
     }
 
-    /// Handles an acknowledgement of all data below `ack` that may advance the ACK, or affect loss recovery
+    /// Handles an acknowledgement of all data below `ack` that may advance `snd_una`, or affect loss recovery
     /// or the window. This function is separate from [`Self::on_ack`] because its code would slow down the
     /// handling of a pure sender's segments, which carry no such information.
     #[inline(never)]

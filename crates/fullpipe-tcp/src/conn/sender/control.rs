@@ -1,4 +1,4 @@
-//! Connection between the sending half and congestion control: input to the controller, and execution of its
+//! Interface between the sending half and congestion control: input to the controller, and execution of its
 //! decision.
 
 use fullpipe_units::{Instant, Rate};
@@ -87,8 +87,8 @@ impl Sender {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }
 
-    /// Returns whether PRR sets the window: during fast recovery or a reduction for ECE, if the controller
-    /// leaves the reduction to PRR.
+    /// Returns whether PRR sets the window: during fast recovery or a reduction for ECE, provided that the
+    /// controller leaves the reduction to PRR.
     pub(super) fn reduces_by_prr(&self) -> bool {
         self.decision.control.recovery == Recovery::Prr && self.is_reducing()
     }

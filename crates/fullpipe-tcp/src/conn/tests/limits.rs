@@ -35,8 +35,9 @@ fn ranges_that_the_peer_reports() {
     assert_eq!(script.conn.acknowledged(), 10 * MSS);
 }
 
-/// A peer that acknowledges one octet per timeout makes progress, and so keeps the connection open. Each
-/// timeout causes retransmissions, but the list of retransmissions is never longer than the list of segments.
+/// A peer that acknowledges one octet per timeout lets the connection make progress, and so keeps it open.
+/// Each timeout causes retransmissions, but the list of retransmissions is never longer than the list of
+/// segments.
 #[test]
 fn an_octet_for_each_timeout() {
     let mut script = Script::client(config(Algorithm::Reno));

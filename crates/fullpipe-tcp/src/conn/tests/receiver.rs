@@ -19,7 +19,8 @@ fn read_data(script: &mut Script, at: u64, seq: u64, len: u64) {
 
 /// If single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays double up to
 /// the RTT (ACK-1, G-8). Linux: 20 immediate ACKs, then delays of 44, 84, 105-108 ms. In this test, times are
-/// exact, and one or two more ACKs are immediate, because the initial window differs by a few segments.
+/// exact, and one or two more ACKs are immediate, because the initial window differs from Linux's by a few
+/// segments.
 #[test]
 fn ack_1_quick_phase() {
     let mut script = receiver();

@@ -177,8 +177,8 @@ fn frto_1_without_sack() {
     }
 }
 
-/// After a retransmission has filled the hole, the peer acknowledges the data above the hole. An ACK of this
-/// kind does not prove the timeout spurious (RFC 5682 requires a second ACK).
+/// After a retransmission has filled the hole, the peer acknowledges the data above the hole. Such an ACK
+/// does not prove that the timeout was spurious (RFC 5682 requires a second ACK).
 #[test]
 fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);

@@ -182,8 +182,8 @@ fn syn_5_options_come_back_in_the_timestamp() {
 }
 
 /// While the accept queue is full, the third handshake is not completed, although its client considers itself
-/// connected and sends data (SYN-6). Once there is room, the retransmitted SYN-ACK or the data completes the
-/// handshake, and every byte arrives.
+/// connected and sends data (SYN-6). Once the accept queue has room, the retransmitted SYN-ACK or the data
+/// completes the handshake, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();

@@ -1,7 +1,7 @@
 //! Tests that run segment scripts: one connection in virtual time, against a peer scripted line by line.
 //!
-//! Each `.script` file in `tests/scripts` is one test. A failure reports file and line, the expected and the
-//! actual segment, and the preceding segments.
+//! Each `.script` file in `tests/scripts` is one test. A failure report contains the file and the line, the
+//! expected and the actual segment, and the preceding segments.
 
 mod language;
 mod world;

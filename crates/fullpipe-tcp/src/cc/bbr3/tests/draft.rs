@@ -104,8 +104,8 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
 /// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments in the BDP, the offload budget exceeds the volume that Startup has in flight, so
-    // there is nothing to drain.
+    // With fewer segments in the BDP, the offload budget exceeds the volume in flight at the end of Startup,
+    // so there is nothing to drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.until_state(State::Drain);
@@ -201,7 +201,8 @@ fn case_07_a_slow_application_ends_nothing() {
         up.until_undisturbed_up();
         up.slow_down();
         let start = up.cc.rounds.count;
-        // On paths of a few segments, the sender is idle at times, and an idle period replaces ProbeRTT.
+        // On paths with a BDP of a few segments, the sender is idle at times, and an idle period replaces
+        // ProbeRTT.
         let mut still = true;
         up.until(up.cx.now + Duration::from_secs(12), |run| {
             assert!(!still || matches!(run.cc.state, State::Up | State::ProbeRtt), "{:?}", run.cc.state);

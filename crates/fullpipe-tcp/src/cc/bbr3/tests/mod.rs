@@ -267,7 +267,8 @@ fn b3_10_a_lossy_cruise() {
     }
     assert!(close(bounds.bw_shortterm.unwrap().as_bps() as f64, 536_000.0, 0.001));
 
-    // An ACK that ends a round with loss lowers the bounds, but only in states that do not probe.
+    // An ACK that ends a round with loss lowers the bounds, but only in states that do not probe for
+    // bandwidth.
     for (state, lowered) in
         [(State::Down, true), (State::Cruise, true), (State::Refill, false), (State::Up, false)]
     {
