@@ -73,7 +73,7 @@ impl<T> Default for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Starts to record notes of packet events.
+    /// Starts recording notes of packet events.
     pub(crate) fn keep_notes(&mut self) {
         self.notes.get_or_insert_default();
     }

@@ -22,8 +22,8 @@ pub struct PacketInfo {
 pub enum PacketKind {
     /// Packet with payload.
     Data,
-    /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop it,
-    /// because the next ACK repeats its content.
+    /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop such a
+    /// packet, because the next ACK carries the same information.
     Ack,
     /// Packet with a SYN, FIN or RST flag, or a packet of a protocol other than TCP.
     Control,

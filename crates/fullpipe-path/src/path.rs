@@ -20,7 +20,7 @@ pub struct Busy {
 pub struct Path<T> {
     elements: Vec<Element<T>>,
     /// Index of the last holder: packets leave the path when they leave this element. Verdict elements behind
-    /// it are evaluated when a packet leaves.
+    /// the last holder are evaluated when a packet leaves.
     last_holder: usize,
     /// Index of the first holder. Packets are moved from element to element between the first and the last
     /// holder.
@@ -29,8 +29,8 @@ pub struct Path<T> {
     /// this kind uses faster code.
     plain: bool,
     ledger: Ledger<T>,
-    /// Time of the next event on the path, cached because the event loop reads it before each event. Only
-    /// packets and state queries change it.
+    /// Time of the next event on the path, cached because the event loop reads it before each event. It
+    /// changes only when packets move or the state is queried.
     next_event: Instant,
 }
 

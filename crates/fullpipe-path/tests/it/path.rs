@@ -172,8 +172,8 @@ fn lengths_may_change_on_a_busy_link() {
 /// arrivals of equal packets at load 0.8, the mean waiting time is 2.40 ms (M/D/1; A-4).
 #[test]
 fn waiting_follows_queueing_theory() {
-    // Mean waiting time in M/D/1: rho s / 2 (1 - rho). In M/M/1, with exponentially distributed lengths, it
-    // is twice as long.
+    // Mean waiting time in M/D/1: rho s / 2 (1 - rho). In M/M/1, with exponentially distributed lengths, the
+    // mean waiting time is twice as long.
     let mean_ms = mean_wait_ms(|_| 1_500);
     assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
     let lengths = Draws::new(12, 4);

@@ -383,7 +383,7 @@ pub struct Control {
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
     /// Whether rate samples are to be marked application-limited although the application is not the limit,
-    /// until all data in flight is delivered. A controller sets it while transmissions do not show the
+    /// until all data in flight is delivered. A controller sets it while its transmissions do not reflect the
     /// bandwidth of the path.
     pub mark_app_limited: bool,
 }

@@ -221,9 +221,9 @@ impl Connection {
         }
     }
 
-    /// Handles a segment in SYN-RECEIVED. Returns true if it completes the handshake and needs further
-    /// handling. As in Linux since 6.15 (`TSEcrRejected`), the segment must echo a timestamp that this
-    /// connection has sent.
+    /// Handles a segment in SYN-RECEIVED. Returns true if the segment completes the handshake and needs
+    /// further handling. As in Linux since 6.15 (`TSEcrRejected`), the segment must echo a timestamp that
+    /// this connection has sent.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
         let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.sender.iss.plus(1);
         let offset = segment.seq.offset_near(self.receiver.irs.plus(1), 0);

@@ -509,8 +509,8 @@ impl Scoreboard {
 
 /// Returns the index of the first record that starts at or after `offset`.
 ///
-/// Nearly all segments have the same length, so the index follows from the distance in octets. For varying
-/// lengths, a binary search is used.
+/// Nearly all segments have the same length, so the index follows from the distance in octets. If the lengths
+/// vary, a binary search is used.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);

@@ -234,7 +234,8 @@ impl ReceiveWindow {
         window.next_multiple_of(1 << self.scale) < self.remaining(acknowledged)
     }
 
-    /// Returns whether the echoed timestamp differs from the last one. If it does, it yields an RTT sample.
+    /// Returns whether the echoed timestamp differs from the last one. A different timestamp yields an RTT
+    /// sample.
     pub(crate) fn is_new_echo(&self, echo: u32) -> bool {
         echo != self.drs.last_echo
     }

@@ -52,7 +52,8 @@ use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
 
-/// Maximum number of queued replies without a connection (resets, SYN cookies). Further replies are dropped.
+/// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
+/// dropped.
 pub const MOST_REPLIES: usize = 256;
 /// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
 /// fills a partly filled skb when the send buffer is full.
@@ -133,7 +134,7 @@ pub struct Counters {
     pub ignored: u64,
     /// Number of ICMP messages accepted by a connection.
     pub complaints: u64,
-    /// Number of resets sent in reply to packets without a connection.
+    /// Number of resets sent in reply to packets that belong to no connection.
     pub resets: u64,
     /// Number of SYN cookies sent.
     pub cookies_sent: u64,

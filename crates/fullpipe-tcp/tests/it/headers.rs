@@ -106,7 +106,7 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
 }
 
 /// Four SACK blocks do not fit into the header together with timestamps. The last block is therefore dropped,
-/// and the header stays valid. A kernel never sends four blocks with timestamps.
+/// and the header remains valid. A kernel never sends four blocks with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

@@ -53,7 +53,7 @@ struct Weather {
     wire: Option<Wire>,
     /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percentage of packets of which a copy arrives up to three weeks later.
+    /// Percentage of packets that are followed by a copy up to three weeks later.
     straggler_percent: u64,
     /// Pause of the writing application after each fifth of its data.
     pause: Duration,

@@ -100,7 +100,7 @@ impl Sender {
         unrepaired
     }
 
-    /// Lets RACK mark losses. Enters recovery if there are any, or if the last recovery left losses
+    /// Lets RACK mark losses. Enters recovery if there are losses, or if the last recovery left losses
     /// `unrepaired`. Returns the time of the next check.
     #[inline]
     pub(in crate::conn) fn detect_losses(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {

@@ -139,8 +139,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     script
 }
 
-/// TCP options reduce the payload of a segment, not the value of the MSS option in the SYN (RFC 6691; MSS-1
-/// to MSS-3). A missing or tiny MSS option cannot make segments tiny.
+/// TCP options reduce the payload of a segment, not the value of the MSS option in the SYN (RFC 9293 section
+/// 3.7.1; MSS-1 to MSS-3). A missing or tiny MSS option cannot make segments tiny.
 #[test]
 fn mss_1_to_3_payload_of_a_segment() {
     for (mss, timestamps, payload) in [

@@ -18,9 +18,9 @@ fn read_data(script: &mut Script, at: u64, seq: u64, len: u64) {
 }
 
 /// If single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays double up to
-/// the RTT (ACK-1, G-8). Linux: 20 immediate ACKs, then delays of 44, 84, 105-108 ms. In this test, times are
-/// exact, and one or two more ACKs are immediate, because the initial window differs from Linux's by a few
-/// segments.
+/// the RTT (ACK-1, G-8). Linux sends 20 immediate ACKs, and then delays ACKs by 44, 84 and 105-108 ms. In
+/// this test, times are exact, and one or two more ACKs are immediate, because the initial window differs
+/// from Linux's by a few segments.
 #[test]
 fn ack_1_quick_phase() {
     let mut script = receiver();
@@ -51,7 +51,7 @@ fn ack_2_every_second_segment() {
     script.sent(&[&format!("4800 ms ack {}", 42 * MSS)]);
 }
 
-/// Data from several segments is reported as readable only once.
+/// The arrival of readable data is reported only once for several segments.
 #[test]
 fn events_are_told_once_and_in_order() {
     let mut script = receiver();

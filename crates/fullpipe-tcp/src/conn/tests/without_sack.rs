@@ -146,7 +146,7 @@ fn what_is_announced_is_counted_once() {
 }
 
 /// The basic form of F-RTO (RFC 5682 section 2): the first ACK releases new data instead of retransmissions.
-/// If the second ACK advances, nothing was lost. A duplicate ACK shows a loss.
+/// If the second ACK advances `snd_una`, nothing was lost. A duplicate ACK shows a loss.
 #[test]
 fn frto_1_without_sack() {
     for late in [true, false] {
@@ -211,8 +211,8 @@ fn single_losses_need_no_timeout() {
 }
 
 /// At 1 % random loss, timeouts occur only for the losses that RFC 6582 cannot repair: a lost retransmission,
-/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. Reno and
-/// CUBIC have 22 and 24 timeouts for 401 losses.
+/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. For 401
+/// losses, Reno has 22 timeouts and CUBIC has 24.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {

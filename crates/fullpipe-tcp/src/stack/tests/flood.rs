@@ -1,4 +1,4 @@
-//! Tests of hostile input: SYN floods, guessed SYN cookies, and packets without a connection.
+//! Tests of hostile input: SYN floods, guessed SYN cookies, and packets that belong to no connection.
 
 use std::net::SocketAddr;
 

@@ -49,7 +49,7 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// Each of these scripts contains one error, and the runner rejects all of them. A script that passes is
+/// Each of these scripts contains one error, and the runner rejects all of them. A passing script is
 /// therefore meaningful.
 #[test]
 fn the_runner_notices() {

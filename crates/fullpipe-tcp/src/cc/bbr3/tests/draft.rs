@@ -296,8 +296,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// Case 12: with aggregated ACKs in Startup, the window makes room for the aggregation. The bandwidth
-/// estimate reaches the rate of the path without exceeding it.
+/// Case 12: with aggregated ACKs in Startup, the window is large enough to cover the aggregation. The
+/// bandwidth estimate reaches the rate of the path without exceeding it.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -316,8 +316,8 @@ fn case_12_startup_with_lumps_of_acks() {
     });
 }
 
-/// Case 13: with aggregated ACKs while cruising, the window makes room for the maximum of ten rounds, and the
-/// path stays full.
+/// Case 13: with aggregated ACKs while cruising, the window covers the maximum of ten rounds, and the path
+/// stays full.
 #[test]
 fn case_13_cruise_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
