@@ -58,8 +58,8 @@ struct DepartingPacket<T> {
 
 /// Properties of a waiting packet that the queue needs.
 ///
-/// They are stored separately because the boundary between waiting and served packets moves with each packet.
-/// If they were stored with the packets, they would rarely be in the cache.
+/// These properties are stored separately because the boundary between waiting and served packets moves with
+/// each packet. If they were stored with the packets, they would rarely be in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ServiceSlot {
     /// Time at which the transmission of this packet ends and the next packet begins transmission.

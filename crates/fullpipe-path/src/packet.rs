@@ -17,7 +17,7 @@ pub struct PacketInfo {
     pub ecn: Ecn,
 }
 
-/// Packet kind, determined by the packet's content.
+/// Packet kind, derived from the packet's protocol, flags and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// Packet with payload.

@@ -24,7 +24,7 @@ use crate::packet::PacketInfo;
 pub struct RedConfig {
     /// Average queue size below which no packet is dropped.
     pub min: Bytes,
-    /// Average queue size at which the drop probability reaches `probability`; larger than `min`.
+    /// Average queue size at which the drop probability reaches `probability`; must be larger than `min`.
     pub max: Bytes,
     /// Drop probability at an average queue size of `max`.
     pub probability: Probability,

@@ -40,7 +40,7 @@ pub use window::INITIAL_SEGMENTS;
 
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Handles a transmission that leaves at `sent.departure`. The connection calls it for the first
+    /// Handles a transmission that leaves at `sent.departure`. The connection calls this method for the first
     /// transmission after nothing was in flight, or for every transmission if the controller
     /// [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
@@ -53,7 +53,8 @@ pub trait CongestionControl: fmt::Debug + Send {
         false
     }
 
-    /// Handles a sent record that has been marked lost. The connection calls it once per lost record.
+    /// Handles a sent record that has been marked lost. The connection calls this method once per lost
+    /// record.
     fn on_lost(&mut self, cx: &Context, lost: &Lost) {
         let _ = (cx, lost);
     }
@@ -63,9 +64,9 @@ pub trait CongestionControl: fmt::Debug + Send {
         let _ = (cx, signal);
     }
 
-    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls it once
-    /// per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals that the ACK
-    /// caused.
+    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls this
+    /// method once per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals
+    /// that the ACK caused.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample);
 
     /// Returns the controller's current decision: window, pacing and recovery algorithm.

@@ -179,8 +179,8 @@ impl Connection {
     }
 
     /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown connection and
-    /// is answered with a reset (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, it ignores a SYN with a FIN,
-    /// which no legitimate host sends.
+    /// is answered with a reset (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, this connection ignores a SYN
+    /// with a FIN, which no legitimate host sends.
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.lifecycle.reset_due = reset_for(segment);

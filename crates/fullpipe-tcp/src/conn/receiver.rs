@@ -212,9 +212,9 @@ impl Receiver {
     }
 
     /// Returns true if the payload of a segment at `start` ends beyond the window while data waits to be
-    /// read. Linux drops such a segment whole (`tcp_sequence`, since 6.17). If there is nothing to read, it
-    /// accepts the segment, so that a sender that overruns the window still makes progress. The FIN does not
-    /// count, because some peers send it beyond the window.
+    /// read. Linux drops such a segment whole (`tcp_sequence`, since 6.17). If there is nothing to read,
+    /// Linux accepts the segment, so that a sender that overruns the window still makes progress. The FIN
+    /// does not count, because some peers send it beyond the window.
     pub(super) fn overruns(&self, segment: &Segment, start: u64) -> bool {
         start + u64::from(segment.len) > self.window.edge().max(self.rcv_nxt()) && self.readable() > 0
     }

@@ -167,7 +167,8 @@ mod tests {
     }
 
     /// A loss that the probe repaired causes one window reduction (RFC 8985 section 7; TLP-2 and TLP-3). A
-    /// D-SACK for the probe causes none. The first ACK of the probed segment does not decide the outcome.
+    /// D-SACK for the probe causes no window reduction. The first ACK of the probed segment does not decide
+    /// the outcome.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

@@ -343,8 +343,8 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it
-        // would be marked lost already.
+        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, the
+        // segment would be marked lost already.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 

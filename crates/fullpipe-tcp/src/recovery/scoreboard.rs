@@ -253,7 +253,7 @@ impl Scoreboard {
     }
 
     /// Marks record `number` lost. Returns false if the record was not in the network. Only the modules in
-    /// `recovery/` may call it.
+    /// `recovery/` may call this method.
     pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {

@@ -14,8 +14,8 @@ use fullpipe_units::Instant;
 
 /// Maximum number of transmissions of one connection at one time. A larger number indicates an endless loop.
 const ENDLESS: usize = 100_000;
-/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, they are
-/// checked at one step in [`SAMPLED`].
+/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, the
+/// invariants are checked at one step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
@@ -94,8 +94,8 @@ pub(crate) fn jump(now: &mut Instant, next: Instant) {
     *now = next;
 }
 
-/// Checks the invariants of the connection. If little data is in flight, they are checked at every step,
-/// otherwise at one step in [`SAMPLED`].
+/// Checks the invariants of the connection. If little data is in flight, the invariants are checked at every
+/// step, otherwise at one step in [`SAMPLED`].
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();

@@ -327,7 +327,8 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // With a fixed window, the right edge never moves left. With a random window, it may.
+        // With a fixed window, the right edge never moves left. With a random window, the right edge may move
+        // left.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));

@@ -57,8 +57,8 @@ fn backlogged_flows_share_by_bytes() {
     assert!(most - least <= 3 * 1_514, "{bytes:?}");
 }
 
-/// RFC 8290 section 4.2: new queues are served first, for one quantum. After that, they become old queues and
-/// take turns with the other old queues.
+/// RFC 8290 section 4.2: new queues are served first, for one quantum. After that, the new queues become old
+/// queues and take turns with the other old queues.
 #[test]
 fn a_new_flow_goes_first_but_once() {
     let mut rig = Rig::new(CONFIG);

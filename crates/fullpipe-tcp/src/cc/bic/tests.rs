@@ -53,7 +53,7 @@ fn bic_3_the_search() {
 }
 
 /// Far from the maximum, the window grows by at most 16 segments per round trip (BIC-4). Below a window of 20
-/// segments, it grows by one segment per ACK.
+/// segments, the window grows by one segment per ACK.
 #[test]
 fn bic_4_linear_when_far() {
     assert_eq!(search(200).count_at(20), 1);

@@ -1,9 +1,9 @@
 //! Forged segments: the attacker knows addresses and ports, and guesses the rest.
 //!
-//! Each connection below receives segments whose numbers are correct, in the window, old or random, with
-//! every combination of flags. [`permitted`] returns what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323
-//! section 5.3 let such a segment change; nothing else may change. The function uses only values that both
-//! ends have seen on the wire ([`Wire`]).
+//! Each connection below receives segments with every combination of flags, whose sequence numbers, ACK
+//! numbers and timestamps are correct, in the window, old or random. [`permitted`] returns what RFC 9293
+//! section 3.10.7, RFC 5961 and RFC 7323 section 5.3 let such a segment change; nothing else may change. The
+//! function uses only values that both ends have seen on the wire ([`Wire`]).
 //!
 //! Where Linux accepts slightly more than the RFCs, `permitted` follows Linux and a comment says so.
 

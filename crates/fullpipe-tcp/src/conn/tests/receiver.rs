@@ -112,8 +112,8 @@ fn sack_compression() {
 }
 
 /// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
-/// if no data came before the FIN, because no delay could be measured. Nor does it wait if this side's FIN
-/// has already been sent, because no segment would carry the ACK.
+/// if no data came before the FIN, because no delay could be measured. Nor does the ACK wait if this side's
+/// FIN has already been sent, because no segment would carry the ACK.
 #[test]
 fn the_ack_of_a_fin_waits_for_a_close() {
     let fin = |script: &Script, at: u64| {
@@ -261,7 +261,7 @@ fn ch_1_syn_is_challenged() {
 }
 
 /// A reset is accepted only at the next expected octet (RFC 5961 section 3.2; CH-2, G-10). Elsewhere in the
-/// window, it is answered with a challenge ACK; outside the window, it is ignored.
+/// window, a reset is answered with a challenge ACK; outside the window, it is ignored.
 #[test]
 fn ch_2_resets() {
     for (seq, state, lines) in [

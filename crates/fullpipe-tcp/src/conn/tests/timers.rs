@@ -204,8 +204,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// As long as probes are answered, they continue at intervals of at most 120 s (RFC 9293 section 3.8.6.1;
-/// ZWP-2). After fifteen unanswered probes, the connection gives up.
+/// As long as probes are answered, the connection continues to send them at intervals of at most 120 s (RFC
+/// 9293 section 3.8.6.1; ZWP-2). After fifteen unanswered probes, the connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();

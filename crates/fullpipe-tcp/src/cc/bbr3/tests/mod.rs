@@ -310,7 +310,7 @@ fn b3_11_growth_of_the_bound() {
 }
 
 /// The next probe begins after as many rounds as the BDP has segments, but at most 63 (draft section 5.3.3.8;
-/// B3-12). At the latest, it begins two to three seconds after the start of DOWN.
+/// B3-12). At the latest, the probe begins two to three seconds after the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
