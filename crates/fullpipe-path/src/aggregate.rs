@@ -39,7 +39,8 @@ impl<T> Aggregator<T> {
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
-        // A batch whose release time has come accepts no more packets, even if it has not been popped yet.
+        // Once its release time has come, a batch accepts no more packets, even if it has not been popped
+        // yet.
         if self.due <= now {
             self.open = 0;
         }

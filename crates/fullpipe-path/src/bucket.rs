@@ -53,7 +53,7 @@ impl TokenBucket {
         }
         let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
         let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        // Surplus tokens of the last nanosecond stay in the bucket.
+        // Tokens of the last nanosecond that the packet does not need stay in the bucket.
         self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
         self.at = ready;
         ready
@@ -68,7 +68,7 @@ fn scaled(amount: Bytes) -> u128 {
 mod tests {
     use super::*;
 
-    /// in any interval of length T, at most rate x T + burst bytes pass.
+    /// In any interval of length T, at most rate x T + burst bytes pass.
     #[test]
     fn never_more_than_rate_and_burst() {
         let (rate, burst, len) = (Rate::from_bps(8_000_003), Bytes::new(20_000), Bytes::new(1_500));

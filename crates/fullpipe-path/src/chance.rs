@@ -8,7 +8,7 @@ use crate::packet::{PacketInfo, PacketKind};
 ///
 /// A decision is `draw(seed, element and flow, ordinal)`, where the ordinal counts the packets of that flow
 /// and kind at this element. Adding a flow or changing the congestion control therefore does not change the
-/// losses of other flows, and two runs can be compared pairwise.
+/// losses of other flows, so runs can be compared in pairs.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams<S> {
     seed: u64,

@@ -162,7 +162,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Updates `busy` with the time for which this element was busy up to `now`.
+    /// Updates `busy` with the busy time of this element up to `now`.
     pub(crate) fn add_busy(&mut self, now: Instant, flow: u32, busy: &mut Busy, ledger: &mut Ledger<T>) {
         match self {
             Self::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),

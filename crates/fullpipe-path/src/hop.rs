@@ -27,7 +27,7 @@ pub struct HopConfig {
     pub queue: Bytes,
 }
 
-/// A hop: drop-tail queue, rate and delay.
+/// A hop: a drop-tail queue, a link of constant rate and a propagation delay.
 #[derive(Clone, Debug)]
 pub struct Hop<T> {
     config: HopConfig,
@@ -58,8 +58,8 @@ struct DepartingPacket<T> {
 
 /// Properties of a waiting packet that the queue needs.
 ///
-/// They are stored separately because the boundary between waiting and served packets moves with each packet.
-/// If they were stored with the packets, they would rarely be in the cache.
+/// These properties are stored separately because the boundary between waiting and served packets moves with
+/// each packet. If they were stored with the packets, they would rarely be in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ServiceSlot {
     /// Time at which the transmission of this packet ends and the next packet begins transmission.
@@ -80,7 +80,7 @@ struct ServiceOf {
 const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
 
 impl<T> Hop<T> {
-    /// Creates an empty hop. A rate of zero is taken as 1 bit/s.
+    /// Creates an empty hop. A rate of zero is treated as 1 bit/s.
     pub fn new(mut config: HopConfig) -> Self {
         config.rate = config.rate.max(Rate::from_bps(1));
         Self {

@@ -46,8 +46,8 @@ pub struct Jitter<T> {
     /// Random streams that select the packets to delay, separate from the streams of the delays.
     choice: Streams<()>,
     held: DelayLine<T>,
-    /// Number of packets that have entered, and for each flow the entry number of the newest packet that has
-    /// left.
+    /// Number of packets that have entered the element, and for each flow the entry number of its newest
+    /// packet that has left.
     entered: u64,
     newest: Vec<u64>,
 }
@@ -196,8 +196,8 @@ const BELL: [u64; 33] = [
     30_621, 31_054, 31_485, 31_914, 32_341, 32_768,
 ];
 
-/// Converts a uniformly distributed fraction of 2^32 into a normally distributed one, by linear interpolation
-/// between the quantiles.
+/// Converts a uniformly distributed fraction of 2^32 into a normally distributed fraction, by linear
+/// interpolation between the quantiles.
 fn normal(uniform: u64) -> u64 {
     const WHOLE: u64 = 1 << 32;
     if uniform >= WHOLE / 2 {
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     /// The standard deviation is one sixth of the width, and 68.3 % of the values lie within one standard
-    /// deviation of the mean. Linear interpolation between the quantiles costs 1 % of accuracy.
+    /// deviation of the mean. Linear interpolation between the quantiles causes an error of up to 1 %.
     #[test]
     fn the_bell_is_a_bell() {
         let n = 1 << 16;

@@ -6,8 +6,8 @@ use crate::packet::{Note, PacketInfo, PacketKind, Verdict};
 
 /// Packet counts by outcome, over the whole run.
 ///
-/// `offered + duplicated` equals the number of packets that were delivered, dropped for any reason, or are
-/// still on the path.
+/// `offered + duplicated` equals the number of packets that were delivered, were dropped for any reason, or
+/// are still on the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Number of packets that entered the path.
@@ -20,7 +20,7 @@ pub struct Counters {
     pub random_drops: u64,
     /// Number of packets that a policer dropped.
     pub policed: u64,
-    /// Number of packets dropped because a queue was full, either on arrival or from inside the queue.
+    /// Number of packets dropped because a queue was full: arriving packets, or packets already in the queue.
     pub queue_drops: u64,
     /// Number of packets that the AQM dropped although the queue had room.
     pub aqm_drops: u64,
@@ -73,7 +73,7 @@ impl<T> Default for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Starts to record notes of packet events.
+    /// Starts recording notes of packet events.
     pub(crate) fn keep_notes(&mut self) {
         self.notes.get_or_insert_default();
     }

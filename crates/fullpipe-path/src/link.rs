@@ -69,7 +69,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Creates a link of constant rate. A rate of zero is taken as 1 bit/s.
+    /// Creates a link of constant rate. A rate of zero is treated as 1 bit/s.
     pub(crate) fn constant(rate: Rate) -> Self {
         Self::Constant(Constant { rate: rate.max(Rate::from_bps(1)), free_at: Instant::ZERO, carry: 0 })
     }
@@ -189,8 +189,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Each time is an opportunity of 1500 bytes. Opportunities at equal times add up, and the trace restarts
-    /// after its last time.
+    /// Each time in the trace is an opportunity to send 1500 bytes. Opportunities at equal times add up, and
+    /// the trace restarts after its last entry.
     #[test]
     fn opportunities_repeat() {
         let trace =

@@ -68,8 +68,8 @@ impl BurstLoss {
     pub fn new(rate: Probability, burst: f64, seed: u64, element: u64) -> Self {
         let end = 1.0 / burst.max(1.0);
         let mean = rate.as_f64();
-        // Probability of entering the loss state: p = r L / (1 - L). With a mean loss of 1 there is no good
-        // state.
+        // Probability of entering the loss state: p = r L / (1 - L). With a mean loss probability of 1, the
+        // chain has no good state.
         let begin = if mean < 1.0 { end * mean / (1.0 - mean) } else { 1.0 };
         let end = if mean < 1.0 { Probability::from_f64(end) } else { Probability::ZERO };
         Self { begin: Probability::from_f64(begin), end, streams: Streams::new(seed, element) }

@@ -17,13 +17,13 @@ pub struct PacketInfo {
     pub ecn: Ecn,
 }
 
-/// Packet kind, determined by the packet's content.
+/// Packet kind, derived from the packet's protocol, flags and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// Packet with payload.
     Data,
-    /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop it,
-    /// because the next ACK repeats its content.
+    /// Pure ACK: a packet without payload and without a SYN, FIN or RST flag. ACK decimation may drop such a
+    /// packet, because the next ACK carries the same information.
     Ack,
     /// Packet with a SYN, FIN or RST flag, or a packet of a protocol other than TCP.
     Control,

@@ -19,8 +19,8 @@ pub struct Busy {
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     elements: Vec<Element<T>>,
-    /// Index of the last holder: packets that leave it leave the path. Verdict elements behind it are
-    /// evaluated when a packet leaves.
+    /// Index of the last holder: packets leave the path when they leave this element. Verdict elements behind
+    /// the last holder are evaluated when a packet leaves.
     last_holder: usize,
     /// Index of the first holder. Packets are moved from element to element between the first and the last
     /// holder.
@@ -29,8 +29,8 @@ pub struct Path<T> {
     /// this kind uses faster code.
     plain: bool,
     ledger: Ledger<T>,
-    /// Time of the next event on the path, cached because the event loop reads it before each event. Only
-    /// packets and state queries change it.
+    /// Time of the next event on the path, cached because the event loop reads it before each event. It
+    /// changes only when packets move or the state is queried.
     next_event: Instant,
 }
 
@@ -175,8 +175,8 @@ impl<T: Clone> Path<T> {
         total
     }
 
-    /// Returns the busy times of links and shapers up to `now`, as seen by `flow`. The bottleneck is busy
-    /// nearly all the time.
+    /// Returns the busy times of links and shapers up to `now`, as seen by `flow`. An element that is busy
+    /// nearly all the time is the bottleneck.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;

@@ -49,8 +49,8 @@ impl<T> Shaper<T> {
         Self { config, lanes: Vec::new() }
     }
 
-    /// Accepts a packet of `flow` with `len` bytes, or returns `false` if the queue is full. If no packet is
-    /// waiting, the packet is always accepted.
+    /// Accepts a packet of `flow` with `len` bytes, or returns `false` if the queue is full. A packet is
+    /// always accepted if no other packet is waiting.
     pub fn push(&mut self, now: Instant, flow: u32, len: u32, payload: T) -> bool {
         let index = match self.config.scope {
             Scope::Aggregate => 0,

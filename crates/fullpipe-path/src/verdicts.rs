@@ -31,7 +31,7 @@ impl Duplication {
 #[derive(Clone, Debug)]
 pub struct AckDecimation {
     keep_one_in: u32,
-    /// Number of pure ACKs of each flow dropped since the last one that passed.
+    /// For each flow, the number of pure ACKs dropped since the last one that passed.
     left_out: Vec<u32>,
 }
 

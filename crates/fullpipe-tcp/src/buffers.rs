@@ -95,8 +95,8 @@ impl WindowRule {
         }
     }
 
-    /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`. The
-    /// skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
+    /// Returns this rule adjusted for segments that carry at most `len` bytes of payload instead of `mss`.
+    /// The skb size does not change, so the window is a smaller share of the memory. `mss` must not be zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
@@ -222,7 +222,7 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
 /// Returns the payload capacity of a send buffer of `sndbuf` bytes. Queued data is stored in skbs of up to 64
-/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB.
+/// KiB with little overhead: in a measurement, 3.93 MB of payload took 3.99 MB of memory.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }

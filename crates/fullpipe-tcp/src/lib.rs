@@ -20,7 +20,7 @@
 //! `docs/CONFORMANCE.md` lists the check labels, such as RK-2 or DR-13.
 #![forbid(unsafe_code)]
 
-// Unit tests share their driver with the integration tests, which refer to the crate by its name.
+// The unit tests use the driver of the integration tests, which refers to this crate by its name.
 #[cfg(test)]
 extern crate self as fullpipe_tcp;
 

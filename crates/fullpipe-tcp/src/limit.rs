@@ -11,9 +11,9 @@ pub enum SendLimit {
     Sndbuf,
     /// The peer's receive window is full.
     Rwnd,
-    /// The congestion window is full, outside slow start.
+    /// The congestion window is full, and the connection is not in slow start.
     Cwnd,
-    /// The congestion window is full during slow start, in which it doubles every round trip.
+    /// The congestion window is full during slow start, in which the window doubles every round trip.
     SlowStart,
     /// The pacer delays the next transmission.
     Pacing,

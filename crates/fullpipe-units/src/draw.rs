@@ -1,8 +1,8 @@
 //! Keyed random numbers: a draw is a hash of its key.
 //!
 //! With a stateful generator, every draw would depend on the draws before it: adding a flow or changing the
-//! congestion control would shift the losses of all flows, and two runs could not be compared pairwise. A
-//! keyed draw depends only on its key.
+//! congestion control would shift the losses of all flows, so runs could not be compared in pairs. A keyed
+//! draw depends only on its key.
 
 /// Returns 64 uniform random bits for decision number `ordinal` of `stream` under `seed`.
 ///

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Error for a text that is not a valid rate, time, size or probability, with a hint that says what to write
+/// Error for text that is not a valid rate, time, size or probability, with a hint that says what to write
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
@@ -147,8 +147,8 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Short ASCII text on the stack. The text needs no allocation, because sampling many sockets writes
-/// thousands of numbers per second.
+/// Short ASCII text on the stack. The text is stored without allocation because sampling many sockets means
+/// writing thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],
@@ -173,7 +173,8 @@ impl Short {
         }
         let scaled = scaled.round() as u64;
         let (mut whole, mut part) = (scaled / u64::from(power), scaled % u64::from(power));
-        // The digits are written from the end. There are at most eleven digits and a decimal point.
+        // The digits are written from the last to the first. There are at most eleven digits and a decimal
+        // point.
         let mut digits = [b'0'; 16];
         let mut begin = digits.len();
         let mut put = |byte: u8| {
@@ -215,7 +216,7 @@ impl Short {
 mod tests {
     use super::*;
 
-    /// The text equals that of the standard float formatter. The test covers multiples of 1/1000 and their
+    /// The output equals that of the standard float formatter. The test covers multiples of 1/1000 and their
     /// neighbouring floats, multiples of 1/1024, and many random numbers.
     #[test]
     fn short_numbers_are_written_as_the_formatter_writes_them() {

@@ -60,7 +60,7 @@ impl Probability {
 impl fmt::Display for Probability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = self.as_f64();
-        // Loss on a typical link is a few parts per million, and "0.002 %" is easy to misread.
+        // The loss rate of a typical link is a few parts per million, and "0.002 %" is easy to misread.
         if fraction > 0.0 && fraction < 0.001 {
             parse::write_scaled(f, fraction * 1e6, " ppm")
         } else {

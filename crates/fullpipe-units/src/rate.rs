@@ -16,7 +16,7 @@ pub struct Rate(u64);
 impl Rate {
     /// A rate of zero.
     pub const ZERO: Self = Self(0);
-    /// The largest rate, above that of any link; it means "not limited".
+    /// The largest rate, above the rate of any link; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a rate of `bits` bit/s.

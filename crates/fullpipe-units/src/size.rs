@@ -13,7 +13,7 @@ pub struct Bytes(u64);
 impl Bytes {
     /// A size of zero.
     pub const ZERO: Self = Self(0);
-    /// The largest size, above that of any buffer; it means "not limited".
+    /// The largest size, above the size of any buffer; it means "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a size of `n` bytes.
@@ -41,7 +41,7 @@ impl Bytes {
         self.0 == 0
     }
 
-    /// Returns this size minus `other`, but at least zero.
+    /// Returns this size minus `other`, or zero if `other` is larger.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

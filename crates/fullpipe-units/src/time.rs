@@ -72,7 +72,7 @@ impl fmt::Display for Instant {
 
 /// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// A span is half the size of the standard library's type. A span also has no split into seconds and
+/// A span takes half the memory of the standard library's type. A span also has no split into seconds and
 /// nanoseconds, which would cost a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
@@ -80,7 +80,7 @@ pub struct Duration(u64);
 impl Duration {
     /// A duration of zero.
     pub const ZERO: Self = Self(0);
-    /// The longest duration, above that of any run.
+    /// The longest duration, longer than any run.
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns a duration of `nanos` nanoseconds.
@@ -140,7 +140,7 @@ impl Duration {
         self.0 == 0
     }
 
-    /// Returns this duration minus `other`, but at least zero.
+    /// Returns this duration minus `other`, or zero if `other` is longer.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

@@ -51,8 +51,8 @@ pub(super) struct Codel {
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// Largest packet length seen so far, in bytes. If no more than this number of bytes wait behind the head
-    /// of the queue, a drop would leave the link idle.
+    /// Largest packet length seen so far, in bytes. CoDel does not drop the head of the queue if no more than
+    /// this number of bytes would remain, because the link would then be idle.
     maxpacket: u32,
 }
 

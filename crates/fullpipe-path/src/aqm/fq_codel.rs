@@ -41,7 +41,7 @@ impl FqCodelConfig {
         Self { codel: CodelConfig::RFC8289, flows: 1_024, quantum: Bytes::new(1_514), packets: 10_240 };
 }
 
-/// Maximum number of packets dropped at once when the queues are full. Up to this number, half of the longest
+/// Maximum number of packets dropped at once when the queues are full. Within this limit, half of the longest
 /// queue is dropped (RFC 8290 section 4.1).
 const DROP_BATCH: usize = 64;
 

@@ -37,8 +37,8 @@ pub enum Discipline {
     /// Drop-tail: packets that do not fit into the queue are dropped.
     #[default]
     DropTail,
-    /// Step marking: an ECN-capable packet is marked if more than this number of bytes wait ahead of it.
-    /// Packets that are not ECN-capable pass unchanged.
+    /// Step marking: marks an ECN-capable packet if more than this number of bytes wait ahead of it. Packets
+    /// that are not ECN-capable pass unchanged.
     Step(Bytes),
     /// Random Early Detection (RED).
     Red(RedConfig),

@@ -5,8 +5,8 @@
 //!   arrival:     dropped with probability p, except in an allowed burst or with a nearly empty queue
 //! ```
 //!
-//! The delay is the sojourn time of the packet dequeued last, which RFC 8033 section 4.3 allows instead of an
-//! estimate from the departure rate. Linux does the same.
+//! The delay is the sojourn time of the most recently dequeued packet, which RFC 8033 section 4.3 allows
+//! instead of an estimate from the departure rate. Linux does the same.
 
 use fullpipe_units::{Duration, Instant, Probability};
 
@@ -67,8 +67,9 @@ const HARMLESS: i64 = ONE / 5;
 /// Queue size in bytes up to which no packet is dropped (`2 * MEAN_PKTSIZE`, RFC 8033 section 4.1): two
 /// full-size packets, as in Linux.
 const ALWAYS_ADMITTED: u64 = 2 * 1_500;
-/// Bounds on the drop probability accumulated since the last drop (RFC 8033 section 5.4). Below `NOT_YET` a
-/// packet passes, and from `AT_LAST` on a packet is dropped. Between the two bounds, a random draw decides.
+/// Bounds on the drop probability accumulated since the last drop (RFC 8033 section 5.4). Below `NOT_YET`
+/// every packet passes, and from `AT_LAST` on every packet is dropped. Between the two bounds, a random draw
+/// decides.
 const NOT_YET: i64 = ONE / 20 * 17;
 const AT_LAST: i64 = ONE / 2 * 17;
 
@@ -99,12 +100,13 @@ impl Pie {
         }
     }
 
-    /// Runs all updates of the drop probability that are due by `now`. The inputs of the updates have been
-    /// constant since the last one.
+    /// Runs all updates of the drop probability that are due by `now`. The inputs have not changed since the
+    /// last update.
     pub(super) fn run_until(&mut self, now: Instant) {
         while self.next_update <= now {
             if self.is_at_rest() {
-                // In the rest state, updates have no effect, so they are skipped.
+                // With no queue delay, a drop probability of zero and a full burst allowance, updates have no
+                // effect and are skipped.
                 let step = self.config.update.as_nanos().max(1);
                 let due = now.saturating_since(self.next_update).as_nanos() / step + 1;
                 self.next_update += Duration::from_nanos(due * step);
@@ -126,7 +128,8 @@ impl Pie {
         let (now, before, target) =
             (nanos(self.current_qdelay), nanos(self.qdelay_old), nanos(self.config.target));
         let seconds = ALPHA * (now - target) + BETA * (now - before);
-        // `seconds` is in units of 1/8 ns; even for a delay of hours, the quotient fits into 64 bits.
+        // `seconds` is eight times the weighted delay, in nanoseconds; even for a delay of hours, the
+        // quotient fits into 64 bits.
         let step = seconds * i128::from(ONE) / (8 * NANOS_PER_SECOND);
         let step = step.clamp(-i128::from(ONE), i128::from(ONE)) as i64;
         let scale = SCALES.iter().find(|(below, _)| self.drop_prob < *below).map_or(1, |&(_, scale)| scale);

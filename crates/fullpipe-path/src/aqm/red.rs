@@ -24,7 +24,7 @@ use crate::packet::PacketInfo;
 pub struct RedConfig {
     /// Average queue size below which no packet is dropped.
     pub min: Bytes,
-    /// Average queue size at which the drop probability reaches `probability`; larger than `min`.
+    /// Average queue size at which the drop probability reaches `probability`; must be larger than `min`.
     pub max: Bytes,
     /// Drop probability at an average queue size of `max`.
     pub probability: Probability,
@@ -35,7 +35,7 @@ pub struct RedConfig {
 }
 
 /// Weight of the moving average of the queue size, as a negative power of two: 2^-9 = 1/512, close to the
-/// 0.002 of Floyd and Jacobson (section 6).
+/// value of 0.002 in Floyd and Jacobson (section 6).
 const WEIGHT: u32 = 9;
 /// Packet length, in bytes, used to convert an idle period into a number of packets (`avpkt` of `tc-red`).
 const TYPICAL_PACKET: u32 = 1_000;

@@ -58,7 +58,7 @@ fn disciplines() -> Vec<Discipline> {
     ]
 }
 
-/// Returns a list of paths that contain every element, alone and combined with others.
+/// Returns a list of paths that contain every element, alone and in combination.
 fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     let mut paths = Vec::new();
     for service in [ten_mbit(), trace()] {
@@ -159,8 +159,8 @@ fn looking_changes_nothing() {
     }
 }
 
-/// Queries at the cached time of the next event find each packet exactly when it leaves, even with other
-/// queries in between.
+/// Queries at the cached time of the next event find each packet exactly when it leaves, even if there are
+/// other queries in between.
 #[test]
 fn the_next_event_is_never_late() {
     for (name, elements) in paths() {
@@ -191,8 +191,8 @@ fn the_next_event_is_never_late() {
     }
 }
 
-/// at every step, each packet offered or duplicated has been delivered, was dropped once, or is still on
-/// the path. The notes contain exactly the drops that no returned verdict reported.
+/// At every step, each packet offered or duplicated has been delivered, was dropped once, or is still on the
+/// path. The notes contain exactly the drops that no returned verdict reported.
 #[test]
 fn packets_are_conserved() {
     let mut total = Counters::default();
@@ -253,8 +253,8 @@ fn packets_are_conserved() {
     }
 }
 
-/// packets of a flow leave in order of arrival, unless jitter may reorder them. The reordering count
-/// then equals that of a receiver (RFC 4737 section 3).
+/// Packets of a flow leave in order of arrival, unless jitter may reorder them. The path's count of
+/// reordered packets then equals a receiver's count (RFC 4737 section 3).
 #[test]
 fn order_is_kept_unless_asked_otherwise() {
     for (name, elements) in paths() {
@@ -412,7 +412,7 @@ fn jitter_is_spread_as_asked() {
     let fixed = extras(config(Spread::Fixed, 25), false);
     let delayed = fixed.iter().filter(|extra| **extra == 10.0).count();
     assert_eq!(delayed, fixed.iter().filter(|extra| **extra > 0.0).count());
-    // A quarter of the packets is delayed, within five standard deviations.
+    // A quarter of the packets are delayed, to within five standard deviations.
     assert!(delayed.abs_diff(5_000) < 310, "{delayed}");
     assert_eq!(normal, extras(config(Spread::Normal, 100), true));
 }

@@ -1,5 +1,5 @@
-//! Tests of the path's queueing arithmetic, exact to the nanosecond. Check numbers (A-1 and so on) are those
-//! of `docs/CONFORMANCE.md`.
+//! Tests of the path's queueing arithmetic, exact to the nanosecond. Labels such as A-1 are explained in
+//! `docs/CONFORMANCE.md`.
 
 use fullpipe_path::{
     BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
@@ -24,7 +24,7 @@ fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
     std::iter::from_fn(|| path.pop(Instant::FAR_FUTURE)).map(|exit| (exit.at, exit.payload)).collect()
 }
 
-/// packet i of a burst leaves an empty 10 Mbit/s link after i x 1.2 ms and the propagation delay.
+/// Packet i of a burst leaves an empty 10 Mbit/s link after i x 1.2 ms and the propagation delay.
 #[test]
 fn serialisation_is_exact() {
     let mut path = Path::new(vec![hop(10_000_000, Duration::from_millis(20), 1_000_000)]);
@@ -50,13 +50,14 @@ fn a_busy_link_serves_exactly_at_its_rate() {
     assert_eq!(last.as_nanos(), (u128::from(n) * 1500 * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the queue size is counted in bytes and excludes the packet in service.
+/// The queue size is counted in bytes and excludes the packet in service.
 #[test]
 fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
     let verdicts: Vec<_> = (0..4).map(|i| path.push(Instant::ZERO, data(1500), i)).collect();
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted, Verdict::Accepted, Verdict::QueueFull]);
-    // One millisecond later, the first packet has left and the second is in service, so one more packet fits.
+    // One millisecond later, the first packet has left and the second is in service, so there is room for one
+    // more packet.
     let later = Instant::from_nanos(1_000_000);
     assert_eq!(path.backlog(later), Bytes::new(1500));
     assert_eq!(path.push(later, data(1500), 4), Verdict::Accepted);
@@ -64,7 +65,7 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     assert_eq!(path.counters().queue_drops, 2);
 }
 
-/// at every step, each packet has left the path, was dropped, or is still on the path.
+/// At every step, each packet has left the path, was dropped, or is still on the path.
 #[test]
 fn packets_are_conserved() {
     let loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::Packet, 3, 0);
@@ -167,12 +168,12 @@ fn lengths_may_change_on_a_busy_link() {
     assert_eq!(last.as_nanos(), (bytes * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the mean queue length is the arrival rate times the mean waiting time (Little's law). A-4: for
-/// Poisson arrivals of equal packets at load 0.8, the mean waiting time is 2.40 ms (M/D/1).
+/// The mean queue length is the arrival rate times the mean waiting time (Little's law; A-3). For Poisson
+/// arrivals of equal packets at load 0.8, the mean waiting time is 2.40 ms (M/D/1; A-4).
 #[test]
 fn waiting_follows_queueing_theory() {
-    // Mean waiting time in M/D/1: rho s / 2 (1 - rho). In M/M/1, with exponentially distributed lengths, it
-    // is twice as long.
+    // Mean waiting time in M/D/1: rho s / 2 (1 - rho). In M/M/1, with exponentially distributed lengths, the
+    // mean waiting time is twice as long.
     let mean_ms = mean_wait_ms(|_| 1_500);
     assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
     let lengths = Draws::new(12, 4);
@@ -209,7 +210,7 @@ fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     total_wait / n as f64 * 1e3
 }
 
-/// gaps between losses are geometrically distributed with mean 1/p (chi-square over ten classes of equal
+/// Gaps between losses are geometrically distributed with mean 1/p (A-6; chi-square over ten classes of equal
 /// probability; 21.67 is the 99 % quantile at nine degrees of freedom).
 #[test]
 fn loss_gaps_are_geometric() {
@@ -253,8 +254,8 @@ fn losses_of_a_flow_do_not_depend_on_others() {
     assert_eq!(fates(false), fates(true));
 }
 
-/// A-6, bursts: mean burst length and mean loss match the configuration, within five standard deviations of a
-/// Markov chain with the configured correlation.
+/// The mean burst length and the mean loss match the configuration, within five standard deviations of a
+/// Markov chain with the configured correlation.
 #[test]
 fn bursts_have_the_asked_for_length_and_rate() {
     for (rate, burst) in [(0.01, 5.0), (0.03, 1.5), (0.2, 20.0)] {

@@ -41,19 +41,19 @@ const CUBE_SHIFT: u32 = 10 + 3 * TICK_SHIFT;
 /// Fractional bits of a tick, which is 2^-10 s.
 const TICK_SHIFT: u32 = 10;
 
-/// Number of ACKed segments per segment of growth of the Reno estimate, in units of 1/8 window: 15. The
+/// Number of ACKed segments per segment of growth of the Reno estimate, in eighths of the window: 15. The
 /// estimate grows by 8/15 = 0.5333 segments per round trip, compared with 0.5294 for RFC 9438's `3 (1 - beta)
 /// / (1 + beta)`.
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
 /// Bounds of `count`, the number of ACKed segments per segment of growth. The lower bound limits growth to
 /// half a window per round trip. The upper bound applies before the first loss, when the plateau is not known
-/// yet: growth is at least 5 % per round trip.
+/// yet: the window grows by at least 5 % per round trip.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Number of windows that must be ACKed per segment of growth at the plateau, where the window grows most
-/// slowly.
+/// Number of windows that must be ACKed at the plateau for one segment of growth; the window grows most
+/// slowly there.
 const PLATEAU_WINDOWS: u64 = 100;
 
 /// Time after a window reduction during which RTT samples still include the queue that caused it.
@@ -171,7 +171,7 @@ impl Curve {
     }
 
     /// Excludes `idle` from the time of the cubic function. Nothing was sent during that time, so the window
-    /// must not jump by the growth of the function.
+    /// must not jump ahead by the growth of that time.
     fn skip(&mut self, idle: Duration, now: Instant) {
         if let Some(epoch) = &mut self.epoch {
             *epoch = (*epoch + idle).min(now);
@@ -213,7 +213,7 @@ impl Curve {
 
     /// Returns `W(t)` of RFC 9438 in segments; `t` is the number of ticks since the epoch began.
     fn w_cubic(&self, t: u64) -> u64 {
-        // More than 2^24 ticks (4.5 hours) from the plateau, no window is reachable.
+        // The distance from the plateau is limited to 2^24 ticks (4.5 hours), beyond any real window.
         let offset = u128::from(t.abs_diff(self.k).min(1 << 24));
         let height = ((u128::from(C) * offset * offset * offset) >> CUBE_SHIFT) as u64;
         if t < self.k { self.origin.saturating_sub(height) } else { self.origin + height }
@@ -223,7 +223,7 @@ impl Curve {
     /// `u64::MAX` if the window is already larger.
     fn reno_count(&mut self, cwnd: u64) -> u64 {
         let per_segment = (cwnd * RENO_SLOPE) >> 3;
-        // Linux requires strictly more than the credit of one step, hence the subtraction of one.
+        // Linux advances the estimate only if the credit exceeds one step, hence the subtraction of one.
         let steps = self.w_est_credit.saturating_sub(1) / per_segment.max(1);
         self.w_est_credit -= steps * per_segment;
         self.w_est += steps;

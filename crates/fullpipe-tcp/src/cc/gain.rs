@@ -61,7 +61,7 @@ pub(super) fn amount(rate: Rate, span: Duration) -> u64 {
     }
 }
 
-/// Returns the rate of `bytes` per `span`; `span` must not be zero.
+/// Returns the rate at which `bytes` are sent in `span`, which must not be zero.
 pub(super) fn rate_of(bytes: u64, span: Duration) -> Rate {
     match bytes.checked_mul(8 * NANOS_PER_SEC) {
         Some(bit_nanos) => Rate::from_bps(bit_nanos / span.as_nanos()),

@@ -40,7 +40,7 @@ pub use window::INITIAL_SEGMENTS;
 
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Handles a transmission that leaves at `sent.departure`. The connection calls it for the first
+    /// Handles a transmission that leaves at `sent.departure`. The connection calls this method for the first
     /// transmission after nothing was in flight, or for every transmission if the controller
     /// [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
@@ -53,7 +53,8 @@ pub trait CongestionControl: fmt::Debug + Send {
         false
     }
 
-    /// Handles a sent record that has been marked lost. The connection calls it once per lost record.
+    /// Handles a sent record that has been marked lost. The connection calls this method once per lost
+    /// record.
     fn on_lost(&mut self, cx: &Context, lost: &Lost) {
         let _ = (cx, lost);
     }
@@ -63,9 +64,9 @@ pub trait CongestionControl: fmt::Debug + Send {
         let _ = (cx, signal);
     }
 
-    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls it once
-    /// per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals that the ACK
-    /// caused.
+    /// Handles an ACK that delivered data or caused a record to be marked lost. The connection calls this
+    /// method once per ACK: after `on_lost` for the records that the ACK marked lost, and after the signals
+    /// that the ACK caused.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample);
 
     /// Returns the controller's current decision: window, pacing and recovery algorithm.
@@ -90,7 +91,7 @@ pub struct Context {
     pub inflight: u64,
     /// `snd_nxt - snd_una` in bytes (RFC 5681's `FlightSize`).
     pub flight_size: u64,
-    /// Whether the congestion window limited transmission in the current round.
+    /// Whether the congestion window has limited transmission in the current round.
     pub cwnd_limited: bool,
     /// Largest number of bytes outstanding at any time in the current round.
     pub max_inflight: u64,
@@ -248,7 +249,7 @@ pub enum SentKind {
     New,
     /// Retransmission of a range that was marked lost.
     Retransmission,
-    /// Tail loss probe, which provokes an ACK.
+    /// Tail loss probe, which elicits an ACK.
     Probe,
 }
 
@@ -383,7 +384,7 @@ pub struct Control {
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
     /// Whether rate samples are to be marked application-limited although the application is not the limit,
-    /// until all data in flight is delivered. A controller sets it while transmissions do not show the
+    /// until all data in flight is delivered. A controller sets it while its transmissions do not reflect the
     /// bandwidth of the path.
     pub mark_app_limited: bool,
 }
@@ -496,8 +497,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only limits
-    /// the volume in flight above the BDP. The other algorithms are window-based.
+    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only caps
+    /// the data in flight, at a multiple of the BDP. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }

@@ -1,10 +1,11 @@
 //! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
 //! rounding.
 //!
-//! The window grows by one segment per round trip without loss, and halves on loss. The window follows a
-//! sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)` segments,
-//! whatever the link rate. A long, fast path with one loss per ten thousand segments therefore stays nearly
-//! empty. At 1 Gbit/s and 210 ms, the window takes half an hour to recover from one halving.
+//! The window grows by one segment per round trip without loss, and is halved after a loss. The window
+//! follows a sawtooth between `W/2` and `W`. With loss probability `p`, the mean window is `sqrt(1.5 / p)`
+//! segments, whatever the link rate. A long, fast path with one loss per ten thousand segments therefore
+//! stays nearly empty. At 1 Gbit/s and an RTT of 210 ms, the window takes half an hour to recover from one
+//! halving.
 //!
 //! Linux halves the window, rounded down, where RFC 5681 halves the amount in flight.
 

@@ -257,7 +257,8 @@ impl<C: CongestionControl> Run<C> {
         (self.rate * self.link_free.saturating_since(self.cx.now)).get()
     }
 
-    /// From now on, the application writes at `rate`; `None` means that the application is never the limit.
+    /// Makes the application write at `rate` from now on; `None` means that the application is never the
+    /// limit.
     pub(super) fn write_at(&mut self, rate: Option<Rate>) {
         self.app_rate = rate;
         self.written_at = self.cx.now;
@@ -423,8 +424,8 @@ impl<C: CongestionControl> Run<C> {
 
     fn acknowledge(&mut self) {
         let prior_inflight = self.cx.inflight;
-        // DR-12: the application-limited check runs here because the connection runs it at the start of every
-        // ACK.
+        // The application-limited check runs here because the connection runs it at the start of every ACK
+        // (DR-12).
         if self.ready_at() > self.cx.now && prior_inflight + MSS <= self.control().cwnd {
             self.mark_app_limited();
         }

@@ -123,8 +123,8 @@ impl Vegas {
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {
-                // Segments beyond ssthresh are not used, because congestion avoidance adjusts the window once
-                // per round trip.
+                // ACKed segments left over at ssthresh are not used, because congestion avoidance adjusts the
+                // window once per round trip.
                 let _ = self.window.on_ack(cx, sample);
             }
         } else if self.diff > BETA {

@@ -118,8 +118,8 @@ impl Window {
     }
 
     /// Records the phase, and returns whether this ACK may change the window. Only an ACK that advances the
-    /// cumulative acknowledgement may do so, because a duplicate ACK may be the first sign of a loss. During
-    /// fast recovery no ACK may, because recovery sets the window.
+    /// cumulative acknowledgement may change the window, because a duplicate ACK may be the first sign of a
+    /// loss. During fast recovery no ACK may change it, because recovery sets the window.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.una_advanced
@@ -267,8 +267,8 @@ impl Window {
     }
 }
 
-/// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`
-/// 1024ths of it.
+/// Returns the plateau, the window at which growth slows down, after a reduction from `cwnd` to `keep`/1024
+/// of it.
 ///
 /// The plateau is usually the window at the reduction. A reduction below the last plateau means that another
 /// flow is growing. The new plateau is then lower than the window, which releases capacity sooner (fast

@@ -71,7 +71,8 @@ pub struct Config {
     pub window_rule: WindowRule,
     /// Upper bound of the advertised receive window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// Whether the host paces algorithms that do not set a pacing rate, as the `fq` queueing discipline does.
+    /// Whether the host paces algorithms that do not set a pacing rate; a host with the `fq` queueing
+    /// discipline does.
     pub fair_queue: bool,
     /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it enables pacing for every algorithm.
     pub max_pacing_rate: Option<Rate>,

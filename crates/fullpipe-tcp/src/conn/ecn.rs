@@ -21,7 +21,7 @@ use crate::wire::{Flags, Segment};
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
 
 /// Returns the ECN bits of our SYN or SYN-ACK. A retransmitted SYN does not request ECN, because a middlebox
-/// may have dropped the first SYN for its ECN request (RFC 3168 section 6.1.1.1).
+/// may have dropped the first SYN because of its ECN request (RFC 3168 section 6.1.1.1).
 pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> Flags {
     match answer {
         true if agreed => Flags::ECE,
@@ -108,7 +108,7 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // The change must reach the sender quickly, so an ACK is sent without delay.
+            // A change of the echo must reach the sender quickly, so an ACK is sent without delay.
             self.acks.demand();
         }
     }
@@ -116,7 +116,7 @@ impl Receiver {
 
 impl Sender {
     /// Processes the ECE bit of an ACK (RFC 3168 section 6.1.2). The window is reduced at most once per
-    /// window of data, and not again if it was already reduced for a loss.
+    /// window of data, and not at all if it was already reduced for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;

@@ -178,9 +178,9 @@ impl Connection {
         false
     }
 
-    /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown one and is reset
-    /// (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, it ignores a SYN with a FIN, which no host sends in
-    /// earnest.
+    /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown connection and
+    /// is answered with a reset (RFC 9293 section 3.10.7.2, TCP-3). Like Linux, this connection ignores a SYN
+    /// with a FIN, which no legitimate host sends.
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.lifecycle.reset_due = reset_for(segment);
@@ -197,7 +197,7 @@ impl Connection {
 
     /// Handles a segment in SYN-SENT: a SYN-ACK of our SYN, or the SYN of a simultaneous open (RFC 9293
     /// section 3.10.7.3, TCP-1). A segment that acknowledges anything else is answered with a reset (TCP-2),
-    /// and so is one that echoes a timestamp of no SYN (as in Linux, `PAWSACTIVEREJECTED`).
+    /// and so is one that echoes a timestamp that no SYN of ours carried (as in Linux, `PAWSACTIVEREJECTED`).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK);
         let of_another = segment.ack != self.sender.iss.plus(1) || self.echoes_another(now, segment);
@@ -221,8 +221,9 @@ impl Connection {
         }
     }
 
-    /// Handles a segment in SYN-RECEIVED. Returns true if it completes the handshake and needs further
-    /// handling. As in Linux since 6.15 (`TSEcrRejected`), it must echo a timestamp of this connection.
+    /// Handles a segment in SYN-RECEIVED. Returns true if the segment completes the handshake and needs
+    /// further handling. As in Linux since 6.15 (`TSEcrRejected`), the segment must echo a timestamp that
+    /// this connection has sent.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
         let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.sender.iss.plus(1);
         let offset = segment.seq.offset_near(self.receiver.irs.plus(1), 0);
@@ -238,7 +239,8 @@ impl Connection {
                 // Simultaneous open: the peer's SYN-ACK acknowledges our SYN.
                 self.establish(now, segment);
             } else if self.receiver.may_answer(now) {
-                // Our SYN-ACK was lost or is late. The limit keeps a forger from multiplying segments.
+                // Our SYN-ACK was lost or is late. The rate limit prevents forged segments from causing a
+                // flood of SYN-ACKs.
                 self.handshake.pending = true;
             }
         } else if segment.flags.has(Flags::SYN)
@@ -256,9 +258,9 @@ impl Connection {
         false
     }
 
-    /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN or
-    /// SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo of
-    /// zero is not compared, because some hosts do not echo during the handshake.
+    /// Returns true if the segment echoes a timestamp that this connection has not sent since its first SYN
+    /// or SYN-ACK. The segment then belongs to another connection, even if its ACK happens to match. An echo
+    /// of zero is not compared, because some hosts do not echo timestamps during the handshake.
     fn echoes_another(&self, now: Instant, segment: &Segment) -> bool {
         let [first, last] = [self.handshake.opened_at, now].map(Timestamps::clock);
         self.receiver.timestamps_of(segment).is_some_and(|Timestamps { echo, .. }| {
@@ -267,15 +269,15 @@ impl Connection {
     }
 
     /// Handles a reset in SYN-RECEIVED. A passive connection returns to LISTEN (RFC 9293 MUST-11) without
-    /// telling the application.
+    /// notifying the application.
     fn on_refusal(&mut self, now: Instant) {
         if !self.handshake.passive || self.lifecycle.detached {
             self.end(now, Event::Aborted);
             return;
         }
         let mut fresh = Self::new(self.config.clone(), State::Listen);
-        // The next connection attempt starts 65 537 higher, so its sequence numbers do not overlap those of
-        // this attempt.
+        // The initial sequence number of the next connection attempt is 65 537 higher, so its sequence
+        // numbers do not overlap those of this attempt.
         fresh.sender.iss = self.sender.iss.plus(65_537);
         fresh.sender.queue = self.sender.queue.clone();
         *self = fresh;

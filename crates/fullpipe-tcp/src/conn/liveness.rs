@@ -36,7 +36,7 @@ impl Default for KeepAlive {
 }
 
 impl Connection {
-    /// Returns the time at which the last data segment or ACK arrived from the peer.
+    /// Returns the arrival time of the last data segment or ACK from the peer.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;
         self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))

@@ -142,8 +142,8 @@ impl Connection {
         self.sender.write(len)
     }
 
-    /// Returns whether the send buffer is full; only an skb that has already been started then accepts more
-    /// data. The application learns this only from another write, which takes time.
+    /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. The
+    /// application learns this only from another write, which takes time.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())
     }

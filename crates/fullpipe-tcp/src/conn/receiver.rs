@@ -78,14 +78,14 @@ enum Fin {
 }
 
 impl Receiver {
-    /// Creates the receiving half of a connection. `listens` says whether the connection is passive.
+    /// Creates the receiving half of a connection. `listens` indicates whether the connection is passive.
     pub(super) fn new(config: &Config, listens: bool, mss: u64) -> Self {
         let mut window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
         if !listens {
             window.start_with(config.mtu.saturating_sub(config.ip.headers()).max(48));
         }
-        // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. Here
-        // memory limits the number of ranges.
+        // In Linux each out-of-order segment occupies an skb, so memory limits the number of segments. In
+        // this engine, memory limits the number of ranges instead.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);
@@ -107,8 +107,8 @@ impl Receiver {
         }
     }
 
-    /// Applies the negotiated options: `scales` says whether the peer scales its windows, and `timestamp` is
-    /// the timestamp of the peer's SYN.
+    /// Applies the negotiated options: `scales` indicates whether the peer scales its windows, and
+    /// `timestamp` is the timestamp of the peer's SYN.
     pub(super) fn agree(&mut self, now: Instant, agreed: Agreed, scales: bool, timestamp: Option<u32>) {
         self.agreed = agreed;
         if !scales {
@@ -155,9 +155,9 @@ impl Receiver {
     }
 
     /// Returns whether `value` is older than the peer's last timestamp. If the last timestamp is more than 24
-    /// days old, nothing is compared, because the peer's clock may have gone halfway round (RFC 7323 section
-    /// 5.5, PAWS-3). A last timestamp of zero is not compared either: some hosts put zero into their SYN, and
-    /// their real clock may look older.
+    /// days old, nothing is compared, because the peer's clock may have advanced by half of its range (RFC
+    /// 7323 section 5.5, PAWS-3). A last timestamp of zero is not compared either: some hosts put zero into
+    /// their SYN, and their real clock may look older.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
@@ -177,7 +177,8 @@ impl Receiver {
         // advances.
         if timestamps.value != self.ts_recent && start <= self.last_ack_sent {
             self.ts_recent = timestamps.value;
-            // A segment that repeats received data may have spent weeks in the network.
+            // A repetition of received data may have been delayed for weeks, so it does not make the
+            // timestamp recent.
             if start >= self.rcv_nxt() {
                 self.ts_recent_at = now;
             }
@@ -200,8 +201,8 @@ impl Receiver {
         }
     }
 
-    /// Returns true if the last answer to a segment out of place was at least half a second ago. The caller
-    /// then sends one.
+    /// Returns true if the last ACK in response to an unacceptable segment was sent at least half a second
+    /// ago. In this case, the caller sends another such ACK.
     pub(super) fn may_answer(&mut self, now: Instant) -> bool {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
@@ -210,10 +211,10 @@ impl Receiver {
         !recently
     }
 
-    /// Returns true if the payload of a segment at `start` ends beyond the window while data waits to be read.
-    /// Linux drops such a segment whole (`tcp_sequence`, since 6.17). With nothing to read it accepts the
-    /// segment, so that a sender that overruns the window still makes progress. The FIN does not count,
-    /// because some peers send it beyond the window.
+    /// Returns true if the payload of a segment at `start` ends beyond the window while data waits to be
+    /// read. Linux drops such a segment whole (`tcp_sequence`, since 6.17). If there is nothing to read,
+    /// Linux accepts the segment, so that a sender that overruns the window still makes progress. The FIN
+    /// does not count, because some peers send it beyond the window.
     pub(super) fn overruns(&self, segment: &Segment, start: u64) -> bool {
         start + u64::from(segment.len) > self.window.edge().max(self.rcv_nxt()) && self.readable() > 0
     }
@@ -349,9 +350,9 @@ impl Receiver {
     pub(super) fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
         let span = if self.reassembly.has_holes() { self.reassembly.highest() - self.rcv_nxt() } else { 0 };
-        // A reader takes one skb after another, and Linux runs right-sizing after each of them. A measurement
-        // that is due therefore ends with the first skb. Data released by a filled hole belongs to the next
-        // measurement.
+        // In Linux, a read copies one skb after another, and dynamic right-sizing runs after each of them. A
+        // measurement that is due therefore ends with the first skb. Data released by a filled hole belongs
+        // to the next measurement.
         let first = taken.min(self.rcv_mss);
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
@@ -359,8 +360,8 @@ impl Receiver {
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.rcv_nxt(), self.reassembly.held_bytes());
             let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // A peer that has sent its FIN needs no window update. A second unacknowledged segment is
-            // acknowledged on a read (G-9).
+            // A peer that has sent its FIN needs no window update. If the unacknowledged data exceeds one
+            // segment, a read causes an ACK (G-9).
             if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
                 self.acks.demand();
             }

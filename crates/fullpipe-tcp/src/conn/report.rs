@@ -119,7 +119,7 @@ pub struct ReceiverSnapshot {
     pub unread: u64,
     /// Current memory limit of the receive buffer, in bytes.
     pub rcvbuf: u64,
-    /// Maximum memory limit of the receive buffer, in bytes.
+    /// Largest value that the memory limit of the receive buffer can reach, in bytes.
     pub rcvbuf_limit: u64,
 }
 

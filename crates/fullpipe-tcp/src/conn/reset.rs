@@ -1,5 +1,5 @@
-//! Reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1). The sequence numbers of the
-//! reset are acceptable to the sender of that segment.
+//! Reset in reply to a segment that belongs to no connection (RFC 9293 section 3.10.7.1). The sequence
+//! numbers of the reset are acceptable to the sender of that segment.
 //!
 //! ```text
 //!   RST               no answer: a reset is never answered, or two hosts would exchange resets forever
@@ -12,8 +12,8 @@ use fullpipe_units::Ecn;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum};
 
 /// Returns the reset to send in reply to `segment`, or `None` if `segment` is itself a reset. The function is
-/// intended for a segment to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK without a
-/// connection at a listening port (section 3.10.7.2, TCP-3).
+/// intended for a segment to a closed port (RFC 9293 section 3.10.7.1, TCP-4), and for an ACK at a listening
+/// port that belongs to no connection (section 3.10.7.2, TCP-3).
 ///
 /// The reset depends only on `segment`: the host keeps no state and answers each segment with one small
 /// segment.
@@ -51,9 +51,9 @@ mod tests {
         Segment { len, flags, ..bare(SeqNum(seq), Some(SeqNum(ack))) }
     }
 
-    /// TCP-4: the reset in response to a segment without an ACK acknowledges the whole segment, including SYN
-    /// and FIN. The reset in response to an ACK carries the sequence number that the sender of the ACK
-    /// expects next. Sequence numbers wrap around.
+    /// The reset in response to a segment without an ACK acknowledges the whole segment, including SYN and
+    /// FIN (RFC 9293 section 3.10.7.1; TCP-4). The reset in response to an ACK carries the sequence number
+    /// that the sender of the ACK expects next. Sequence numbers wrap around.
     #[test]
     fn tcp_4_a_closed_port() {
         for (arrives, answer) in [

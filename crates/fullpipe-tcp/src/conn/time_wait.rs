@@ -1,5 +1,5 @@
 //! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays in this state for two segment
-//! lifetimes. In TIME-WAIT, it acknowledges a retransmitted FIN and keeps delayed segments out of a new
+//! lifetimes. The side in TIME-WAIT acknowledges a retransmitted FIN and keeps delayed segments out of a new
 //! connection between the same sockets.
 //!
 //! ```text
@@ -153,7 +153,8 @@ mod tests {
         }
     }
 
-    /// TW-1: every retransmitted FIN is acknowledged, and TIME-WAIT restarts each time.
+    /// Every retransmitted FIN is acknowledged, and TIME-WAIT restarts each time (RFC 9293 section 3.10.7.4;
+    /// TW-1).
     #[test]
     fn tw_1_a_repeated_fin() {
         let mut wait = time_wait(Some(500));
@@ -167,8 +168,8 @@ mod tests {
         assert_eq!(ack.timestamps, Some(Timestamps { value: Timestamps::clock(at(69)), echo: 500 }));
     }
 
-    /// TW-2: a reset ends TIME-WAIT only at the next expected octet. A reset at another octet or with an old
-    /// timestamp is ignored.
+    /// A reset ends TIME-WAIT only at the next expected octet (RFC 5961 section 3.2; TW-2). A reset at
+    /// another octet or with an old timestamp is ignored.
     #[test]
     fn tw_2_resets() {
         for (distance, value, verdict) in [
@@ -183,8 +184,8 @@ mod tests {
         }
     }
 
-    /// TW-3, TW-4: a SYN opens a new connection if its sequence number or its timestamp is newer, provided
-    /// that its timestamp is not older. Every other SYN is acknowledged and changes nothing.
+    /// A SYN opens a new connection if its sequence number or its timestamp is newer, provided that its
+    /// timestamp is not older (RFC 6191; TW-3, TW-4). Every other SYN is acknowledged and changes nothing.
     #[test]
     fn tw_3_and_4_a_new_syn() {
         for (distance, recent, value, opens) in [
@@ -213,8 +214,8 @@ mod tests {
         }
     }
 
-    /// CH-6: unacceptable ACKs are answered at most twice per second, so that two endpoints in TIME-WAIT do
-    /// not answer each other endlessly.
+    /// Unacceptable ACKs are answered at most twice per second, so that two endpoints in TIME-WAIT do not
+    /// answer each other endlessly (RFC 5961 section 7; CH-6).
     #[test]
     fn ch_6_no_loop_of_acks() {
         let (mut wait, ack) = (time_wait(None), segment(Flags::ACK, 5, 0, None));

@@ -136,8 +136,8 @@ impl DeliveryRate {
         starts
     }
 
-    /// Marks samples application-limited until all data in flight has been delivered. The caller must call it
-    /// when the application has nothing to send although the window has room.
+    /// Marks samples application-limited until all data in flight has been delivered. The caller must call
+    /// this method when the application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -156,7 +156,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// DR-1 and DR-2: of the send and ACK intervals, the longer one is used. An interval below `min_rtt` is
+    /// The longer of the send and ACK intervals is used (DR-1 and DR-2). An interval below `min_rtt` is
     /// invalid.
     #[test]
     fn the_longer_interval_counts() {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(rate.interval(at(110), &snapshot, Some(Duration::from_millis(25))), None);
     }
 
-    /// DR-6: samples are marked application-limited until all data that was in flight has been delivered.
+    /// Samples are marked application-limited until all data that was in flight has been delivered (DR-6).
     #[test]
     fn app_limited_lasts_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate { delivered: 50_000, ..DeliveryRate::default() };
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(rate.last().map(RateSample::rate), Some(Rate::from_bps(100_000)));
     }
 
-    /// DR-13: a round ends when a segment that was sent after the start of the round is delivered.
+    /// A round ends when a segment sent after the start of the round is delivered (DR-13).
     #[test]
     fn rounds_are_timed_by_packets() {
         let mut rate = DeliveryRate::default();

@@ -38,7 +38,7 @@ impl RttEstimator {
     }
 
     /// Records an RTT sample for the retransmission timeout: the RTT of the *oldest* segment that an ACK
-    /// delivered, which includes the peer's ACK delay.
+    /// delivered, including the peer's ACK delay.
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
         let floor = match self.rule {
@@ -151,7 +151,7 @@ mod tests {
         estimator
     }
 
-    /// RTO-2: a steady RTT of 100 ms gives a retransmission timeout of 300 ms, not 200 ms.
+    /// A steady RTT of 100 ms gives a retransmission timeout of 300 ms, not 200 ms (RTO-2).
     #[test]
     fn steady_rtt_keeps_200_ms_of_slack() {
         // Values are compared in whole microseconds, because the integer decay stops a few nanoseconds above
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
     }
 
-    /// RTO-1, profile `rfc`: the timeout is 300, 250, 325 and 282.8 ms without a floor, and one second with
-    /// the RFC's floor.
+    /// With profile `rfc`, the timeout is 300, 250, 325 and 282.8 ms without a floor, and one second with the
+    /// RFC's floor (RFC 6298 section 2; RTO-1).
     #[test]
     fn rto_1_the_numbers_of_the_rfc() {
         let granularity = MS(1);
@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    /// RTO-6, profile `rfc`: at a constant RTT, RTTVAR falls to zero, and the RTO stays one clock tick above
-    /// SRTT.
+    /// With profile `rfc`, at a constant RTT, RTTVAR falls to zero, and the RTO stays one clock tick above
+    /// SRTT (RFC 6298 section 2; RTO-6).
     #[test]
     fn rto_6_a_tick_is_left() {
         let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(estimator.rto(), MS(101));
     }
 
-    /// RTO-6: at a constant RTT, RTTVAR falls to its floor, and nothing underflows.
+    /// At a constant RTT, RTTVAR falls to its floor, and nothing underflows (RTO-6).
     #[test]
     fn variance_decays_to_its_floor() {
         let mut samples = vec![100, 900, 100];

@@ -4,7 +4,7 @@ use crate::cc::{LossCause, Lost};
 
 use super::scoreboard::SentRecord;
 
-/// State of a record at the time at which it was marked lost.
+/// State of a record when it was marked lost.
 #[derive(Clone, Copy, Debug)]
 struct Marked {
     offset: u64,

@@ -62,8 +62,8 @@ pub(crate) struct LossRecovery {
     /// Loss detection for connections without SACK, in place of RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// Start of the retransmission timeout: the time of the last progress, or of the first transmission after
-    /// a pause.
+    /// Time from which the retransmission timeout runs: the last progress, or the first transmission after a
+    /// pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
@@ -132,7 +132,7 @@ impl LossRecovery {
         (Losses::new(buffer, LossCause::Rack, lost_before, retransmission), look_again)
     }
 
-    /// Detects losses from duplicate ACKs, on connections without SACK. `advanced` says whether the
+    /// Detects losses from duplicate ACKs, on connections without SACK. `advanced` indicates whether the
     /// cumulative ACK has advanced to `snd_una`.
     pub(crate) fn detect_without_sack<'b>(
         &mut self,

@@ -62,8 +62,8 @@ impl NewReno {
     }
 
     /// Handles an ACK that covers `segments` more segments: the hole, and segments held above it. Returns the
-    /// number of these segments that duplicate ACKs had already counted. Segments held beyond the ACK are
-    /// kept only while `recovery` continues.
+    /// number of these segments that duplicate ACKs had already counted. The count of segments held beyond
+    /// the ACK is kept only while `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };
@@ -78,8 +78,8 @@ impl NewReno {
     }
 
     /// Marks the oldest record lost after enough duplicate ACKs, or if a partial ACK in recovery `uncovered`
-    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is left to the
-    /// retransmission timeout.
+    /// it (RFC 6582 section 3.2, step 3). A record that has already been retransmitted is marked lost again
+    /// only by a retransmission timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -125,8 +125,8 @@ mod tests {
         marked
     }
 
-    /// FR-1 and FR-2: each duplicate ACK means that one segment has left the network. The third duplicate ACK
-    /// marks the oldest record lost, once.
+    /// Each duplicate ACK means that one segment has left the network (RFC 5681 section 3.2; FR-1 and FR-2).
+    /// The third duplicate ACK marks the oldest record lost, once.
     #[test]
     fn the_third_duplicate_marks_the_oldest() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -141,7 +141,8 @@ mod tests {
         board.check();
     }
 
-    /// FR-3: a partial ACK uncovers the next hole. Segments held beyond that hole still count as held.
+    /// A partial ACK uncovers the next hole (RFC 6582; FR-3). Segments held beyond that hole still count as
+    /// held.
     #[test]
     fn a_partial_ack_uncovers_the_next_hole() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // Once retransmitted, the record is left to the retransmission timeout.
+        // Once the record has been retransmitted, only a retransmission timeout can mark it lost again.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(detect(&newreno, &mut board, true, false), []);
     }
 
-    /// FR-5: duplicate ACKs for data of the last recovery do not start another recovery.
+    /// Duplicate ACKs for data of the last recovery do not start another recovery (RFC 6582; FR-5).
     #[test]
     fn an_episode_is_not_begun_twice() {
         let mut newreno = NewReno::default();

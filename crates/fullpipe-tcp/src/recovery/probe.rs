@@ -124,8 +124,8 @@ impl TailProbe {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// Handles an ACK. `news` says whether the ACK delivered data, and `duplicate_reported` whether it
-    /// carried a D-SACK.
+    /// Handles an ACK. `news` indicates whether the ACK delivered data, and `duplicate_reported` indicates
+    /// whether it carried a D-SACK.
     ///
     /// The first ACK of the probed segment does not show whether the original or the probe arrived. A later
     /// D-SACK shows that nothing was lost. An ACK of further data without a D-SACK shows that the probe
@@ -166,8 +166,9 @@ mod tests {
         assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
     }
 
-    /// TLP-2 and TLP-3: a loss that the probe repaired causes one window reduction. A D-SACK for the probe
-    /// causes none. The first ACK of the probed segment does not decide the outcome.
+    /// A loss that the probe repaired causes one window reduction (RFC 8985 section 7; TLP-2 and TLP-3). A
+    /// D-SACK for the probe causes no window reduction. The first ACK of the probed segment does not decide
+    /// the outcome.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

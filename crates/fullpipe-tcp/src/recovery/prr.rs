@@ -90,8 +90,8 @@ mod tests {
         sends
     }
 
-    /// PRR-1: with Reno's factor of 0.5, every other SACK releases a segment, eight in total. The flight size
-    /// ends at `ssthresh`.
+    /// With Reno's factor of 0.5, every other SACK releases a segment, eight in total (RFC 9937; PRR-1). The
+    /// flight size ends at `ssthresh`.
     #[test]
     fn reno_releases_every_other() {
         let sends = sends_per_sack(10);
@@ -99,14 +99,14 @@ mod tests {
         assert_eq!(sends.iter().sum::<u64>(), 8);
     }
 
-    /// PRR-2: with CUBIC's factor of 0.7, twelve of seventeen SACKs release a segment.
+    /// With CUBIC's factor of 0.7, twelve of seventeen SACKs release a segment (RFC 9937; PRR-2).
     #[test]
     fn cubic_releases_seven_of_ten() {
         assert_eq!(sends_per_sack(14), [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
     }
 
-    /// PRR-3: after 7 of 20 segments have been delivered, with `ssthresh` = 14, ceil(4.9) = 5 segments may
-    /// have been sent.
+    /// After 7 of 20 segments have been delivered, with `ssthresh` = 14, ceil(4.9) = 5 segments may have been
+    /// sent (RFC 9937; PRR-3).
     #[test]
     fn the_share_is_rounded_up() {
         let mut prr = Prr::default();
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(prr.cwnd() - 18, 5);
     }
 
-    /// PRR-4: under heavy loss, no ACK releases more than the delivered amount plus one segment.
+    /// Under heavy loss, no ACK releases more than the delivered amount plus one segment (RFC 9937; PRR-4).
     #[test]
     fn heavy_loss_releases_what_is_delivered() {
         let mut prr = Prr::default();
@@ -128,7 +128,7 @@ mod tests {
             prr.on_send(sent);
             inflight += sent - 1;
         }
-        // PRR-6: an ACK that delivers nothing has no effect.
+        // An ACK that delivers nothing has no effect (RFC 9937; PRR-6).
         let before = prr.cwnd();
         prr.on_ack(0, inflight, 14, 1, true);
         assert_eq!(prr.cwnd(), before);

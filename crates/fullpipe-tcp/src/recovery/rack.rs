@@ -1,9 +1,9 @@
 //! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost if another record has been delivered that was sent later by more than the reordering
-//! window. Only the order of transmission counts, not the order of offsets. Lost retransmissions are
-//! therefore detected in the same way as lost first transmissions. Two FIFOs in order of departure make the
-//! search incremental:
+//! A record is lost if another record, sent later by more than the reordering window, has been delivered.
+//! Only the order of transmission counts, not the order of offsets. Lost retransmissions are therefore
+//! detected in the same way as lost first transmissions. Two FIFOs in order of departure make the search
+//! incremental:
 //!
 //! ```text
 //!   first sends:    the ring itself, from `fresh_cursor` on
@@ -78,8 +78,8 @@ impl Rack {
     }
 
     /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3). Returns
-    /// whether it gave an RTT. `keeps_rtt` leaves RACK.rtt as it is: Linux handles the SACK blocks of an ACK
-    /// first, so that the part acknowledged cumulatively determines RACK.rtt.
+    /// whether the delivery gave an RTT. With `keeps_rtt`, RACK.rtt stays unchanged: Linux handles the SACK
+    /// blocks of an ACK first, so that the part acknowledged cumulatively determines RACK.rtt.
     #[inline]
     pub fn on_delivered(
         &mut self,
@@ -91,8 +91,8 @@ impl Rack {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // An ACK with such a short RTT answers the original transmission. Attributed to the
-            // retransmission, it would give too small an RTT.
+            // An ACK with such a short RTT answers the original transmission. If it were attributed to the
+            // retransmission, the RTT would be too small.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return false;
             }
@@ -100,8 +100,9 @@ impl Rack {
             self.reordering_seen = true;
         }
         self.fack = self.fack.max(end);
-        // RACK.rtt is that of the segment delivered last, even if a later one was delivered before it
-        // (section 6.2 step 2): on a path that reorders, the RTT of the newest alone is too short.
+        // RACK.rtt is the RTT of the segment delivered last, even if a segment sent later was delivered
+        // before it (section 6.2 step 2): on a reordering path, the RTT of the newest segment alone is too
+        // short.
         if !keeps_rtt {
             self.rtt = rtt;
         }
@@ -123,7 +124,7 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that a hole was filled by a late segment and not by its retransmission.
+    /// Records that a hole was filled by a late segment rather than by its retransmission.
     pub fn on_late_original(&mut self) {
         self.reordering_seen = true;
     }
@@ -207,7 +208,7 @@ impl Rack {
         look_again
     }
 
-    /// Marks the records that a retransmission timeout implies to be lost: the oldest record, and every
+    /// Marks the records that count as lost after a retransmission timeout: the oldest record, and every
     /// record sent more than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks all
     /// records.
     pub(super) fn mark_on_timeout(
@@ -226,13 +227,12 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // Otherwise, a peer that acknowledges one octet per timeout could make the list grow with every
-        // timeout.
+        // Otherwise, if a peer acknowledged one octet per timeout, the list could grow with every timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }
 
-    /// Returns the number of retransmissions in the list of RACK.
+    /// Returns the number of retransmissions in RACK's list.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         self.resent.len()
@@ -285,8 +285,8 @@ mod tests {
         (marked, look_again)
     }
 
-    /// RK-1: if only the second of two segments arrives, RACK waits for the first segment for a quarter of
-    /// the RTT.
+    /// If only the second of two segments arrives, RACK waits for the first segment for a quarter of the RTT
+    /// (RFC 8985; RK-1).
     #[test]
     fn one_later_delivery_waits_the_reordering_window() {
         let (mut board, mut rack) = (board(2), Rack::default());
@@ -295,8 +295,8 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
     }
 
-    /// RK-2: if three later segments were delivered and no reordering was seen, the segment is marked lost at
-    /// once.
+    /// If three later segments were delivered and no reordering was seen, the segment is marked lost at once
+    /// (RFC 8985; RK-2).
     #[test]
     fn three_later_deliveries_mark_at_once() {
         let (mut board, mut rack) = (board(4), Rack::default());
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
     }
 
-    /// RK-3: once reordering has been seen, three later deliveries no longer prove a loss.
+    /// Once reordering has been seen, three later deliveries no longer prove a loss (RFC 8985; RK-3).
     #[test]
     fn seen_reordering_restores_patience() {
         let (mut board, mut rack) = (board(8), Rack::default());
@@ -314,7 +314,8 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
     }
 
-    /// RK-4: each round with a D-SACK widens the reordering window by a quarter of `min_rtt`, up to SRTT.
+    /// Each round with a D-SACK widens the reordering window by a quarter of `min_rtt`, up to SRTT (RFC 8985;
+    /// RK-4).
     #[test]
     fn duplicates_widen_the_window() {
         let mut rack = Rack { reordering_seen: true, ..Rack::default() };
@@ -342,12 +343,12 @@ mod tests {
         assert_eq!(rack.rtt, Duration::from_millis(110));
         sack(&mut board, &mut rack, ms(135), 0, 100);
         assert_eq!((rack.rtt, rack.xmit_ts), (Duration::from_millis(135), ms(20)));
-        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, it
-        // would be marked lost already.
+        // The second segment is marked lost after 10 ms + 135 ms + min_rtt / 4. With an RTT of 110 ms, the
+        // segment would be marked lost already.
         assert_eq!(detect(&mut board, &mut rack, ms(146)), (vec![], Some(ms(170))));
     }
 
-    /// RK-5: the delivery of a later transmission reveals that a retransmission was lost.
+    /// The delivery of a later transmission reveals that a retransmission was lost (RFC 8985; RK-5).
     #[test]
     fn a_lost_retransmission_is_found() {
         let (mut board, mut rack) = (board(4), Rack::default());

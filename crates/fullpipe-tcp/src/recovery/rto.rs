@@ -31,10 +31,10 @@ impl Rto {
         doubled.min(RTO_MAX)
     }
 
-    /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` says whether fast recovery
-    /// is in progress. Returns whether this is the first expiry for this data. After a repeated expiry, the
-    /// first expiry may still prove spurious. F-RTO does not test an expiry after progress or during fast
-    /// recovery.
+    /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` indicates whether fast
+    /// recovery is in progress. Returns whether this is the first expiry for this data. After a repeated
+    /// expiry, the first expiry may still prove spurious. F-RTO does not test an expiry after progress or
+    /// during fast recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
@@ -74,7 +74,7 @@ impl Rto {
         self.asked_at.is_some_and(|at| snd_nxt > at)
     }
 
-    /// If all data that was outstanding at the timeout is acknowledged, ends recovery and returns true.
+    /// Ends recovery and returns true if all data that was outstanding at the timeout is acknowledged.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
         if over {
@@ -90,7 +90,7 @@ impl Rto {
     }
 
     /// Performs the F-RTO step for an ACK that neither proves the timeout spurious nor ends recovery.
-    /// `advanced` says whether the cumulative ACK advanced, `sacked` whether SACK blocks arrived, and
+    /// `advanced` indicates whether the cumulative ACK advanced, `sacked` whether SACK blocks arrived, and
     /// `sendable` whether new data can be sent.
     pub fn on_ack_in_repair(&mut self, advanced: bool, sacked: bool, snd_nxt: u64, sendable: bool) {
         if self.suspect_since.is_none() {
@@ -141,7 +141,7 @@ impl Rto {
 mod tests {
     use super::*;
 
-    /// RTO-3: the timeout doubles at each expiry, up to 120 s. A valid RTT sample ends the back-off.
+    /// The timeout doubles at each expiry, up to 120 s (RTO-3). A valid RTT sample ends the back-off.
     #[test]
     fn backs_off_exponentially() {
         let rtt = RttEstimator::default();
@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// FRTO-4: an expiry for other data during recovery cannot be spurious. After a repeated expiry without
-    /// progress, the first expiry still can be.
+    /// An expiry for other data during recovery cannot be spurious (RFC 5682; FRTO-4). After a repeated
+    /// expiry without progress, the first expiry still can be.
     #[test]
     fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();

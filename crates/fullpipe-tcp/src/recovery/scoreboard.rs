@@ -253,7 +253,7 @@ impl Scoreboard {
     }
 
     /// Marks record `number` lost. Returns false if the record was not in the network. Only the modules in
-    /// `recovery/` may call it.
+    /// `recovery/` may call this method.
     pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {
@@ -287,8 +287,8 @@ impl Scoreboard {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // The record may have been sent more than once. Because it counts as in the network again,
-                // its last transmission does, too.
+                // The record may have been sent more than once. The record counts as in the network again,
+                // and so does its last transmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -321,7 +321,7 @@ impl Scoreboard {
 
     /// Handles a cumulative acknowledgement of all data below `offset`. Calls `newly` for the newly delivered
     /// records, in offset order. If an undelivered record is acknowledged only in part, returns the number of
-    /// its octets that are acknowledged.
+    /// octets in that part.
     pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
@@ -391,8 +391,8 @@ impl Scoreboard {
         true
     }
 
-    /// Shortens the oldest record if the peer acknowledged only part of it, for example after a shrunk
-    /// window.
+    /// Shortens the oldest record if the peer acknowledged only part of it, for example after the window has
+    /// shrunk.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
@@ -509,8 +509,8 @@ impl Scoreboard {
 
 /// Returns the index of the first record that starts at or after `offset`.
 ///
-/// Nearly all segments have the same length, so the index follows from the distance in octets. For varying
-/// lengths, a binary search is used.
+/// Nearly all segments have the same length, so the index follows from the distance in octets. If the lengths
+/// vary, a binary search is used.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);
@@ -585,8 +585,8 @@ mod tests {
         assert_eq!(board.highest_sacked(), Some(900));
     }
 
-    /// SK-3: `pipe` is the data sent, minus the delivered data, minus the lost data, plus the retransmitted
-    /// data.
+    /// `pipe` is the data sent, minus the delivered data, minus the lost data, plus the retransmitted data
+    /// (RFC 6675; SK-3).
     #[test]
     fn counters_follow_every_transition() {
         let mut board = board(10);
@@ -605,8 +605,8 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// UN-4: when the loss marks are removed, the counters return to their values before the records were
-    /// marked lost.
+    /// When the loss marks are removed, the counters return to their values before the records were marked
+    /// lost (UN-4).
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);

@@ -1,8 +1,8 @@
 //! Detection of spurious recoveries by D-SACK (RFC 3708) and by timestamps (Eifel, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing was lost. An ACK that makes
-//! progress and echoes a timestamp older than the first retransmission also shows that nothing was lost,
-//! because the original arrived. In both cases, the window reduction is undone.
+//! If every retransmission of an episode is reported as a duplicate by a D-SACK, nothing was lost. An ACK
+//! that makes progress and echoes a timestamp older than the first retransmission also shows that nothing was
+//! lost, because the original arrived. In both cases, the window reduction is undone.
 
 /// Number of retransmissions in the current episode that have not been reported as duplicates.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,8 @@ pub struct Undo {
 
 impl Undo {
     /// Starts a recovery episode. `under_way` earlier retransmissions are in the network and may still be
-    /// reported as duplicates. The timestamp of the first of them is kept, because it is the oldest one.
+    /// reported as duplicates. The timestamp of the first of these retransmissions is kept, because it is the
+    /// oldest one.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
@@ -37,8 +38,8 @@ impl Undo {
         }
     }
 
-    /// Returns whether `timestamp`, echoed in an ACK that advances, belongs to a segment sent before the
-    /// first retransmission.
+    /// Returns whether `timestamp`, echoed in an ACK that advances `snd_una`, belongs to a segment sent
+    /// before the first retransmission.
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
@@ -52,8 +53,8 @@ impl Undo {
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last retransmission of the
-    /// episode, so that the whole episode was spurious.
+    /// Handles a D-SACK for octets from `start` on. Returns whether it reports the last unreported
+    /// retransmission of the episode, so that the whole episode was spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {
             return false;
@@ -76,8 +77,8 @@ impl Undo {
 mod tests {
     use super::*;
 
-    /// UN-1 and UN-3: an undo requires a duplicate report for every retransmission. A report for one of two
-    /// retransmissions is not enough.
+    /// An undo requires a D-SACK for every retransmission (RFC 3708; UN-1 and UN-3). A D-SACK for only one of
+    /// two retransmissions is not enough.
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();
@@ -100,8 +101,8 @@ mod tests {
         assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
-    /// UN-1, Eifel: only the echo of a timestamp from before the first retransmission shows that the original
-    /// arrived.
+    /// Only the echo of a timestamp from before the first retransmission shows that the original arrived
+    /// (Eifel, RFC 3522; UN-1).
     #[test]
     fn an_old_echo_speaks_for_the_original() {
         let mut undo = Undo::default();

@@ -83,7 +83,7 @@ impl Reassembly {
         self.insert_out_of_place(start, end)
     }
 
-    /// Accepts a range while there are holes, or a range that is not the next one or was received before.
+    /// Accepts a range while there are holes, an out-of-order range, or a range that was received before.
     #[inline(never)]
     fn insert_out_of_place(&mut self, start: u64, end: u64) -> Arrival {
         let mut arrival = Arrival::NOTHING;
@@ -132,8 +132,7 @@ impl Reassembly {
                 let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 match &mut self.recent[..] {
-                    // The most recently changed range keeps growing, as a range above a hole does with each
-                    // packet.
+                    // The most recently changed range keeps growing: above a hole, each packet extends it.
                     [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
                         *newest = range;
                     }
@@ -183,8 +182,8 @@ fn note_duplicate(duplicate: &mut Option<(u64, u64)>, start: u64, end: u64) {
 mod tests {
     use super::*;
 
-    /// SK-1: the first SACK block contains the newest segment; the other blocks repeat the most recent
-    /// changes.
+    /// The first SACK block contains the newest segment; the other blocks repeat the most recent changes (RFC
+    /// 2018 section 4; SK-1).
     #[test]
     fn the_newest_change_is_reported_first() {
         let mut rx = Reassembly::new(100);
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (300, 500));
     }
 
-    /// ACK-5: a segment that was received before is reported once, with exactly its range.
+    /// A segment that was received before is reported once, with exactly its range (RFC 2883; ACK-5).
     #[test]
     fn duplicates_are_reported_once() {
         let mut rx = Reassembly::new(100);

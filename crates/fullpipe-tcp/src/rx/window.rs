@@ -37,7 +37,7 @@ pub(crate) struct ReceiveWindow {
     /// Right edge of the most recently advertised window.
     edge: u64,
     scale: u8,
-    /// Whether the peer's SYN contained the window scale option, or has not arrived yet.
+    /// True until the peer's SYN arrives; then whether the SYN contained the window scale option.
     peer_scales: bool,
     drs: RightSizing,
     /// Last result of `free`: the number of occupied bytes, and the resulting window. If the application
@@ -129,8 +129,8 @@ impl ReceiveWindow {
     /// (Linux: `tcp_cleanup_rbuf`).
     pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
         let remaining = self.remaining(rcv_nxt);
-        // Evaluated after each read. Usually most of the advertised window is unused, so that it cannot
-        // double.
+        // The function is called after each read. Usually most of the advertised window is unused, so it
+        // cannot double.
         if 2 * remaining > self.rcv_ssthresh + (1 << self.scale) {
             return false;
         }
@@ -234,14 +234,15 @@ impl ReceiveWindow {
         window.next_multiple_of(1 << self.scale) < self.remaining(acknowledged)
     }
 
-    /// Returns whether the echoed timestamp differs from the last one. If it does, it yields an RTT sample.
+    /// Returns whether the echoed timestamp differs from the last one. A different timestamp yields an RTT
+    /// sample.
     pub(crate) fn is_new_echo(&self, echo: u32) -> bool {
         echo != self.drs.last_echo
     }
 
     /// Takes an RTT sample at the receiver from an echoed timestamp. A smaller sample replaces the estimate
-    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of our application
-    /// if data is `unread`.
+    /// (since Linux 6.16). A larger sample may include a pause of the sender, or a pause of this side's
+    /// application if data is `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
@@ -331,8 +332,8 @@ mod tests {
         assert_eq!(scale_for(u64::MAX), 14);
     }
 
-    /// DRS-1 to DRS-3: the window is twice the amount of data read, plus an allowance for growth and the
-    /// out-of-order span.
+    /// The window is twice the amount of data read, plus an allowance for growth and the out-of-order span
+    /// (DRS-1 to DRS-3).
     #[test]
     fn right_sizing_doubles_and_anticipates_growth() {
         assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);
@@ -357,7 +358,7 @@ mod tests {
             let remaining = window.remaining(rcv_nxt);
             window.offer(rcv_nxt, occupied, 0, mss);
             let offered = window.remaining(rcv_nxt);
-            // An offer is rounded up to the unit of the scale.
+            // An advertised window is rounded up to a multiple of the scale unit.
             let unit = 1 << window.scale();
             assert!(!opens || offered >= (2 * remaining).max(1), "case {i}");
             assert!(opens || offered < 2 * remaining + unit, "case {i}");
@@ -366,7 +367,7 @@ mod tests {
         assert!((1_000..19_000).contains(&opened), "{opened}");
     }
 
-    /// WS-4: the right edge of the window never moves left, however much data is held.
+    /// The right edge of the window never moves left, however much data is held (WS-4).
     #[test]
     fn the_edge_is_monotone() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
@@ -380,9 +381,9 @@ mod tests {
         }
     }
 
-    /// A buffer of 4096 bytes advertises a window of 1448 bytes, so the sender sends half of that at a time.
-    /// Such a short segment uses less of its skb than a full one, and the window becomes 1280 bytes (measured
-    /// on Linux 6.18).
+    /// With a buffer of 4096 bytes, the advertised window is 1448 bytes, so the sender sends half of that at
+    /// a time. Such a short segment uses less of its skb than a full one, and the window becomes 1280 bytes
+    /// (measured on Linux 6.18).
     #[test]
     fn small_segments_make_a_small_window() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(bytes(field, &window), 2_560);
     }
 
-    /// DRS-5: a fixed buffer never grows.
+    /// A fixed buffer never grows (DRS-5).
     #[test]
     fn a_fixed_buffer_stays() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);

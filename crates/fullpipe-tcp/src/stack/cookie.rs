@@ -74,8 +74,8 @@ pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -
     SeqNum(cookie)
 }
 
-/// Returns the timestamp of the SYN-ACK, which has the negotiated options in its low bits. The timestamp is
-/// at most 64 ticks behind `clock`.
+/// Returns the timestamp of the SYN-ACK, which carries the negotiated options in its low bits. The timestamp
+/// is at most 64 ticks behind `clock`.
 pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
     let mut bits = options.window_scale.map_or(NO_SCALE, u32::from);

@@ -31,8 +31,8 @@ pub(super) enum Purpose {
 pub enum IsnClock {
     /// One tick per 4 us (RFC 9293 section 3.4.1). The numbers wrap around every 4.77 hours.
     Rfc,
-    /// One tick per 64 ns, as in Linux. The numbers wrap around every 275 seconds, well above the time for
-    /// which a peer keeps the state of the last connection.
+    /// One tick per 64 ns, as in Linux. The numbers wrap around every 275 seconds; a peer keeps the state of
+    /// the last connection for a much shorter time.
     #[default]
     Linux,
 }
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// ISN-1: the ISN of a pair of sockets advances with the clock, here by one second.
+    /// The ISN of a pair of sockets advances with the clock, here by one second (RFC 6528; ISN-1).
     #[test]
     fn isn_1_the_clock_goes_on() {
         let now = Instant::ZERO + Duration::from_millis(123_456);
@@ -105,15 +105,15 @@ mod tests {
         }
     }
 
-    /// ISN-2: ISNs are unrelated even if the ports differ in only one bit.
+    /// ISNs are unrelated even if the ports differ in only one bit (RFC 6528; ISN-2).
     #[test]
     fn isn_2_neighbours_are_unrelated() {
         let isn = |port| IsnClock::Rfc.isn(Instant::ZERO, &tuple(port), KEY);
         let deltas: BTreeSet<i32> =
             (0..1_000).map(|pair| isn(10_000 + 2 * pair + 1).distance_from(isn(10_000 + 2 * pair))).collect();
         assert_eq!(deltas.len(), 1_000, "a difference came twice");
-        // ISNs are uniformly distributed over the whole range: each eighth contains 125 of them, within five
-        // standard deviations.
+        // ISNs are uniformly distributed over the whole range: each eighth of the range contains 125 of them,
+        // within five standard deviations.
         let mut eighths = [0; 8];
         for delta in &deltas {
             eighths[(delta.wrapping_sub(i32::MIN) as u32 >> 29) as usize] += 1;
@@ -121,7 +121,7 @@ mod tests {
         assert!(eighths.iter().all(|count| (70..=180).contains(count)), "{eighths:?}");
     }
 
-    /// ISN-3: the same key gives the same ISNs, and different keys give different ISNs.
+    /// The same key gives the same ISNs, and different keys give different ISNs (RFC 6528; ISN-3).
     #[test]
     fn isn_3_the_key_fixes_them() {
         let isn = |key| IsnClock::Linux.isn(Instant::ZERO, &tuple(40_000), Key::new(key));

@@ -47,8 +47,8 @@ impl Listener {
         self.last_cookie = Some(now);
     }
 
-    /// Returns whether an ACK without a connection may be the reply to a SYN cookie. If no cookie was sent
-    /// recently, ACKs are not checked, which saves a hash per forged ACK.
+    /// Returns whether an ACK that belongs to no connection may be the reply to a SYN cookie. If no cookie
+    /// was sent recently, ACKs are not checked, which saves a hash per forged ACK.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

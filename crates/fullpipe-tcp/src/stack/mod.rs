@@ -52,10 +52,11 @@ use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
 
-/// Maximum number of queued replies without a connection (resets, SYN cookies). Further replies are dropped.
+/// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
+/// dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel fills
-/// an skb that has been started, even if the send buffer is full.
+/// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
+/// fills a partly filled skb when the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
 /// Local and remote socket address of a connection.
@@ -128,12 +129,12 @@ pub struct Counters {
     /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
     /// ICMP.
     pub refused: u64,
-    /// Number of ignored packets: for other addresses, from addresses to which the stack may not reply, and
-    /// ICMP messages that were not accepted.
+    /// Number of ignored packets: packets for other addresses, packets from addresses to which the stack may
+    /// not reply, and ICMP messages that were not accepted.
     pub ignored: u64,
     /// Number of ICMP messages accepted by a connection.
     pub complaints: u64,
-    /// Number of resets sent in reply to packets without a connection.
+    /// Number of resets sent in reply to packets that belong to no connection.
     pub resets: u64,
     /// Number of SYN cookies sent.
     pub cookies_sent: u64,
@@ -168,7 +169,7 @@ struct Entry {
     owner: Owner,
     sending: Ring,
     receiving: Ring,
-    /// Time at which the entry expires in the timers. This time is never later than the connection's own
+    /// Time at which the connection's timer entry expires. This time is never later than the connection's own
     /// timeout.
     armed: Instant,
     /// Whether the connection is in the queue of connections that may have data to send.
@@ -404,12 +405,13 @@ impl Stack {
             && completes(segment)
             && listeners.get(&local).is_none_or(Listener::is_full)
         {
-            // SYN-6: the peer considers the connection established. The peer's segments are not answered
+            // The peer considers the connection established (SYN-6). The peer's segments are not answered
             // until the accept queue has room. The retransmitted SYN-ACK makes the peer try again.
             counters.accept_overflows += 1;
             return;
         }
-        // TW-3: a SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept it.
+        // A SYN that certainly belongs to a new connection ends TIME-WAIT if a listener can accept it (RFC
+        // 6191; TW-3).
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
@@ -554,8 +556,8 @@ impl Stack {
         {
             match state {
                 State::SynReceived => {}
-                // A failed passive open returns to LISTEN. The listener itself has never left that state (RFC
-                // 9293 MUST-11).
+                // A connection whose passive open fails returns to LISTEN. The listener itself has never left
+                // that state (RFC 9293 MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;

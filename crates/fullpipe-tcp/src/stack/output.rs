@@ -1,5 +1,5 @@
-//! Packet output of a stack: first replies without a connection, then one transmission from each connection
-//! in turn.
+//! Packet output of a stack: first the replies that belong to no connection, then one transmission from each
+//! connection in turn.
 
 use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
 use crate::tx::Transmit;
@@ -51,7 +51,7 @@ pub(super) struct Cutting {
     offset: u64,
 }
 
-/// Reply to a segment without a connection.
+/// Reply to a segment that belongs to no connection.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     tuple: FourTuple,
@@ -125,7 +125,7 @@ impl Stack {
         self.replies.push_back(Reply { tuple, segment });
     }
 
-    /// Queues a reset in reply to a segment without a connection (RFC 9293 section 3.10.7.1).
+    /// Queues a reset in reply to a segment that belongs to no connection (RFC 9293 section 3.10.7.1).
     pub(super) fn reset(&mut self, tuple: FourTuple, segment: &Segment) {
         let Some(answer) = crate::conn::reset_for(segment) else { return };
         self.counters.resets += 1;

@@ -5,7 +5,7 @@
 //!               end  = write offset                                  end  = highest octet that arrived
 //! ```
 //!
-//! The size of the ring is a power of two and doubles when the stored range needs more. The range never
+//! The size of the ring is a power of two and doubles when the stored range needs more room. The range never
 //! exceeds `limit`, which is set by the connection's buffer or window.
 
 /// Minimum size of a non-empty ring buffer, in bytes.

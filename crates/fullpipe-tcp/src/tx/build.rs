@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// NAG-3: a short segment is delayed only while another short segment is unacknowledged. The last segment
-    /// is never delayed.
+    /// A short segment is delayed only while another short segment is unacknowledged (NAG-3). The last
+    /// segment is never delayed.
     #[test]
     fn one_short_segment_at_a_time() {
         let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };

@@ -96,8 +96,8 @@ impl NewData {
         match build::next_length(room, mss) {
             0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
             0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
-            // A short remainder waits for more data. The reported limit is the application, or the send
-            // buffer if the writer is blocked.
+            // A short remainder waits for more data. If the writer is blocked, the reported limit is the send
+            // buffer, otherwise the application.
             0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
             0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),

@@ -56,7 +56,7 @@ mod tests {
         Pacer { next_departure: Instant::ZERO, segments: UNPACED_SEGMENTS }
     }
 
-    /// PC-1: at 12 Mbit/s, a packet of 1500 bytes leaves every millisecond, without cumulative error.
+    /// At 12 Mbit/s, a packet of 1500 bytes leaves every millisecond, without cumulative error (PC-1).
     #[test]
     fn spacing_is_exact() {
         let mut pacer = warm();
@@ -66,7 +66,7 @@ mod tests {
         }
     }
 
-    /// PC-2: a new pacing rate applies only to packets sent afterwards. A wait already set at the old rate
+    /// A new pacing rate applies only to packets sent afterwards (PC-2). A wait already set at the old rate
     /// does not change.
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
     }
 
-    /// PC-3: after ten idle seconds, the pacing credit is limited to half an interval.
+    /// After ten idle seconds, the pacing credit is limited to half an interval (PC-3).
     #[test]
     fn idle_time_is_not_saved_up() {
         let mut pacer = warm();

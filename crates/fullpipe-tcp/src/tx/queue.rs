@@ -2,7 +2,7 @@
 //!
 //! Unacknowledged data stays in the buffer, so a buffer of B bytes limits the sender to about B bytes per
 //! round trip, even if the windows are larger. The actual amount may differ, because Linux checks the buffer
-//! on two occasions only:
+//! only on two occasions:
 //!
 //! ```text
 //!   wake a writer    when the queued data takes at most two thirds of the buffer
@@ -28,8 +28,8 @@ pub(crate) struct SendQueue {
     buffer: Buffer,
     /// Memory limit of the send queue, in bytes.
     sndbuf: u64,
-    /// Amount of unsent data from which no new skb is started (`TCP_NOTSENT_LOWAT`), in bytes; `u64::MAX`
-    /// means no limit.
+    /// Amount of unsent data at which no new skb is started (`TCP_NOTSENT_LOWAT`), in bytes; `u64::MAX` means
+    /// no limit.
     lowat: u64,
     /// Stream offset after the last byte written.
     written: u64,
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(queue(16_384).write(PLENTY, small_window), 68_056);
     }
 
-    /// A remainder that waits for more data is an skb that has been started. The next write therefore fills
-    /// it without a check of the buffer limit.
+    /// A remainder that waits for more data is a partly filled skb. The next write therefore fills it without
+    /// a check of the buffer limit.
     #[test]
     fn a_short_rest_opens_a_full_buffer() {
         let sent = BLOCK / MSS * MSS;

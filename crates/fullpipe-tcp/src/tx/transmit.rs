@@ -59,7 +59,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Creates a transmission of `len` payload bytes whose first segment has `header`.
+    /// Creates a transmission of `len` payload bytes whose first segment has the header `header`.
     #[inline(always)]
     pub(in crate::tx) fn of_data(departure: Departure, header: Segment, len: u64) -> Self {
         // Transmissions and segments are at most 64 KiB long, so both lengths fit in 32 bits.

@@ -42,8 +42,8 @@ impl Flags {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
     }
 
-    /// Returns the flags for the eight control bits of a TCP header. Bits without a name here (URG) are kept
-    /// but ignored.
+    /// Returns the flags for the eight control bits of a TCP header. Bits that have no name in this type
+    /// (URG) are kept but ignored.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
@@ -53,12 +53,12 @@ impl Flags {
         self.0
     }
 
-    /// Returns these flags without those of `other`.
+    /// Returns the flags that are set in `self` but not in `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Returns these flags and those of `other`.
+    /// Returns the flags that are set in `self` or in `other`.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -102,7 +102,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Appends a SACK block. Returns false if there is no room for it.
+    /// Appends a SACK block. Returns false if there is no room for the block.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
         let Some(slot) = self.blocks.get_mut(self.len as usize) else { return false };
         *slot = (start, end);

@@ -1,7 +1,7 @@
 //! Tests that run the fuzz targets with a stable toolchain, on the committed corpus and on random inputs.
 //!
-//! The targets in `fuzz/src` are compiled here a second time. `fuzz/README.md` explains how to run them under
-//! cargo-fuzz, which searches for inputs by code coverage.
+//! The targets in `fuzz/src` are also compiled as part of these tests. `fuzz/README.md` explains how to run
+//! them under cargo-fuzz, which searches for inputs by code coverage.
 
 use std::fs;
 use std::path::Path;

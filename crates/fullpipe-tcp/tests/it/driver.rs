@@ -14,8 +14,8 @@ use fullpipe_units::Instant;
 
 /// Maximum number of transmissions of one connection at one time. A larger number indicates an endless loop.
 const ENDLESS: usize = 100_000;
-/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, they are
-/// checked at one step in [`SAMPLED`].
+/// Flight size in bytes up to which invariants are checked at every step. With a larger flight size, the
+/// invariants are checked at one step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
@@ -43,7 +43,7 @@ impl Transmission {
     }
 }
 
-/// Returns all transmissions that `conn` has ready at `now`. Checks that their number is finite and that no
+/// Returns all transmissions that `conn` has ready at `now`. Checks that their number is bounded and that no
 /// timer is due afterwards.
 pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmission> {
     let mut all = Vec::new();
@@ -87,15 +87,15 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Advances the clock to the next event. Checks that there is one and that it is not in the past.
+/// Advances the clock to the next event. Checks that there is an event and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");
     *now = next;
 }
 
-/// Checks the invariants of the connection. If little data is in flight, they are checked at every step,
-/// otherwise at one step in [`SAMPLED`].
+/// Checks the invariants of the connection. If little data is in flight, the invariants are checked at every
+/// step, otherwise at one step in [`SAMPLED`].
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();

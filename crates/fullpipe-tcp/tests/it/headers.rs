@@ -31,7 +31,7 @@ fn blocks(count: u32) -> SackBlocks {
     blocks
 }
 
-/// Returns segments with every combination of TCP options that a connection can send, with and without
+/// Returns segments with every combination of TCP options that a connection can send, both with and without
 /// payload.
 fn segments() -> Vec<Segment> {
     let timestamps = [None, Some(Timestamps { value: 0x0102_0304, echo: u32::MAX })];
@@ -106,7 +106,7 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
 }
 
 /// Four SACK blocks do not fit into the header together with timestamps. The last block is therefore dropped,
-/// and the header stays valid. A kernel never sends four blocks with timestamps.
+/// and the header remains valid. A kernel never sends four blocks with timestamps.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

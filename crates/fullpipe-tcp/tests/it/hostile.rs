@@ -3,7 +3,7 @@
 //! receiver: a byte map without a TCP implementation.
 //!
 //! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
-//! sender's windows. A peer that acknowledges data before it arrives receives no more than both windows
+//! sender's windows. A peer that acknowledges data before it arrives receives no more data than both windows
 //! allow.
 //!
 //! Proptest generates the same cases on every machine, and reduces a failure to the simplest peer that causes
@@ -24,7 +24,7 @@ use crate::driver::{self, InFlight, Transmission};
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// One ACK after every n segments, and at random in between.
+    /// One ACK after every n segments, and further ACKs at random in between.
     Every(u32),
     /// Each range is acknowledged in n pieces, which may end within a segment.
     Pieces(u64),
@@ -118,9 +118,9 @@ impl Peer {
         self.optimism != Optimism::UnderWay
     }
 
-    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, this
-    /// excludes a peer that acknowledges in pieces: if the last piece of an ACK is lost, the peer appears to
-    /// have reneged.
+    /// Returns whether the peer appears to keep all data that it has SACKed. On a lossy path with SACK, a
+    /// peer that acknowledges in pieces does not count: if the last piece of an ACK is lost, the peer appears
+    /// to have reneged.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
@@ -244,8 +244,8 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // INV-5: new data stays within the congestion window and the peer's window, except for a
-                // probe of one segment.
+                // New data stays within the congestion window and the peer's window, except for a probe of
+                // one segment (INV-5).
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(
@@ -327,7 +327,8 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // With a fixed window, the right edge never moves left. With a random window, it may.
+        // With a fixed window, the right edge never moves left. With a random window, the right edge may move
+        // left.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));

@@ -56,7 +56,7 @@ fn a_router_makes_segments_smaller() {
         pair.ends[0].write(id, &[7; 5_000]);
         let packets = pair.sent(0);
         assert_eq!(packets[0].len(), 1_500);
-        // The forged message has a wrong checksum and quotes a segment of no existing connection.
+        // The forged message has a wrong checksum and quotes a segment that belongs to no connection.
         let mut forged = too_big(&packets[0], 1_400);
         forged[if v6 { 40 + 8 + 40 } else { 20 + 8 + 20 }] ^= 1;
         pair.ends[0].handle_packet(pair.now, &forged, Checksums::Verify);

@@ -2,7 +2,7 @@
 //! and in order, the sender stays within both windows, and the connection never stalls.
 //!
 //! Each seed selects a path (loss, duplication, reordering, jitter, copies that arrive weeks later, damage),
-//! buffers, and the timing of both applications, which may pause for weeks. With about every second seed,
+//! buffers, and the timing of both applications, which may pause for weeks. For about half of the seeds,
 //! segments are carried as octets with their payload, and every byte is checked when it is read. A failure
 //! reports its seed.
 
@@ -24,7 +24,7 @@ const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
 /// Virtual duration of a run with undetected header damage, for which no outcome can be expected.
 const BLIND: Duration = Duration::from_secs(600);
 const DAY: u64 = 86_400;
-/// Maximum delay of a late copy of a packet, in seconds. With a 32-bit clock in milliseconds, old and new
+/// Maximum delay of a late copy of a packet, in seconds. With a 32-bit millisecond clock, old and new
 /// timestamps can be distinguished for 24.8 days.
 const OLDEST_COPY: u64 = 21 * DAY;
 
@@ -53,7 +53,7 @@ struct Weather {
     wire: Option<Wire>,
     /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percentage of packets of which a copy arrives up to three weeks later.
+    /// Percentage of packets that are followed by a copy up to three weeks later.
     straggler_percent: u64,
     /// Pause of the writing application after each fifth of its data.
     pause: Duration,
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// INV-5: new data never exceeds the peer's window. The driver checks the congestion window.
+    /// New data never exceeds the peer's window (INV-5). The driver checks the congestion window.
     fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));

@@ -33,7 +33,7 @@ fn socket(text: &str) -> SocketAddr {
 }
 
 /// RFC 9293 MUST-41 and MUST-42: a second listener on a socket is an error and leaves the first listener
-/// unchanged. A stack may listen on a port that is the local port of another connection being opened.
+/// unchanged. A stack may listen on a port that is the local port of a connection that is being opened.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);
@@ -156,7 +156,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // Port 80 has a listener. Port 81 has none and would reply with a reset.
+        // Port 80 has a listener. Port 81 has no listener and would reply with a reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);

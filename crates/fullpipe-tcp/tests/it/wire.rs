@@ -1,5 +1,6 @@
-//! Tests that this crate and another parser (etherparse) agree on random packets. Each reads the packets
-//! encoded by the other, and both accept and reject the same damaged packets. This crate never panics.
+//! Tests that this crate and another parser (etherparse) agree on random packets. Each parser reads the
+//! packets encoded by the other, and both accept and reject the same damaged packets. This crate never
+//! panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

@@ -66,13 +66,13 @@ fn what_is_printed_reads_back() {
 
 #[test]
 fn serialisation_time_is_exact_for_packets() {
-    // 1500 B at 10 Mbit/s take 1.2 ms.
+    // At 10 Mbit/s, 1500 bytes take 1.2 ms to send.
     assert_eq!(Rate::from_bps(10_000_000).time_for(Bytes::new(1500)), Duration::from_micros(1200));
     assert_eq!(Rate::of(Bytes::new(26_250_000), Duration::from_millis(210)), Rate::from_bps(1_000_000_000));
     assert_eq!(Rate::from_bps(1_000_000_000) * Duration::from_millis(210), Bytes::new(26_250_000));
 }
 
-/// gaps between losses are geometrically distributed in every random stream.
+/// Gaps between losses are geometrically distributed in every random stream.
 #[test]
 fn draws_are_uniform_and_independent_between_streams() {
     let p = Probability::from_ppm(10_000);

@@ -113,8 +113,7 @@ fn a_single_packet_may_wait_for_ever() {
     assert_eq!(ledger.counters.aqm_drops, 0);
 }
 
-/// RFC 8290 section 5.2.6: ECN-capable packets are marked at the same times at which other packets would be
-/// dropped.
+/// RFC 8290 section 5.2.6: ECN-capable packets are marked whenever other packets would be dropped.
 #[test]
 fn marks_come_when_drops_would() {
     let config = CodelConfig { ecn: true, ..CONFIG };

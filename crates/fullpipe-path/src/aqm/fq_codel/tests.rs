@@ -57,15 +57,16 @@ fn backlogged_flows_share_by_bytes() {
     assert!(most - least <= 3 * 1_514, "{bytes:?}");
 }
 
-/// RFC 8290 section 4.2: new queues are served first, for one quantum. After that, they become old queues and
-/// take turns with the other old queues.
+/// RFC 8290 section 4.2: new queues are served first, for one quantum. After that, the new queues become old
+/// queues and take turns with the other old queues.
 #[test]
 fn a_new_flow_goes_first_but_once() {
     let mut rig = Rig::new(CONFIG);
     for _ in 0..40 {
         rig.push(0, 500, u64::MAX);
     }
-    // A quantum of 1514 bytes covers four of these packets, the last of them on credit.
+    // A quantum of 1514 bytes covers three of these packets and part of a fourth, which leaves the credit
+    // negative.
     assert_eq!(rig.pops(5), [0, 0, 0, 0, 0]);
     for _ in 0..10 {
         rig.push(1, 500, u64::MAX);
@@ -91,8 +92,8 @@ fn emptying_does_not_keep_a_flow_new() {
     assert_eq!(rig.pop(), Some(1));
 }
 
-/// RFC 8290 section 4.1: above the limit, half of the longest queue is dropped from its head, at most 64
-/// packets.
+/// RFC 8290 section 4.1: above the limit, half of the longest queue, but at most 64 packets, is dropped from
+/// its head.
 #[test]
 fn the_longest_queue_pays() {
     let mut rig = Rig::new(CONFIG);
@@ -114,7 +115,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has its own CoDel controller: only the flow with a standing queue loses packets.
+/// Each queue has its own CoDel controller, so only the flow with a standing queue loses packets.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);

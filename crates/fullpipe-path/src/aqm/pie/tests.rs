@@ -1,4 +1,4 @@
-//! Tests of PIE against RFC 8033, computed in floating point.
+//! Tests of PIE against the formulas of RFC 8033, evaluated in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -21,7 +21,7 @@ fn packet(ecn: Ecn) -> PacketInfo {
 }
 
 /// RFC 8033 section 4.2: the update step is alpha (delay - target) + beta (delay - last delay), divided by
-/// the factor in the auto-tuning table.
+/// the factor from the auto-tuning table.
 #[test]
 fn steps_are_scaled_by_the_table() {
     let step = 0.125 * (0.025 - 0.015) + 1.25 * (0.025 - 0.022);
@@ -58,7 +58,7 @@ fn growth_is_capped_when_it_is_large() {
 }
 
 /// RFC 8033 section 4.2: while the queue is empty, the drop probability decays by 2 % per update, in addition
-/// to the target term. The probability reaches zero and stays there, however many updates are due.
+/// to the regular update step. The probability reaches zero and stays there, however many updates are due.
 #[test]
 fn it_decays_to_rest() {
     let mut pie = Pie { drop_prob: part(0.5), ..fresh() };
@@ -97,8 +97,8 @@ fn a_burst_is_let_pass() {
     assert_eq!(pie.burst_allowance, ms(150));
 }
 
-/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets. No packet is dropped either while
-/// the queue delay is below half of the target and the drop probability is below 20 %.
+/// RFC 8033 section 4.1: no packet is dropped from a queue of two packets. Nor is a packet dropped while the
+/// queue delay is below half of the target and the drop probability is below 20 %.
 #[test]
 fn a_nearly_empty_queue_is_left_alone() {
     let ready = |probability, before| Pie {

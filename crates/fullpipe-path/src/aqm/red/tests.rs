@@ -1,4 +1,4 @@
-//! Tests of RED against the formulas of Floyd and Jacobson, computed in floating point.
+//! Tests of RED against the formulas of Floyd and Jacobson, evaluated in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -36,8 +36,8 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Floyd and Jacobson section 4: an idle period counts as a number of small packets that arrived at an empty
-/// queue.
+/// Floyd and Jacobson section 4: an idle period counts as if a number of small packets had arrived at an
+/// empty queue.
 #[test]
 fn the_average_decays_while_idle() {
     let slot = Duration::from_micros(100);
@@ -53,8 +53,8 @@ fn the_average_decays_while_idle() {
     assert_eq!(decayed(1 << 40, 864_000_000), 0);
 }
 
-/// The drop probability is 0 below min and p at max. Above max, it rises linearly to 1 at twice max or jumps
-/// to 1.
+/// The drop probability is 0 below min and p at max. Above max, the drop probability rises linearly to 1 at
+/// twice max or jumps to 1.
 #[test]
 fn the_slope_has_two_parts() {
     let probability = |config, average| at_average(config, average).probability() as f64 / ONE as f64;

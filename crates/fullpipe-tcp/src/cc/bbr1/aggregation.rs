@@ -25,8 +25,8 @@ const WINDOW_ROUNDS: u64 = 5;
 /// changes.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// Upper limit of the excess of ACKed data, as a time at the estimated bandwidth. Longer ACK gaps are
-/// outages, not aggregation.
+/// Upper limit of the excess of ACKed data, expressed as its transmission time at the estimated bandwidth.
+/// Longer ACK gaps are outages, not aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
 /// ACK aggregation filter of one connection, in segments.

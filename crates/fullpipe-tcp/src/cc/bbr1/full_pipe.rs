@@ -41,7 +41,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Restarts the detection of bandwidth growth. A pipe already found full stays full.
+    /// Restarts the detection of bandwidth growth. A pipe that was found full still counts as full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

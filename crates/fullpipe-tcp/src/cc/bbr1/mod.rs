@@ -67,7 +67,7 @@ const CYCLE: [Gain; 8] = [
     Gain::UNIT,
 ];
 
-/// Length of the `bw` maximum filter in round trips: one gain cycle plus two spare rounds.
+/// Length, in round trips, of the maximum filter for `bw`: one gain cycle plus two spare rounds.
 const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
 
 /// Age at which `min_rtt` expires and is measured again. The queue of a competing flow rarely lasts that
@@ -139,7 +139,7 @@ pub struct Bbr1 {
     aggregation: Aggregation,
     policer: Policer,
 
-    // Packet-timed round trips: a round ends when a segment is delivered that was sent after the round began.
+    // Packet-timed round trips: a round ends when a segment sent after the start of the round is delivered.
     round: u64,
     round_end: u64,
     round_start: bool,
@@ -161,8 +161,8 @@ pub struct Bbr1 {
     /// Whether the flow restarts from idle. The queue was empty during the idle time, so ProbeRTT is not
     /// needed.
     idle_restart: bool,
-    /// Whether the last ACK arrived in ProbeRTT. Rate samples of segments sent after such an ACK do not show
-    /// the bandwidth.
+    /// Whether the last ACK arrived in ProbeRTT. Segments sent after such an ACK give rate samples below the
+    /// bandwidth of the path.
     window_is_low: bool,
     /// Number of random numbers drawn so far.
     draws: u64,
@@ -237,7 +237,7 @@ impl Bbr1 {
     /// card and the receiver's GRO. The result is even because receivers acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // With few segments in flight, 1.25 times this number is rounded back to the same number.
+        // With few segments in flight, rounding would otherwise cancel the gain of 1.25.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -354,8 +354,8 @@ impl Bbr1 {
         let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
         let bw = self.bw.get();
         if gain > Gain::UNIT {
-            // A higher bandwidth can be measured only with more data in flight, unless the queue overflows
-            // first.
+            // A higher bandwidth can be measured only with more data in flight, so the phase lasts until then
+            // or until the queue overflows.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
             // The draining phase ends as soon as the queue is empty: with less than the BDP in flight, the
@@ -527,7 +527,7 @@ impl CongestionControl for Bbr1 {
                 self.policer.reset(cx);
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // BBRv1 ignores loss and ECN marks as signals, and `on_send` handles idling.
+            // BBRv1 ignores loss and ECN marks as signals, and `on_send` handles idle periods.
             Signal::ExitRecovery
             | Signal::TlpRepaired
             | Signal::LossBatchEnd

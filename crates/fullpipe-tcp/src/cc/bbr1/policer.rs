@@ -16,15 +16,15 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Limits on the length of a sampling interval, in rounds. In a shorter interval the mean rate is not
-/// meaningful; in a longer one, loss occurred only at both ends.
+/// Limits on the length of a sampling interval, in rounds. A shorter interval gives no meaningful mean rate;
+/// in a longer one, loss occurred only at the two ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
 /// Threshold of heavy loss, in bytes lost per 256 bytes delivered (20 %).
 const HEAVY_LOSS: u64 = 50;
 
-/// Largest difference between two rates that count as nearly equal: 1/8 of the older rate, or 4 kbit/s.
+/// Two rates are nearly equal if their difference is at most 1/8 of the older rate, or at most 4 kbit/s.
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
@@ -110,8 +110,7 @@ impl Policer {
         if self.rounds > MAX_ROUNDS {
             self.reset(cx);
         } else if self.rounds >= MIN_ROUNDS && lost {
-            // The interval ends with a loss, so that the token bucket is as empty as it was at the start of
-            // the interval.
+            // The interval ends with a loss, so the token bucket is as empty as at the start of the interval.
             self.end_interval(cx);
         }
         false

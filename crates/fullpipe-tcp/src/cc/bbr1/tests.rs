@@ -39,7 +39,7 @@ fn pc_5_send_quantum() {
     assert_eq!(linux_send_quantum(Rate::from_bps(9_900_000), Some(ms(100)), MSS, 2), 2 * MSS);
     assert_eq!(linux_send_quantum(mbps(990), Some(ms(100)), MSS, 2), 65_536 / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(1), Some(ms(100)), MSS, 1), MSS);
-    // A path RTT of 512 us adds 64 KiB / 2^1 to the send quantum. At 100 Mbit/s, 1.024 ms carry 12.2 KB.
+    // A path RTT of 512 us adds 64 KiB / 2 to the send quantum. At 100 Mbit/s, 1.024 ms carry 12.2 KB.
     let near = linux_send_quantum(mbps(100), Some(Duration::from_micros(600)), MSS, 2);
     assert_eq!(near, (12_207 + 32_768) / MSS * MSS);
     assert_eq!(linux_send_quantum(mbps(100), None, MSS, 2), 12_207 / MSS * MSS);
@@ -105,8 +105,8 @@ fn b1_1_any_phase_but_the_draining_one_comes_first() {
     assert!(seen.iter().enumerate().all(|(phase, n)| phase == 1 || (850..1_150).contains(n)), "{seen:?}");
 }
 
-/// B1-2: each round delivers about twice as much as the previous one; the Linux kernel delivers 10, 20, 34,
-/// 62, 125 and 247 segments.
+/// Each round delivers about twice as much as the previous one; the Linux kernel delivers 10, 20, 34, 62, 125
+/// and 247 segments (B1-2).
 #[test]
 fn b1_2_startup_doubles() {
     let mut run = run("10gbit", ms(100));
@@ -123,7 +123,7 @@ fn b1_2_startup_doubles() {
     }
 }
 
-/// B1-3 and B1-5: Startup and Drain end on time, and Drain ends with little more than the BDP in flight.
+/// Startup and Drain end on time, and Drain ends with little more than the BDP in flight (B1-3 and B1-5).
 #[test]
 fn b1_3_and_5_startup_and_drain_end() {
     let mut run = run("10mbit", ms(40));
@@ -149,7 +149,7 @@ fn b1_3_and_5_startup_and_drain_end() {
     assert!(inflight as f64 <= run.bdp_segments().ceil() + 6.0 + 1.0, "{inflight} in flight");
 }
 
-/// B1-4: Startup never has more in flight than 2.887 BDP plus the allowance for super-segments.
+/// Startup never has more in flight than 2.887 BDP plus the allowance for super-segments (B1-4).
 #[test]
 fn b1_4_startup_is_bounded() {
     let mut run = run("100mbit", ms(40));
@@ -174,7 +174,7 @@ fn b1_6_window_target() {
     assert_eq!(bench.cc.bdp(bw, CWND_GAIN), 10);
 }
 
-/// B1-7 and A-36: ProbeRTT recurs every 10 s, lasts about 200 ms, and finds the RTT of the empty path.
+/// ProbeRTT recurs every 10 s, lasts about 200 ms, and finds the RTT of the empty path (B1-7 and A-36).
 #[test]
 fn b1_7_probe_rtt() {
     let mut run = run("10mbit", ms(40));
@@ -243,7 +243,7 @@ fn b1_8_a_tenth_of_the_bandwidth_is_noticed_after_ten_rounds() {
     assert!(close(run.value("bw"), 1e6, 0.03), "{}", run.value("bw"));
 }
 
-/// B1-9: a tenfold increase of the bandwidth is found. Growth by a quarter per cycle would take 10.3 cycles.
+/// A tenfold increase of the bandwidth is found (B1-9). Growth by a quarter per cycle would take 10.3 cycles.
 /// Without noise on the path, the search takes less time: the probing phase lasts until 1.25 times the
 /// *current* BDP is in flight. While the bandwidth estimate grows, this target stays slightly above the
 /// amount in flight, so the estimate grows by a quarter every one or two round trips.
@@ -288,7 +288,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
         tokens: 50_000,
         filled: Instant::ZERO,
     });
-    // This time covers the burst and the losses in Startup, and two sampling intervals after them.
+    // This time covers Startup's burst and its losses, and two sampling intervals after them.
     run.until(at_ms(1_000), |_| ());
     let (lost, delivered) = (run.cx.lost, run.cx.delivered);
     // The flow paces at the mean rate for 48 rounds.
@@ -302,7 +302,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
 fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     let mut cx = context();
     let mut policer = Policer::new(&cx);
-    // Each round takes 40 ms, delivers 5 Mbit/s and loses a third of that.
+    // In each round of 40 ms, 5 Mbit/s is delivered, and about a third of that amount is lost.
     let mut round = |policer: &mut Policer| {
         cx.now += ms(40);
         cx.delivered_time = cx.now;
@@ -319,9 +319,9 @@ fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     assert_eq!(given_up, Some(48));
 }
 
-/// Startup takes one round for the first sample, one round for pacing to follow it, `log2(D / 10)`
-/// rounds to reach the full bandwidth and three to detect a full pipe. The deep queue here lengthens the last
-/// rounds.
+/// Startup takes one round for the first sample, one round for pacing to follow it, `log2(D / 10)` rounds to
+/// reach the full bandwidth and three to detect a full pipe. On this path, the deep queue lengthens
+/// the last rounds.
 #[test]
 fn a_16_startup_of_long_paths() {
     for (rate, rounds, secs) in [("1gbit", 11 + 3, 2.9), ("105mbit", 8 + 3, 2.3)] {
@@ -340,7 +340,7 @@ fn a_16_startup_of_long_paths() {
     }
 }
 
-/// in steady state, one flow fills the link and keeps the queue small.
+/// In steady state, one flow fills the link and keeps the queue small.
 #[test]
 fn a_32_steady_state() {
     let mut run = run("100mbit", ms(40));
@@ -358,7 +358,7 @@ fn a_32_steady_state() {
     assert!(peak as f64 <= 2.0 * bdp, "peak {peak} of {bdp}");
 }
 
-/// Returns a run that has reached ProbeBW on a path of 10 Mbit/s and 100 ms.
+/// Returns a run that has reached ProbeBW on a path of 10 Mbit/s with an RTT of 100 ms.
 fn settled() -> Run {
     let mut run = run("10mbit", ms(100));
     run.until(at_ms(5_000), |_| ());
@@ -377,7 +377,7 @@ fn recovery_conserves_packets_for_a_round_and_then_restores() {
     let lossy = AckSample { newly_lost: 5 * MSS, ..sample(2) };
     bench.cc.on_ack(&bench.cx, &lossy);
     assert_eq!(bench.cwnd(), 52, "in flight and acknowledged");
-    // The first round ends when a segment is delivered that was sent after recovery began.
+    // The first round ends when a segment sent after the start of recovery is delivered.
     bench.cx.delivered += MSS;
     let next_round = AckSample { prior_delivered: bench.cx.delivered, interval: Some(ms(100)), ..sample(1) };
     bench.cc.on_ack(&bench.cx, &next_round);
@@ -459,7 +459,7 @@ fn lumps_of_acks_widen_the_window() {
     let mut cx = context();
     let mut aggregation = Aggregation::new(cx.now);
     let bw = Rate::from_bps(10_000_000);
-    // 20 segments every 23 ms are about 10 Mbit/s.
+    // 20 segments every 23 ms are a rate of about 10 Mbit/s.
     for _ in 0..20 {
         cx.now += ms(23);
         cx.delivered_time = cx.now;
@@ -479,7 +479,7 @@ fn slow_paths_get_one_segment_at_a_time() {
     assert_eq!(bench.cc.control().send_quantum, SendQuantum::FromRate { min_segments: 2 });
 }
 
-/// INV-11: products of rate, time and gain are exact from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
+/// Products of rate, time and gain are exact from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s (INV-11).
 #[test]
 fn products_are_exact_over_the_whole_range() {
     for bps in [8_000, 100_000, 1_000_000_000, 1_000_000_000_000] {

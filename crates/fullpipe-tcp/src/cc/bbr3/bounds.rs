@@ -124,7 +124,8 @@ pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool 
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);
-    // The prefix is negative if the loss ratio was already above 2 %.
+    // If the loss ratio was already above 2 % before, the part of `lost` would be negative and is set to
+    // zero.
     let prefix =
         (LOSS_THRESH_PERCENT * before).saturating_sub(100 * lost_before) / (100 - LOSS_THRESH_PERCENT);
     before + prefix
@@ -147,8 +148,8 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Returns whether a round of fast recovery with too much loss ends at this ACK, and begins the next
-    /// round.
+    /// Returns whether this ACK ends a round of fast recovery with too much loss. If the ACK ends a round,
+    /// the count of lost ranges restarts.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

@@ -33,8 +33,8 @@ pub(super) const UP_CWND_GAIN: Gain = Gain::of(9, 4, 0);
 /// `BBR.ProbeRTTCwndGain` (draft section 2.13.2): window gain in ProbeRTT, half the BDP.
 pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::of(1, 2, 0);
 
-/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. With more loss, too much was in
-/// flight.
+/// `BBR.LossThresh` (draft section 2.7): maximum loss per round trip, 2 %. If the loss is higher, too much
+/// was in flight.
 pub(super) const LOSS_THRESH_PERCENT: u64 = 2;
 
 /// `BBR.Beta` (draft section 2.7): smallest factor by which a round trip with loss multiplies the short-term
@@ -49,8 +49,8 @@ pub(super) const HEADROOM: Gain = Gain::of(15, 100, 0);
 /// despite delayed ACKs.
 pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// `BBR.ExtraAckedFilterLen` (draft section 2.10): length of the `extra_acked` filter in round trips, and its
-/// length before the pipe is full (draft section 5.5.9).
+/// `BBR.ExtraAckedFilterLen` (draft section 2.10): length of the `extra_acked` filter in round trips, in
+/// general and before the pipe is full (draft section 5.5.9).
 pub(super) const EXTRA_ACKED_FILTER_LEN: u64 = 10;
 pub(super) const EXTRA_ACKED_STARTUP_LEN: u64 = 1;
 
@@ -64,7 +64,7 @@ pub(super) const FULL_BW_GROWTH: Gain = Gain::of(5, 4, 0);
 /// ends Startup.
 pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 
-/// Number of rounds after which Drain ends even if a queue remains, because the bandwidth was overestimated
+/// Number of rounds after which Drain ends even if a queue remains because the bandwidth was overestimated
 /// (draft section 5.3.2).
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
@@ -73,8 +73,8 @@ pub(super) const DRAIN_ROUNDS: u64 = 3;
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 
-/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips; the
-/// number that Reno needs at 25 Mbit/s and 30 ms.
+/// `T_reno_bound` (draft section 5.3.3.8): upper limit of the time between two probes, in round trips; about
+/// the number between two losses of a Reno flow at 25 Mbit/s with an RTT of 30 ms.
 pub(super) const MAX_RENO_ROUNDS: u64 = 63;
 
 /// Maximum number of times that ProbeBW_UP doubles the growth of the long-term bound (draft section 5.3.3.9).
@@ -103,6 +103,6 @@ pub(super) const MIN_QUANTUM_SEGMENTS: u64 = 2;
 /// sender's network card and the receiver's GRO.
 pub(super) const OFFLOAD_QUANTA: u64 = 3;
 
-/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, 1.25 times this
-/// number is rounded back to the same number.
+/// Additional segments in ProbeBW_UP (draft section 5.6.4.2): with few segments in flight, rounding would
+/// otherwise cancel the gain of 1.25.
 pub(super) const UP_EXTRA_SEGMENTS: u64 = 2;

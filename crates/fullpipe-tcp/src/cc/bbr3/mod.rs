@@ -208,8 +208,8 @@ impl Bbr3 {
         self.bdp_multiple(self.bw, Gain::UNIT)
     }
 
-    /// Implements `QuantizationBudget()`: raises `inflight` to the volume that segmentation offload needs in
-    /// the two hosts.
+    /// Implements `QuantizationBudget()`: raises `inflight` to at least the volume that segmentation offload
+    /// keeps in the two hosts.
     fn with_quanta(&self, inflight: u64) -> u64 {
         let least = inflight.max(OFFLOAD_QUANTA * self.send_quantum).max(MIN_PIPE_SEGMENTS * self.mss);
         if self.state == State::Up { least + UP_EXTRA_SEGMENTS * self.mss } else { least }
@@ -336,7 +336,8 @@ impl Bbr3 {
     }
 
     /// Implements `IsTimeToProbeBW()`: returns whether the wait between two probes is over. To coexist with
-    /// Reno, the wait also ends after as many round trips as the target in flight has segments (at most 63).
+    /// Reno, the wait also ends after a number of round trips equal to the number of segments in the target
+    /// volume in flight (at most 63).
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
@@ -351,14 +352,14 @@ impl Bbr3 {
     /// Implements `IsTimeToGoDown()` of the BBR draft.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
-        // The volume in flight before this ACK is compared with a tolerance of one segment, because a window
-        // limited by `bound` never exceeds `bound`.
+        // The comparison with the volume in flight before this ACK has a tolerance of one segment, because a
+        // window limited by `bound` never exceeds `bound`.
         if self.probe.prev_too_high && prior_inflight.saturating_add(self.mss) > bound {
             self.probe.prev_precautionary = true;
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // Here the bound limits the flow; the path does not.
+            // In this case, the bound limits the flow and the path does not.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
@@ -558,8 +559,9 @@ impl CongestionControl for Bbr3 {
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
             // An ECN mark is a congestion signal (draft section 3.7), but the draft does not specify the
-            // response. Here a round with a mark counts as a round with loss. A probe with a mark counts as a
-            // probe with too much loss, because an ECN echo does not give the number of marks.
+            // response. This implementation treats a round with a mark like a round with loss. A probe with a
+            // mark counts as a probe with too much loss, because an ECN echo does not give the number of
+            // marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {

@@ -24,7 +24,7 @@ pub(super) enum AckPhase {
     ProbeStarting,
     /// ACKs received during a probe for segments sent by the probe.
     ProbeFeedback,
-    /// ACKs, after the end of a probe, of segments sent by the probe.
+    /// ACKs received after the end of a probe for segments sent by the probe.
     ProbeStopping,
 }
 
@@ -32,13 +32,13 @@ pub(super) enum AckPhase {
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) ack_phase: AckPhase,
-    /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe and no reaction to them has
-    /// occurred yet.
+    /// `BBR.is_bw_probe_sample`: whether a loss may have been caused by the probe, and BBR has not reacted to
+    /// such a loss yet.
     pub(super) is_sample: bool,
     /// `BBR.prev_probe_too_high`: whether the previous probe caused too much loss.
     pub(super) prev_too_high: bool,
-    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the probe
-    /// before it had caused too much loss.
+    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound because the one before
+    /// it had caused too much loss.
     pub(super) prev_precautionary: bool,
     /// `BBR.rounds_since_probe_up`: number of rounds since the last probe; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,

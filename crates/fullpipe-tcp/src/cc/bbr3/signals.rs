@@ -137,7 +137,7 @@ impl FullPipe {
     }
 }
 
-/// ACK aggregation: how far ACKs run ahead of the bandwidth (draft section 5.5.9).
+/// ACK aggregation: the amount by which ACKs run ahead of the bandwidth estimate (draft section 5.5.9).
 ///
 /// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
 /// needs additional data in flight: as much as the next burst will acknowledge beyond the bandwidth estimate.

@@ -32,8 +32,8 @@ fn round(bench: &mut Bench<Bic>) -> u64 {
     bench.cwnd() - before
 }
 
-/// BIC-1 and BIC-2: a reduction leaves 819/1024 of the window. A reduction below the last maximum lowers that
-/// maximum (fast convergence).
+/// A reduction leaves 819/1024 of the window (BIC-1 and BIC-2). A reduction below the last maximum lowers
+/// that maximum (fast convergence).
 #[test]
 fn bic_1_and_2_cuts_and_fast_convergence() {
     let mut bench = at(100);
@@ -44,7 +44,7 @@ fn bic_1_and_2_cuts_and_fast_convergence() {
     assert_eq!((search.cut(71), search.last_max), (56, 71), "at the maximum nobody asks for room");
 }
 
-/// BIC-3: the window grows by a quarter of the distance to the last maximum in each round trip.
+/// The window grows by a quarter of the distance to the last maximum in each round trip (BIC-3).
 #[test]
 fn bic_3_the_search() {
     assert_eq!(search(100).count_at(80), 16);
@@ -52,8 +52,8 @@ fn bic_3_the_search() {
     assert_eq!(round(&mut bench), 4, "from 79: 21 / 4, and less as the distance shrinks");
 }
 
-/// BIC-4: far from the maximum, the window grows by at most 16 segments per round trip. Below a window of 20
-/// segments, it grows by one segment per ACK.
+/// Far from the maximum, the window grows by at most 16 segments per round trip (BIC-4). Below a window of 20
+/// segments, the window grows by one segment per ACK.
 #[test]
 fn bic_4_linear_when_far() {
     assert_eq!(search(200).count_at(20), 1);
@@ -63,7 +63,7 @@ fn bic_4_linear_when_far() {
     assert!((16..=17).contains(&round(&mut bench)));
 }
 
-/// BIC-5 to BIC-7: window growth at the plateau, away from the plateau, and in the linear probing beyond it.
+/// Window growth at the plateau, away from the plateau, and in the linear probing beyond it (BIC-5 to BIC-7).
 #[test]
 fn bic_5_to_7_around_and_beyond_the_plateau() {
     let search = search(100);
@@ -71,7 +71,7 @@ fn bic_5_to_7_around_and_beyond_the_plateau() {
     assert_eq!(counts, [485, 490, 500, 510, 515, 78, 28, 9, 9, 10]);
 }
 
-/// BIC-8: up to a window of 14 segments, BIC behaves as Reno.
+/// Up to a window of 14 segments, BIC behaves as Reno (BIC-8).
 #[test]
 fn bic_8_reno_while_small() {
     let mut bench = after_loss(24);
@@ -88,7 +88,7 @@ fn bic_8_reno_while_small() {
     assert_eq!(search(10).cut(12), 6);
 }
 
-/// BIC-9: with ACKs of two segments, the count halves and growth doubles. With ACKs of one segment, the
+/// With ACKs of two segments, the count halves and growth doubles (BIC-9). With ACKs of one segment, the
 /// estimate begins at two segments and stops at 31/16: the average moves in whole sixteenths, and 31 >> 4 is
 /// 1.
 #[test]
@@ -102,7 +102,7 @@ fn bic_9_segments_per_ack() {
     assert_eq!((one.per_ack, one.count_at(80)), (31, 8));
 }
 
-/// BIC-10: before the first loss, the window grows by at least 5 % per round trip. A timeout resets the
+/// Before the first loss, the window grows by at least 5 % per round trip (BIC-10). A timeout resets the
 /// search to that state.
 #[test]
 fn bic_10_before_the_first_loss() {
@@ -114,7 +114,7 @@ fn bic_10_before_the_first_loss() {
     assert_eq!((bench.cc.search.last_max, bench.cc.search.per_ack), (0, 32));
 }
 
-/// BIC-11: an undo reverts the window reduction.
+/// An undo reverts the window reduction (BIC-11).
 #[test]
 fn bic_11_undo() {
     let mut bench = at(100);
@@ -124,8 +124,8 @@ fn bic_11_undo() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// BIC-12: growth is fast at first, slow near the last maximum, and fast again beyond. Of the time between
-/// two losses at the same window, more than half is spent above nine tenths of it.
+/// Growth is fast at first, slow near the last maximum, and fast again beyond (BIC-12). Between two losses at
+/// the same window, the window is above nine tenths of that value for more than half of the time.
 #[test]
 fn bic_12_shape() {
     let mut bench = after_loss(200);
@@ -162,7 +162,7 @@ fn the_search_takes_the_logarithm_of_the_loss() {
     }
 }
 
-/// INV-11: counts are valid for windows from one segment to ten million segments.
+/// Counts are valid for windows from one segment to ten million segments (INV-11).
 #[test]
 fn extreme_windows() {
     for last_max in [0, 1, 14, 10_000_000, u64::from(u32::MAX)] {

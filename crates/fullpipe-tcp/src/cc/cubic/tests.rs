@@ -24,8 +24,8 @@ fn ack_with_rtt(bench: &mut Bench<Cubic>, rtt: Duration) {
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// CUB-1, with the fixed-point arithmetic of CUB-3: the cubic curve in whole segments, rounded towards the
-/// plateau.
+/// The cubic curve in whole segments, rounded towards the plateau (RFC 9438 section 4.2; CUB-1, with the
+/// fixed-point arithmetic of CUB-3).
 #[test]
 fn cub_1_the_curve() {
     let curve = curve(100, 70);
@@ -66,7 +66,8 @@ fn cub_4_fast_convergence() {
     assert_eq!((curve.cut(80), curve.w_max), (56, 68));
 }
 
-/// CUB-5: there is no fast convergence if the loss occurs at or above the last plateau.
+/// There is no fast convergence if the loss occurs at or above the last plateau (RFC 9438 section 4.7;
+/// CUB-5).
 #[test]
 fn cub_5_no_fast_convergence_above_the_plateau() {
     let mut curve = Curve { w_max: 80, ..Curve::default() };
@@ -92,7 +93,7 @@ fn cub_6_at_most_half_a_window_per_round_trip() {
 fn cub_8_the_reno_estimate_grows_by_8_15_per_window() {
     let mut curve = Curve { w_max: 1_000, ..Curve::default() };
     let mut now = at_ms(0);
-    // ACKs of 75 windows of 20 segments arrive.
+    // 75 windows of 20 segments are ACKed.
     for _ in 0..75 {
         now += ms(40);
         for _ in 0..20 {
@@ -101,7 +102,7 @@ fn cub_8_the_reno_estimate_grows_by_8_15_per_window() {
         now += ms(40);
         curve.count(now, 20, 0);
     }
-    // alpha = 0.5333, and delta is rounded down from 37.5 to 37 segments.
+    // alpha is 0.5333, and delta is rounded down from 37.5 to 37 segments.
     assert_eq!(curve.w_est - 20, 1_500 / 37);
 }
 
@@ -145,7 +146,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// CUB-12: an ECN mark reduces the window as a loss does. Linux keeps at least two segments in both cases.
+/// An ECN mark reduces the window as a loss does (CUB-12). Linux keeps at least two segments in both cases.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);
@@ -163,7 +164,7 @@ fn growth_before_the_first_loss_is_five_percent_a_round_trip() {
     assert_eq!(curve.count, MAX_COUNT_WITHOUT_LOSS);
 }
 
-/// HS-6: after HyStart ends slow start without a loss, the plateau is the current window.
+/// After HyStart ends slow start without a loss, the plateau is the current window (HS-6).
 #[test]
 fn hs_6_after_hystart_the_plateau_is_here() {
     let mut bench = at(100);
@@ -210,22 +211,22 @@ fn mean_window(rtt: Duration, segments: u64) -> f64 {
     area as f64 / f64::from(rounds)
 }
 
-/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 segments of the cubic
-/// function.
+/// On a short path the mean window is that of AIMD(0.53, 0.7), not the 5.9 segments of the cubic function
+/// (RFC 9438 section 4.3; CUB-7).
 #[test]
 fn cub_7_reno_region() {
     let mean = mean_window(ms(10), 1_000);
     assert!((mean / 38.7 - 1.0).abs() < 0.08, "mean window {mean}");
 }
 
-/// on a long path the mean window is that of the cubic function.
+/// On a long path the mean window is that of the cubic function.
 #[test]
 fn a_20_deterministic_loss() {
     let mean = mean_window(ms(100), 10_000);
     assert!((mean / 187.4 - 1.0).abs() < 0.05, "mean window {mean}");
 }
 
-/// INV-11: nothing overflows at the limits of the window and time ranges.
+/// Nothing overflows at the limits of the window and time ranges (INV-11).
 #[test]
 fn extreme_windows_and_times() {
     let mut bench = at(10_000_000);

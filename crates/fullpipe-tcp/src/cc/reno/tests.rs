@@ -55,8 +55,8 @@ fn reno_3_stale_credit_is_applied_once() {
     assert_eq!(bench.cwnd(), 5, "a cut takes the credit away");
 }
 
-/// RENO-4: if a loss occurs whenever `W` reaches 40, the window grows from 20 segments by one segment per
-/// round trip.
+/// If a loss occurs whenever `W` reaches 40, the window grows from 20 segments by one segment per round trip
+/// (RENO-4).
 #[test]
 fn reno_4_sawtooth() {
     let mut bench = avoiding(20);
@@ -75,7 +75,7 @@ fn reno_4_sawtooth() {
     assert_eq!(bench.cwnd(), 20);
 }
 
-/// RENO-5: with one loss per 600 segments delivered, the window stays between 20 and 40 segments.
+/// With one loss per 600 segments delivered, the window stays between 20 and 40 segments (RENO-5).
 #[test]
 fn reno_5_deterministic_loss() {
     let mut bench = avoiding(20);
@@ -97,7 +97,8 @@ fn reno_5_deterministic_loss() {
     assert!((28..=31).contains(&(area / rounds)), "mean {}", area / rounds);
 }
 
-/// SS-1: in slow start, Reno doubles the window every round trip if the path is fast enough not to limit it.
+/// In slow start, Reno doubles the window every round trip if the path is fast enough not to limit it (RFC
+/// 5681 section 3.1; SS-1).
 #[test]
 fn ss_1_doubles_every_round_trip() {
     let mut run = Run::new(Algorithm::Reno, "100gbit", ms(100), u64::MAX);
@@ -189,7 +190,7 @@ fn un_2_an_undo_restores_window_and_threshold() {
     assert_eq!((bench.cwnd(), bench.ssthresh()), (21, 20));
 }
 
-/// INV-3: the window is reduced at most once per window of data.
+/// The window is reduced at most once per window of data (INV-3).
 #[test]
 fn a_timeout_during_recovery_does_not_cut_again() {
     let mut bench = at(40);

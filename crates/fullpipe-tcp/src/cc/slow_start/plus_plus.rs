@@ -56,7 +56,7 @@ pub(in crate::cc) struct HyStartPlusPlus {
     /// Offset whose acknowledgement ends the round (`windowEnd`).
     window_end: u64,
     last_round: Option<Duration>,
-    /// Minimum RTT of the current round (`currentRoundMinRTT`); the next field is `rttSampleCount`.
+    /// Minimum RTT of the current round (`currentRoundMinRTT`).
     this_round: Option<Duration>,
     samples: u32,
     conservative: Option<Conservative>,

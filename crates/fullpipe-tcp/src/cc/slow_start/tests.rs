@@ -59,7 +59,8 @@ fn a_train_as_long_as_the_path_leaves() {
     assert_eq!(left_after(ms(40), 100, ms(3), false, &rtts), None, "gaps break the train");
 }
 
-/// Rounds are counted below the lowest window too (Linux: `hystart_update` resets the round first).
+/// Rounds are also counted while the window is below the smallest one that HyStart evaluates (Linux:
+/// `hystart_update` resets the round first).
 #[test]
 fn rounds_pass_below_the_lowest_window() {
     let mut cx = context();
@@ -93,7 +94,7 @@ fn lumps_lengthen_the_train_by_a_millisecond_at_most() {
     let mut cx = context();
     cx.srtt = Some(ms(100));
     assert_eq!(lump_delay(&cx, &window(&cx, 16)), ms(1));
-    // At 10 Gbit/s and a pacing gain of 200 %, 256 KiB take 105 us.
+    // At 10 Gbit/s and a pacing gain of 200 %, 256 KiB take 105 us to send.
     let delay = lump_delay(&cx, &window(&cx, 86_326)).as_nanos();
     assert!((104_000..106_000).contains(&delay), "{delay}");
     cx.srtt = None;

@@ -29,8 +29,8 @@ fn avoiding(segments: u64) -> Bench<Vegas> {
     bench
 }
 
-/// VEG-1 to VEG-3: with two to four queued segments the window stays unchanged; otherwise it changes by one
-/// segment.
+/// With two to four queued segments the window stays unchanged; otherwise it changes by one segment (VEG-1 to
+/// VEG-3).
 #[test]
 fn veg_1_to_3_one_segment_a_round_trip() {
     for (rtt, after, diff) in [(110, 44, 4), (112, 43, 5), (102, 45, 0), (105, 44, 2), (104, 45, 1)] {
@@ -40,7 +40,7 @@ fn veg_1_to_3_one_segment_a_round_trip() {
     }
 }
 
-/// VEG-4: more than one queued segment ends slow start, and the window is set to the capacity of the path.
+/// More than one queued segment ends slow start, and the window is set to the capacity of the path (VEG-4).
 #[test]
 fn veg_4_slow_start_ends_before_the_loss() {
     let mut bench = at(20);
@@ -72,7 +72,7 @@ fn few_samples_are_not_believed() {
     assert_eq!(bench.cc.watch.samples, 0, "the next round begins");
 }
 
-/// VEG-10: Vegas uses the minimum RTT of a round, so delayed ACKs do not affect it.
+/// Vegas uses the minimum RTT of a round, so delayed ACKs do not affect it (VEG-10).
 #[test]
 fn veg_10_delayed_acks_do_not_count() {
     let mut bench = avoiding(44);
@@ -122,7 +122,7 @@ fn idling_forgets_the_path() {
     assert_eq!((bench.cc.watch.base, bench.cc.watch.round_end), (None, 500 * MSS));
 }
 
-/// INV-2: a window that is not fully used does not grow.
+/// A window that is not fully used does not grow (INV-2).
 #[test]
 fn inv_2_an_unused_window_stays() {
     let mut bench = avoiding(44);
@@ -133,7 +133,7 @@ fn inv_2_an_unused_window_stays() {
     assert_eq!(bench.cwnd(), 43, "but it shrinks");
 }
 
-/// INV-1: the window never falls below two segments.
+/// The window never falls below two segments (INV-1).
 #[test]
 fn the_window_has_a_floor() {
     let mut bench = avoiding(3);
@@ -143,7 +143,7 @@ fn the_window_has_a_floor() {
     assert_eq!(bench.cwnd(), 2);
 }
 
-/// VEG-9: a route change to a longer path looks like a queue. The window shrinks by one segment per round
+/// A route change to a longer path looks like a queue (VEG-9). The window shrinks by one segment per round
 /// trip and does not recover.
 #[test]
 fn veg_9_a_longer_path_passes_for_a_queue() {
@@ -163,8 +163,8 @@ fn veg_9_a_longer_path_passes_for_a_queue() {
     assert_eq!(windows.last(), Some(&10), "{windows:?}");
 }
 
-/// INV-11: nothing overflows with RTTs of ten seconds and windows of ten million segments, and no division by
-/// zero occurs.
+/// Nothing overflows with RTTs of ten seconds and windows of ten million segments, and no division by zero
+/// occurs (INV-11).
 #[test]
 fn extreme_windows_and_times() {
     for (base, rtt) in

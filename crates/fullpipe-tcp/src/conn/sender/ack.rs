@@ -53,17 +53,17 @@ impl Sender {
         }
     }
 
-    /// Handles an acknowledgement of all data below `ack` that may advance the ACK, or affect loss recovery
-    /// or the window. This function is separate from [`Self::on_ack`], so that the segments of a pure sender,
-    /// which carry no such information, do not pay for its code size.
+    /// Handles an acknowledgement of all data below `ack` that may advance `snd_una`, or affect loss recovery
+    /// or the window. This function is separate from [`Self::on_ack`] because its code would slow down the
+    /// handling of a pure sender's segments, which carry no such information.
     #[inline(never)]
     fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
         self.probe_armed_at = None;
         let mut writable = false;
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
-        // Records are delivered in ascending offset order, in which they were sent. Within one ACK, a lower
-        // delivery after a higher one would look like reordering.
+        // Records are delivered in ascending offset order, which is also the order of transmission. If one
+        // ACK delivered a higher record before a lower one, this would look like reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_advanced = ack > self.snd_una;
         self.snd_una = ack;
@@ -169,7 +169,7 @@ impl Sender {
         Before { prior_inflight: board.inflight(), lost: board.lost_total() }
     }
 
-    /// Records an advance of the cumulative ACK; `answers` says whether the acknowledged data gives an
+    /// Records an advance of the cumulative ACK; `answers` indicates whether the acknowledged data gives an
     /// unambiguous RTT. Returns whether a blocked writer can continue.
     #[inline]
     fn note_progress(&mut self, now: Instant, answers: bool) -> bool {
@@ -233,7 +233,7 @@ impl Sender {
     /// used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
     ///
     /// A segment that advances the acknowledgement always changes the window, even if it repeats old data.
-    /// The window starts at the acknowledgement number, so the old window would reach too far.
+    /// The window is counted from the acknowledgement number, so an old window would reach too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
@@ -302,7 +302,7 @@ impl Sender {
         delivery.cum_acked += part;
     }
 
-    /// Takes the RTT samples of an ACK. If the ACK acknowledged something, `answer` contains its timestamps.
+    /// Takes the RTT samples of an ACK. If the ACK acknowledged new data, `answer` contains its timestamps.
     #[inline(always)]
     fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
         if let Some(newest) = delivery.newest_rtt() {
@@ -319,8 +319,8 @@ impl Sender {
         }
     }
 
-    /// Without SACK, interprets a duplicate ACK as the delivery of one segment. If the ACK has `advanced`, it
-    /// delivers the hole, and the segments above the hole that no duplicate ACK has counted.
+    /// Without SACK, interprets a duplicate ACK as the delivery of one segment. If `advanced` is set, the ACK
+    /// delivers the hole, and the segments above it that no duplicate ACK has counted.
     fn hear_without_sack(
         &mut self,
         segment: &Segment,
@@ -356,9 +356,9 @@ impl Sender {
             && !self.recovery.board.is_empty()
     }
 
-    /// Returns whether duplicate ACKs are counted: before and during fast recovery. After a timeout, they are
-    /// not counted until new data has been sent, for example by F-RTO to test the timeout (RFC 5682). Earlier
-    /// duplicate ACKs are responses to the lost flight.
+    /// Returns whether duplicate ACKs are counted: before and during fast recovery. After a timeout,
+    /// duplicate ACKs are not counted until new data has been sent, for example by F-RTO to test the timeout
+    /// (RFC 5682). Earlier duplicate ACKs are responses to the lost flight.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),

@@ -1,4 +1,4 @@
-//! Connection between the sending half and congestion control: input to the controller, and execution of its
+//! Interface between the sending half and congestion control: input to the controller, and execution of its
 //! decision.
 
 use fullpipe_units::{Instant, Rate};
@@ -87,8 +87,8 @@ impl Sender {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }
 
-    /// Returns whether PRR sets the window: during fast recovery or a reduction for ECE, if the controller
-    /// leaves the reduction to PRR.
+    /// Returns whether PRR sets the window: during fast recovery or a reduction for ECE, provided that the
+    /// controller leaves the reduction to PRR.
     pub(super) fn reduces_by_prr(&self) -> bool {
         self.decision.control.recovery == Recovery::Prr && self.is_reducing()
     }
@@ -161,7 +161,7 @@ impl Sender {
         self.decision.release(self.config.max_pacing_rate)
     }
 
-    /// Returns the send quantum, which is exact for transmissions of up to `len` bytes.
+    /// Returns the send quantum, exact as far as it affects a transmission of up to `len` bytes.
     #[inline(always)]
     pub(in crate::conn) fn quantum_for(&self, len: u64) -> u64 {
         let Decision { basis, release, control, .. } = &self.decision;

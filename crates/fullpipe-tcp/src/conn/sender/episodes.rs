@@ -1,5 +1,5 @@
-//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`]. The
-//! functions here start a recovery when a loss is detected, and inform the congestion controller.
+//! Start and end of fast recovery and of the recovery after a timeout; the states are drawn at [`Phase`].
+//! These functions start a recovery when a loss is detected, and inform the congestion controller.
 
 use fullpipe_units::Instant;
 
@@ -100,7 +100,7 @@ impl Sender {
         unrepaired
     }
 
-    /// Lets RACK mark losses. Enters recovery if there are any, or if the last recovery left losses
+    /// Lets RACK mark losses. Enters recovery if there are losses, or if the last recovery left losses
     /// `unrepaired`. Returns the time of the next check.
     #[inline]
     pub(in crate::conn) fn detect_losses(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {
@@ -131,14 +131,14 @@ impl Sender {
         self.losses = buffer;
     }
 
-    /// Enters recovery if required by losses that were just marked or were left by the last recovery.
+    /// Enters recovery if records were just marked lost, or if the last recovery left losses unrepaired.
     fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let again = losses.has_retransmission();
         let begins = match self.recovery.phase {
             Phase::Open => true,
             Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
-            // The retransmission after the timeout was lost too. Fast recovery repairs it, with a second
-            // window reduction.
+            // The retransmission after the timeout was lost too. Fast recovery repairs this loss, with a
+            // second window reduction.
             Phase::Loss => again,
         };
         if begins {

@@ -71,7 +71,7 @@ pub(super) struct Sender {
     last_sent_at: Option<Instant>,
     pub(super) timer: Option<(RetransmitTimer, Instant)>,
     /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing has
-    /// arrived since. Further transmissions at that time do not postpone the probe.
+    /// arrived since. Further transmissions at the same instant do not postpone the probe.
     probe_armed_at: Option<Instant>,
     pub(super) probes: Probes,
     /// Arrival time of the last ACK for outstanding data, or of the last pure ACK without new information.
@@ -144,7 +144,7 @@ impl Sender {
     }
 
     /// Completes the handshake. The peer offers `window`. `handshake_rtt` is the RTT sample of the handshake,
-    /// unless Karn's rule forbids a sample. `lost` says whether more than one SYN was lost.
+    /// unless Karn's rule forbids a sample. `lost` indicates whether more than one SYN was lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,

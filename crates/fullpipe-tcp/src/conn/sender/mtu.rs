@@ -66,8 +66,8 @@ impl Sender {
         self.resize_segments(now);
     }
 
-    /// Records `window` if it is the peer's largest window so far. Segments that the previous largest window
-    /// limited then become larger.
+    /// Records `window` if it is the peer's largest window so far. If the previous largest window limited the
+    /// segment size, segments then become larger.
     #[inline(never)]
     pub(super) fn on_largest_window(&mut self, now: Instant, window: u64) {
         self.peer.max = window;

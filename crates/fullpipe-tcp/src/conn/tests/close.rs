@@ -69,7 +69,8 @@ fn an_empty_stream_closes() {
     assert_eq!(seen(&pair, Side::Client, Event::Finished), 1);
 }
 
-/// TCP-1: after a half close, the side that received the FIN keeps sending, and then closes too.
+/// After a half close, the side that received the FIN keeps sending, and then closes too (RFC 9293 section
+/// 3.6; TCP-1).
 #[test]
 fn half_close() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -88,8 +89,8 @@ fn states(pair: &Pair) -> (State, State) {
     (pair.client.state(), pair.server.state())
 }
 
-/// TCP-1: simultaneous and ordinary open and close, with sequence numbers that wrap around in between. The
-/// connections pass through every state, and both end in CLOSED.
+/// Simultaneous and ordinary open and close, with sequence numbers that wrap around in between (RFC 9293
+/// sections 3.5 and 3.6; TCP-1). The connections pass through every state, and both end in CLOSED.
 #[test]
 fn tcp_1_every_state_across_the_wrap() {
     for iss in [SeqNum(7), SeqNum(u32::MAX - 4), SeqNum(u32::MAX - 2)] {
@@ -140,8 +141,8 @@ fn tcp_1_every_state_across_the_wrap() {
     }
 }
 
-/// CH-6: two connections whose states disagree because of forged segments answer each other briefly and then
-/// stop. The same is true for a connection in TIME-WAIT and a closed connection.
+/// Two connections whose states disagree because of forged segments answer each other briefly and then stop
+/// (RFC 5961 section 7; CH-6). The same is true for a connection in TIME-WAIT and a closed connection.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in

@@ -32,7 +32,7 @@ fn echo(script: &mut Script, at: u64, ack: u64) {
 }
 
 /// RFC 3168 section 6.1.1: the SYN carries ECE and CWR, and the SYN-ACK carries only ECE. Either both ends
-/// use ECN or neither does. ECN-4: the passive side accepts ECN without configuration.
+/// use ECN or neither does. The passive side accepts ECN without configuration (ECN-4).
 #[test]
 fn ecn_4_both_ends_or_none() {
     for asks in [false, true] {
@@ -73,7 +73,7 @@ fn a_repeated_syn_does_not_ask() {
     assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
 }
 
-/// RFC 3168 section 6.1.3 and ECN-1: after a CE mark, every ACK carries ECE until CWR arrives. The first such
+/// RFC 3168 section 6.1.3: after a CE mark, every ACK carries ECE until CWR arrives (ECN-1). The first such
 /// ACK leaves at once.
 #[test]
 fn ecn_1_the_receiver_echoes_until_it_is_heard() {
@@ -113,7 +113,7 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// RFC 3168 section 6.1.2, ECN-1 and ECN-2: all ECN echoes for one window of data cause a single reduction.
+/// RFC 3168 section 6.1.2: all ECN echoes for one window of data cause a single reduction (ECN-1, ECN-2).
 /// Nothing is retransmitted, and the first new data carries CWR. An echo for the next window of data reduces
 /// the window again.
 #[test]
@@ -127,7 +127,7 @@ fn ecn_2_one_reduction_for_a_window() {
         echo(&mut script, 100, n * MSS);
         sends.push(script.segments.len() - before);
     }
-    // ECN-1: every other ACK releases a segment, as in recovery. The window ends at `ssthresh` without
+    // Every other ACK releases a segment, as in recovery (ECN-1). The window ends at `ssthresh` without
     // growing in between.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(
@@ -139,8 +139,8 @@ fn ecn_2_one_reduction_for_a_window() {
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth segment was outstanding at the reduction, and later segments were not. Linux requires that a
-    // later segment is acknowledged.
+    // The tenth segment was outstanding at the time of the reduction; later segments were not. Linux requires
+    // a later segment to be acknowledged.
     echo(&mut script, 100, 10 * MSS);
     assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
     echo(&mut script, 200, 11 * MSS);
@@ -148,8 +148,8 @@ fn ecn_2_one_reduction_for_a_window() {
     assert_eq!((script.conn.stats().retransmits, script.conn.stats().recoveries), (0, 0));
 }
 
-/// ECN-3: if all segments are marked, a window of two segments per round trip remains, as in Linux. The RFC
-/// goes down to one segment per timeout.
+/// If all segments are marked, a window of two segments per round trip remains, as in Linux (ECN-3). RFC 3168
+/// reduces the rate further, to one segment per timeout.
 #[test]
 fn ecn_3_two_segments_are_the_least() {
     let mut script = agreed();
@@ -213,8 +213,8 @@ fn a_loss_and_a_mark_are_one_reduction() {
     assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
 }
 
-/// ECN-6: marks cleared on the path are never echoed. When the queue overflows, the drop is detected like any
-/// other loss, and the sender continues.
+/// Marks cleared on the path are never echoed (ECN-6). When the queue overflows, the drop is detected like
+/// any other loss, and the sender continues.
 #[test]
 fn ecn_6_marks_that_never_come_back() {
     let mut script = agreed();

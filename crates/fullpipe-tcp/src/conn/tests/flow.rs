@@ -11,7 +11,7 @@ fn bulk(client: Config, server: Config, bytes: u64, until: u64) -> Pair {
     pair
 }
 
-/// SS-1, G-4: slow start doubles the window each round trip, starting from ten segments.
+/// Slow start doubles the window each round trip, starting from ten segments (SS-1, G-4).
 #[test]
 fn ss_1_doubling() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {
@@ -20,9 +20,9 @@ fn ss_1_doubling() {
     }
 }
 
-/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247 and 502 segments per round. Pacing spreads the segments
-/// of a round, so rounds do not begin at multiples of the RTT. The test therefore requires only approximate
-/// doubling.
+/// In BBR's Startup, Linux sends 10, 20, 34, 62, 125, 247 and 502 segments per round (SS-1). Pacing spreads
+/// the segments of a round, so rounds do not begin at multiples of the RTT. The test therefore requires only
+/// approximate doubling.
 #[test]
 fn ss_1_bbr() {
     let pair = bulk(config(Algorithm::Bbr1), config(Algorithm::Bbr1), 10_000 * MSS, 900);
@@ -34,7 +34,7 @@ fn ss_1_bbr() {
     }
 }
 
-/// SS-4: a full window of ten segments doubles the window to twenty; five segments leave it at ten.
+/// A full window of ten segments doubles the window to twenty; five segments leave it at ten (SS-4).
 #[test]
 fn ss_4_an_unused_window_does_not_grow() {
     for (segments, window) in [(10, 20), (5, 10), (6, 12)] {
@@ -51,9 +51,9 @@ fn ss_4_an_unused_window_does_not_grow() {
     }
 }
 
-/// SS-5: an idle period longer than the timeout halves the window once per timeout, down to ten segments.
-/// `ssthresh` was never reduced in this test. The controller's tests check that `ssthresh` keeps three
-/// quarters of the window.
+/// After an idle period longer than the RTO, the window is halved once per RTO, down to ten segments (RFC
+/// 5681 section 4.1; SS-5). `ssthresh` was never reduced in this test. The controller's tests check that
+/// `ssthresh` keeps three quarters of the window.
 #[test]
 fn ss_5_idle_decay() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -66,8 +66,8 @@ fn ss_5_idle_decay() {
     assert_eq!(script.windows().0, 10);
 }
 
-/// NAG-1, NAG-3: Minshall's variant of the Nagle algorithm allows one short segment at a time; a full segment
-/// in flight does not delay it.
+/// Minshall's variant of the Nagle algorithm allows one short segment at a time; a full segment in flight
+/// does not delay it (NAG-1, NAG-3).
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -84,7 +84,7 @@ fn nag_3_minshall() {
     script.sent(&[&format!("200 ms data 300..{a}"), &format!("200 ms data {a}..{b}")]);
 }
 
-/// NAG-5: the last segment of the stream is not delayed.
+/// The last segment of the stream is not delayed (NAG-5).
 #[test]
 fn nag_5_the_last_segment() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -95,8 +95,8 @@ fn nag_5_the_last_segment() {
     script.sent(&["0 ms data 0..100", "0 ms data 100..200", "0 ms fin 200"]);
 }
 
-/// DRS-4: with a receiver that always reads, autotuning does not limit slow start before the buffer reaches
-/// its maximum.
+/// With a receiver that always reads, autotuning does not limit slow start before the buffer reaches its
+/// maximum (DRS-4).
 #[test]
 fn drs_4_right_sizing_keeps_ahead() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) }, ..config(Algorithm::Reno) };
@@ -106,7 +106,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// DRS-6: an application that reads 20 KB/s limits the connection to 20 KB/s, whatever the path.
+/// An application that reads 20 KB/s limits the connection to 20 KB/s, whatever the path (DRS-6).
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -127,7 +127,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// PC-3: after ten idle seconds there is no burst: at most one send quantum leaves at once.
+/// After ten idle seconds there is no burst: at most one send quantum leaves at once (PC-3).
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });
@@ -146,7 +146,7 @@ fn pc_3_idle_time_is_no_credit() {
     assert!(script.data_segments() <= 2 * quantum, "more than a quantum and its first successor");
 }
 
-/// PC-4: retransmissions are paced like new data.
+/// Retransmissions are paced like new data (PC-4).
 #[test]
 fn pc_4_retransmissions_are_paced() {
     let mut pair = Pair::on(
@@ -172,7 +172,7 @@ fn pc_4_retransmissions_are_paced() {
     assert!(*most <= 8, "{most} retransmissions within a millisecond");
 }
 
-/// MUST-61 (RFC 9293 section 3.9.1.2): PSH is set in the last queued segment. Linux also sets it after half
+/// PSH is set in the last queued segment (RFC 9293 section 3.9.1.2; MUST-61). Linux also sets it after half
 /// of the largest window.
 #[test]
 fn push_ends_what_is_queued() {

@@ -1,9 +1,9 @@
 //! Forged segments: the attacker knows addresses and ports, and guesses the rest.
 //!
-//! Each connection below receives segments whose numbers are correct, in the window, old or random, with
-//! every combination of flags. [`permitted`] returns what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323
-//! section 5.3 let such a segment change; nothing else may change. The function uses only values that both
-//! ends have seen on the wire ([`Wire`]).
+//! Each connection below receives segments with every combination of flags, whose sequence numbers, ACK
+//! numbers and timestamps are correct, in the window, old or random. [`permitted`] returns what RFC 9293
+//! section 3.10.7, RFC 5961 and RFC 7323 section 5.3 let such a segment change; nothing else may change. The
+//! function uses only values that both ends have seen on the wire ([`Wire`]).
 //!
 //! Where Linux accepts slightly more than the RFCs, `permitted` follows Linux and a comment says so.
 
@@ -111,7 +111,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     if segment.timestamps.is_some_and(echoes_another) {
         return if flags.has(Flags::ACK) { ANSWER } else { NOTHING };
     }
-    // Fifth, ACK (RFC 5961 section 5.2).
+    // Fifth check: ACK (RFC 5961 section 5.2).
     if !flags.has(Flags::ACK) {
         return NOTHING;
     }
@@ -130,10 +130,10 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),
-        // The FIN, the eighth check, also counts as an octet.
+        // Eighth check: FIN, which also counts as an octet.
         data: segment.seq_len() > 0,
-        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends a
-        // state that waits for an ACK.
+        // Data that the application will never read causes a reset. An ACK establishes the connection, or
+        // ends a state that waits for an ACK.
         state: true,
     }
 }
@@ -471,8 +471,8 @@ fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     before.changed_to(&after, !script.segments.is_empty())
 }
 
-/// T1, T2 and CH-1, CH-2, CH-4, CH-7, PAWS-1, PAWS-6: every combination of guesses and flags is sent to every
-/// connection.
+/// Every combination of guesses and flags is sent to every connection (T1, T2, CH-1, CH-2, CH-4, CH-7,
+/// PAWS-1, PAWS-6).
 #[test]
 fn a_forged_segment_changes_only_what_its_class_may() {
     let mut seen = [0; 4];
@@ -506,7 +506,7 @@ fn a_forged_segment_changes_only_what_its_class_may() {
         }
     }
     // Counts of segments that change nothing, cause a challenge ACK, add data or reset the connection.
-    // Without these counts, a connection that drops everything would pass too.
+    // Without these counts, even a connection that drops everything would pass.
     assert!(seen[0] > 10_000 && seen[1] > 1_000 && seen[2] > 100 && seen[3] > 100, "{seen:?}");
 }
 
@@ -539,7 +539,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
     }
 }
 
-/// TS-3: TCP options that were not negotiated are ignored.
+/// TCP options that were not negotiated are ignored (TS-3).
 #[test]
 fn options_that_were_not_agreed_on_mean_nothing() {
     let mut script = Scene::Plain.connection();
@@ -577,8 +577,8 @@ fn forgeries() -> impl Strategy<Value = Vec<Forgery>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// T1: after any number of forged segments that may change nothing, the peer's next segment is still
-    /// accepted, and its ACK is still processed.
+    /// After any number of forged segments that may change nothing, the peer's next segment is still
+    /// accepted, and its ACK is still processed (T1).
     #[test]
     fn a_forger_cannot_cut_the_peer_off(scene in select(SCENES[..6].to_vec()), forged in forgeries()) {
         let mut script = scene.connection();

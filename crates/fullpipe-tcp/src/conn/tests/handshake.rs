@@ -13,7 +13,8 @@ fn seconds(script: &Script, kind: &str) -> Vec<u64> {
         .collect()
 }
 
-/// TCP-1: a three-way handshake during which the sequence numbers of both sides wrap around.
+/// A three-way handshake during which the sequence numbers of both sides wrap around (RFC 9293 section 3.5;
+/// TCP-1).
 #[test]
 fn tcp_1_handshake_across_the_wrap() {
     for iss in [SeqNum(1), SeqNum(u32::MAX - 4), SeqNum(u32::MAX)] {
@@ -31,8 +32,8 @@ fn tcp_1_handshake_across_the_wrap() {
     }
 }
 
-/// TCP-2: in SYN-SENT, only an acknowledgement of our SYN is accepted. Any other acknowledgement is answered
-/// with a reset; if it is itself a reset, it is ignored.
+/// In SYN-SENT, only an ACK of our SYN is accepted (RFC 9293 section 3.10.7.3; TCP-2). Any other
+/// acknowledgement is answered with a reset; if it is itself a reset, it is ignored.
 #[test]
 fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -53,8 +54,8 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: an unanswered SYN is retransmitted four times at intervals of one second, and then at doubling
-/// intervals.
+/// An unanswered SYN is retransmitted four times at intervals of one second, and then at doubling intervals
+/// (TCP-9).
 #[test]
 fn tcp_9_syn_times() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -63,14 +64,14 @@ fn tcp_9_syn_times() {
     script.flush();
     script.run(70_000);
     assert_eq!(seconds(&script, "syn"), [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
-    // TCP-8: the connection gives up after ten retransmissions.
+    // The connection gives up after ten retransmissions (TCP-8).
     script.run(200_000);
     assert_eq!(script.conn.state(), State::Closed);
     assert_eq!(script.elapsed(), ms(200_000));
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: the retransmission interval of a SYN-ACK doubles from the start.
+/// The retransmission interval of a SYN-ACK doubles from the start (TCP-9).
 #[test]
 fn tcp_9_syn_ack_times() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -95,7 +96,7 @@ fn a_lost_syn_ack_is_repeated_when_asked_for() {
     script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
 }
 
-/// TCP-10: one retransmission of the SYN leaves the initial window unchanged. After two retransmissions, the
+/// One retransmission of the SYN leaves the initial window unchanged (TCP-10). After two retransmissions, the
 /// initial window is one segment.
 #[test]
 fn tcp_10_initial_window_after_lost_syns() {
@@ -138,8 +139,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     script
 }
 
-/// MSS-1 to MSS-3: TCP options reduce the payload of a segment, not the value of the MSS option in the SYN. A
-/// missing or tiny MSS option cannot make segments tiny.
+/// TCP options reduce the payload of a segment, not the value of the MSS option in the SYN (RFC 9293 section
+/// 3.7.1; MSS-1 to MSS-3). A missing or tiny MSS option cannot make segments tiny.
 #[test]
 fn mss_1_to_3_payload_of_a_segment() {
     for (mss, timestamps, payload) in [
@@ -160,8 +161,8 @@ fn mss_1_to_3_payload_of_a_segment() {
     }
 }
 
-/// G-1: options of our SYN and SYN-ACK for an MTU of 1500. As in Linux, the window field of our SYN is 64 240
-/// (44 segments of 1460 bytes), and that of the SYN-ACK is 65 160.
+/// Expected options of our SYN and SYN-ACK for an MTU of 1500 (G-1). As in Linux, our SYN has a window field
+/// of 64 240 (44 segments of 1460 bytes), and our SYN-ACK one of 65 160.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {
@@ -178,7 +179,7 @@ fn g_1_syn_options() {
     assert_eq!(syn.header_len(), 60);
 }
 
-/// WS-2: a window scale shift of 15 or more is treated as 14.
+/// A window scale shift of 15 or more is treated as 14 (RFC 7323 section 2.3; WS-2).
 #[test]
 fn ws_2_the_largest_shift_is_14() {
     let mut script = with_answer(Some(15), Some(1460), true, true);
@@ -187,7 +188,8 @@ fn ws_2_the_largest_shift_is_14() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 14);
 }
 
-/// WS-3: if the peer sends no window scale option, windows are scaled in neither direction.
+/// If the peer sends no window scale option, windows are scaled in neither direction (RFC 7323 section 2.2;
+/// WS-3).
 #[test]
 fn ws_3_no_scaling_unless_both_ask() {
     let mut script = with_answer(None, Some(1460), true, true);

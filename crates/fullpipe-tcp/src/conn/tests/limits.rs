@@ -35,8 +35,9 @@ fn ranges_that_the_peer_reports() {
     assert_eq!(script.conn.acknowledged(), 10 * MSS);
 }
 
-/// A peer that acknowledges one octet per timeout makes progress, and so keeps the connection open. Each
-/// timeout causes retransmissions, but the list of retransmissions is never longer than the list of segments.
+/// A peer that acknowledges one octet per timeout lets the connection make progress, and so keeps it open.
+/// Each timeout causes retransmissions, but the list of retransmissions is never longer than the list of
+/// segments.
 #[test]
 fn an_octet_for_each_timeout() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -53,7 +54,7 @@ fn an_octet_for_each_timeout() {
     assert!(script.conn.stats().timeouts > 400, "{:?}", script.conn.stats());
 }
 
-/// The connection answers unacceptable segments at most once per half second.
+/// The connection answers unacceptable segments at most twice per second.
 #[test]
 fn answers_to_what_is_out_of_place() {
     let mut script = Script::client(config(Algorithm::Reno));

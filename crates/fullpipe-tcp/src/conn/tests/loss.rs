@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// RK-1, G-5: only the second of two segments arrives. The first segment is retransmitted after a quarter of
+/// Only the second of two segments arrives (RK-1, G-5). The first segment is retransmitted after a quarter of
 /// the RTT, and again after the timeout.
 #[test]
 fn rk_1_reordering_window() {
@@ -14,8 +14,8 @@ fn rk_1_reordering_window() {
     script.sent(&["125 ms data 0..1448", "425 ms data 0..1448"]);
 }
 
-/// RK-2: if three segments above the hole were delivered and no reordering was seen, the retransmission
-/// leaves at once.
+/// If three segments above the hole were delivered and no reordering was seen, the retransmission leaves at
+/// once (RFC 8985; RK-2).
 #[test]
 fn rk_2_three_sacks() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -28,8 +28,8 @@ fn rk_2_three_sacks() {
     script.sent(&["102 ms data 0..1448"]);
 }
 
-/// RK-3: on a path that reorders by 20 ms with an RTT of 100 ms, only one retransmission is sent: after it,
-/// three later deliveries no longer prove a loss.
+/// On a path with an RTT of 100 ms on which some segments arrive 20 ms late, only one retransmission is sent:
+/// after it, three later deliveries no longer prove a loss (RFC 8985; RK-3).
 #[test]
 fn rk_3_reordering_once_seen() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -51,8 +51,8 @@ fn rk_3_reordering_once_seen() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// RK-5: the delivery of later segments reveals a lost retransmission after one round trip, without a
-/// timeout.
+/// The delivery of later segments reveals a lost retransmission after one round trip, without a timeout (RFC
+/// 8985; RK-5).
 #[test]
 fn rk_5_a_lost_retransmission() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -95,8 +95,8 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// PRR-7: with profile `rfc`, a lost retransmission begins a new episode, and all losses within one round
-/// trip belong to it. With profile `linux`, fast recovery continues unchanged.
+/// With profile `rfc`, a lost retransmission begins a new episode, and all losses within one round trip
+/// belong to it (PRR-7). With profile `linux`, fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {
     for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
@@ -115,7 +115,7 @@ fn prr_7_a_lost_retransmission_reduces_again() {
 }
 
 /// If the retransmission after a timeout is lost, fast recovery repairs it with a second reduction. Linux
-/// does the same. On a path with a few per cent loss, small windows therefore stay small.
+/// does the same. At a loss rate of a few per cent, small windows therefore stay small.
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -138,7 +138,7 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     assert_eq!(script.conn.stats().timeouts, 1);
 }
 
-/// SK-2, SK-4, profile `linux`: only RACK marks records lost. Lost records are sent first, in ascending
+/// With profile `linux`, only RACK marks records lost (SK-2, SK-4). Lost records are sent first, in ascending
 /// order, followed by new data. A hole that RACK has not marked lost is not retransmitted, even if there is
 /// nothing else to send.
 #[test]
@@ -155,7 +155,8 @@ fn sk_4_what_is_sent_next() {
     assert!(!script.lines.contains(&data(19)), "{:?}", script.lines);
 }
 
-/// FR-1: the first two duplicate ACKs release one new segment each and leave the window unchanged.
+/// The first two duplicate ACKs release one new segment each and leave the window unchanged (RFC 5681 section
+/// 3.2; FR-1).
 #[test]
 fn fr_1_limited_transmit() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -185,7 +186,8 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // Segment 22 is also lost. Three segments above it reveal the loss, and segment 22 is retransmitted.
+    // Segment 22 is also lost. Three segments above segment 22 reveal its loss, and segment 22 is
+    // retransmitted.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));
@@ -197,8 +199,8 @@ fn a_loss_within_recovery_begins_the_next() {
     assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
 }
 
-/// FR-4, INV-3: two losses in a window of twenty segments are repaired in one episode, with one reduction and
-/// no timeout.
+/// Two losses in a window of twenty segments are repaired in one episode, with one reduction and no timeout
+/// (RFC 6582; FR-4, INV-3).
 #[test]
 fn fr_4_two_losses_in_a_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -245,13 +247,13 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     (sends, script, una)
 }
 
-/// PRR-1, G-6: Reno halves its window. After limited transmit, every other SACK releases a segment until the
-/// flight size reaches `ssthresh`. Each transmission matches Linux.
+/// Reno halves its window (PRR-1, G-6). After limited transmit, every other SACK releases a segment until the
+/// flight size reaches `ssthresh`. Each transmission is the same as in Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
     assert_eq!(sends, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
-    // PRR-5: when recovery ends, the window equals `ssthresh`.
+    // When recovery ends, the window equals `ssthresh` (PRR-5).
     let until = script.conn.sender.snd_nxt();
     let at = script.elapsed().as_millis() + 100;
     script.ack(at, una + 20 * MSS, &[]);
@@ -259,7 +261,7 @@ fn prr_1_reno() {
     assert_eq!(script.windows(), (10, 10));
 }
 
-/// PRR-2, G-6: CUBIC reduces a window of twenty segments by the factor 0.7.
+/// CUBIC reduces a window of twenty segments by the factor 0.7 (PRR-2, G-6).
 #[test]
 fn prr_2_cubic() {
     let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
@@ -268,8 +270,8 @@ fn prr_2_cubic() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
-/// PRR-4: if fifteen of twenty segments are lost, no ACK releases more than the delivered amount plus one
-/// segment.
+/// If fifteen of twenty segments are lost, no ACK releases more than the delivered amount plus one segment
+/// (RFC 9937; PRR-4).
 #[test]
 fn prr_4_heavy_loss() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -283,7 +285,7 @@ fn prr_4_heavy_loss() {
     }
 }
 
-/// PRR-6: an ACK that delivers nothing releases nothing.
+/// An ACK that delivers nothing releases nothing (RFC 9937; PRR-6).
 #[test]
 fn prr_6_nothing_delivered_nothing_sent() {
     let (_, mut script, una) = sends_per_sack(Algorithm::Reno);
@@ -294,8 +296,8 @@ fn prr_6_nothing_delivered_nothing_sent() {
     assert_eq!(script.data_segments(), 0);
 }
 
-/// TLP-2: the last segment is lost, and the tail loss probe repairs the loss. No SACK reveals the loss, so
-/// the window is reduced only when later data is acknowledged without a D-SACK.
+/// The last segment is lost, and the tail loss probe repairs the loss (RFC 8985 section 7; TLP-2). No SACK
+/// reveals the loss, so the window is reduced only when later data is acknowledged without a D-SACK.
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -317,8 +319,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// TLP-3: nothing was lost, but the ACKs were late. The ACK of the original segments does not decide the
-/// outcome; the D-SACK for the probe shows that nothing was lost.
+/// Nothing was lost, but the ACKs were late (RFC 8985 section 7; TLP-3). The ACK of the original segments
+/// does not decide the outcome; the D-SACK for the probe shows that nothing was lost.
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -335,7 +337,7 @@ fn tlp_3_a_needless_probe_costs_nothing() {
     assert_eq!(script.conn.sender.decision.control.ssthresh / MSS, u64::MAX / MSS);
 }
 
-/// SK-6: SACK blocks outside the outstanding data are ignored.
+/// SACK blocks outside the outstanding data are ignored (SK-6).
 #[test]
 fn sk_6_absurd_blocks() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -18,8 +18,8 @@ pub(super) enum Fate {
 
 type Path = Box<dyn FnMut(Side, &Segment, u64) -> Fate>;
 
-/// A client and a server with a one-way delay of half an [`RTT`] between them. Both applications read data at
-/// once.
+/// A client and a server with a one-way delay of half an [`RTT`] between them. Both applications read data as
+/// soon as it arrives.
 pub(super) struct Pair {
     pub(super) client: Connection,
     pub(super) server: Connection,

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// DR-6: if the application does not fill the window, data sent until the flight is delivered is marked
-/// application-limited.
+/// If the application does not fill the window, the samples of all data sent until the flight is delivered
+/// are marked application-limited (DR-6).
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -32,7 +32,7 @@ fn dr_6_application_limited() {
     assert!(!newest.snapshot.app_limited);
 }
 
-/// DR-7: a write does not mark samples application-limited if the window is full.
+/// A write does not mark samples application-limited if the window is full (DR-7).
 #[test]
 fn dr_7_at_the_edge_of_the_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -43,7 +43,7 @@ fn dr_7_at_the_edge_of_the_window() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-8: a closed receive window does not mark samples application-limited.
+/// A closed receive window does not mark samples application-limited (DR-8).
 #[test]
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -58,7 +58,7 @@ fn dr_8_window_limited_is_not_application_limited() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-9: one ACK of ten segments yields one rate sample, which starts at the last of the segments.
+/// One ACK of ten segments yields one rate sample, which starts at the last of the segments (DR-9).
 #[test]
 fn dr_9_a_stretch_ack() {
     let mut script = Script::client(config(Algorithm::Bbr1));
@@ -66,12 +66,12 @@ fn dr_9_a_stretch_ack() {
     script.ack(100, 10 * MSS, &[]);
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
-    // Ten segments in 100 ms are 1.158 Mbit/s.
+    // Ten segments delivered in 100 ms are a rate of 1.158 Mbit/s.
     let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
-/// DR-12: the application-limited check runs on a write, on an ACK, and when a timer fires. The tail loss
+/// The application-limited check runs on a write, on an ACK, and when a timer fires (DR-12). The tail loss
 /// probe therefore yields an application-limited sample.
 #[test]
 fn dr_12_a_timer_asks_too() {
@@ -87,7 +87,7 @@ fn dr_12_a_timer_asks_too() {
     assert!(script.conn.sender.recovery.board.newest().expect("the probe").snapshot.app_limited);
 }
 
-/// DR-10: data that is SACKed and later acknowledged counts as delivered only once.
+/// Data that is SACKed and later acknowledged counts as delivered only once (DR-10).
 #[test]
 fn dr_10_counted_once() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -99,7 +99,7 @@ fn dr_10_counted_once() {
     assert_eq!(script.conn.snapshot().delivered, 5 * MSS);
 }
 
-/// DR-11: the rate sample of a retransmission starts at the time at which the retransmission left.
+/// The rate sample of a retransmission starts when the retransmission leaves (DR-11).
 #[test]
 fn dr_11_a_retransmission_has_its_own_snapshot() {
     let mut script = Script::client(config(Algorithm::Reno));

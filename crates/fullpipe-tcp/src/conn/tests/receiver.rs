@@ -17,9 +17,10 @@ fn read_data(script: &mut Script, at: u64, seq: u64, len: u64) {
     script.flush();
 }
 
-/// ACK-1, G-8: if single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays
-/// double up to the RTT. Linux: 20 immediate ACKs, then delays of 44, 84, 105-108 ms. In this test, times are
-/// exact, and one or two more ACKs are immediate, because the initial window differs by a few segments.
+/// If single segments arrive 120 ms apart, about twenty ACKs are immediate, and then the delays double up to
+/// the RTT (ACK-1, G-8). Linux sends 20 immediate ACKs, and then delays ACKs by 44, 84 and 105-108 ms. In
+/// this test, times are exact, and one or two more ACKs are immediate, because the initial window differs
+/// from Linux's by a few segments.
 #[test]
 fn ack_1_quick_phase() {
     let mut script = receiver();
@@ -33,8 +34,8 @@ fn ack_1_quick_phase() {
     assert_eq!(delays[immediate..immediate + 4], [40, 80, 100, 100]);
 }
 
-/// ACK-2: long after the quick-ACK phase, two full segments are acknowledged at once, and a single segment is
-/// not.
+/// Long after the quick-ACK phase, two full segments are acknowledged at once, and a single segment is not
+/// (RFC 5681 section 4.2; ACK-2).
 #[test]
 fn ack_2_every_second_segment() {
     let mut script = receiver();
@@ -50,7 +51,7 @@ fn ack_2_every_second_segment() {
     script.sent(&[&format!("4800 ms ack {}", 42 * MSS)]);
 }
 
-/// Data from several segments is reported as readable only once.
+/// The arrival of readable data is reported only once for several segments.
 #[test]
 fn events_are_told_once_and_in_order() {
     let mut script = receiver();
@@ -65,7 +66,7 @@ fn events_are_told_once_and_in_order() {
     assert_eq!(script.events(), [], "a duplicate brings nothing");
 }
 
-/// ACK-4: out-of-order data is acknowledged at once and SACKed.
+/// Out-of-order data is acknowledged at once and SACKed (RFC 5681 section 4.2; ACK-4).
 #[test]
 fn ack_4_out_of_order() {
     let mut script = receiver();
@@ -79,7 +80,8 @@ fn ack_4_out_of_order() {
     ]);
 }
 
-/// ACK-5: a duplicate segment is acknowledged at once, and its exact range is reported as a D-SACK.
+/// A duplicate segment is acknowledged at once, and its exact range is reported in a D-SACK (RFC 2883;
+/// ACK-5).
 #[test]
 fn ack_5_duplicate() {
     let mut script = receiver();
@@ -93,7 +95,7 @@ fn ack_5_duplicate() {
 }
 
 /// SACK compression: above a hole, three ACKs leave at once. Further ACKs are combined after a millisecond,
-/// up to 44 in one.
+/// at most 44 into one ACK.
 #[test]
 fn sack_compression() {
     let mut script = receiver();
@@ -110,8 +112,8 @@ fn sack_compression() {
 }
 
 /// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
-/// if no data came before the FIN, because no delay could be measured. Nor does it wait if this side's FIN
-/// has already been sent, because no segment would carry the ACK.
+/// if no data came before the FIN, because no delay could be measured. Nor does the ACK wait if this side's
+/// FIN has already been sent, because no segment would carry the ACK.
 #[test]
 fn the_ack_of_a_fin_waits_for_a_close() {
     let fin = |script: &Script, at: u64| {
@@ -145,8 +147,8 @@ fn the_ack_of_a_fin_waits_for_a_close() {
     script.sent(&["20 ms ack 1"]);
 }
 
-/// WS-4, the counterpart of TCP-7: the right edge of the window never moves left, whatever arrives and
-/// however slowly the application reads.
+/// The right edge of the window never moves left, whatever arrives and however slowly the application reads
+/// (WS-4, the counterpart of TCP-7).
 #[test]
 fn ws_4_the_edge_never_moves_back() {
     let mut script = receiver();
@@ -177,7 +179,8 @@ fn ws_4_the_edge_never_moves_back() {
     assert!(next > 500_000);
 }
 
-/// SWS-1: an application that reads one byte at a time does not cause a window update per byte.
+/// An application that reads one byte at a time does not cause a window update per byte (RFC 9293 section
+/// 3.8.6.2.2; SWS-1).
 #[test]
 fn sws_1_no_update_for_a_few_bytes() {
     let mut script = receiver();
@@ -198,7 +201,7 @@ fn sws_1_no_update_for_a_few_bytes() {
     assert_eq!(script.segments.len(), 1, "all room at once is worth an update");
 }
 
-/// DRS-5: with a fixed buffer, the window stays the same for the whole connection.
+/// With a fixed buffer, the window stays the same for the whole connection (DRS-5).
 #[test]
 fn drs_5_a_fixed_buffer() {
     let mut script =
@@ -211,8 +214,8 @@ fn drs_5_a_fixed_buffer() {
     }
 }
 
-/// PAWS-1: new data with an older timestamp is answered but not accepted. A pure ACK with an older timestamp
-/// is accepted (PAWS-5).
+/// New data with an older timestamp is answered but not accepted (RFC 7323 section 5; PAWS-1). A pure ACK
+/// with an older timestamp is accepted (PAWS-5).
 #[test]
 fn paws_1_old_timestamp() {
     let mut script = receiver();
@@ -227,7 +230,7 @@ fn paws_1_old_timestamp() {
     script.sent(&["500 ms ack 2896"]);
 }
 
-/// PAWS-4: timestamps are compared modulo 2^32.
+/// Timestamps are compared modulo 2^32 (RFC 7323 section 5; PAWS-4).
 #[test]
 fn paws_4_timestamp_wrap() {
     let mut script = receiver();
@@ -238,8 +241,8 @@ fn paws_4_timestamp_wrap() {
     assert_eq!((script.conn.received(), script.conn.receiver.ts_recent), (MSS, 3));
 }
 
-/// CH-1, CH-5: a SYN on an established connection is answered with a challenge ACK, resets nothing and
-/// consumes no sequence number. A second SYN within half a second is not answered.
+/// A SYN on an established connection is answered with a challenge ACK, resets nothing and consumes no
+/// sequence number (RFC 5961 section 4.2; CH-1, CH-5). A second SYN within half a second is not answered.
 #[test]
 fn ch_1_syn_is_challenged() {
     for seq in [PEER_ISS, PEER_ISS.plus(1), PEER_ISS.plus(5000), SeqNum(0x8000_0000)] {
@@ -257,8 +260,8 @@ fn ch_1_syn_is_challenged() {
     }
 }
 
-/// CH-2, G-10: a reset is accepted only at the next expected octet. Elsewhere in the window, it is answered
-/// with a challenge ACK; outside the window, it is ignored.
+/// A reset is accepted only at the next expected octet (RFC 5961 section 3.2; CH-2, G-10). Elsewhere in the
+/// window, a reset is answered with a challenge ACK; outside the window, it is ignored.
 #[test]
 fn ch_2_resets() {
     for (seq, state, lines) in [
@@ -277,7 +280,7 @@ fn ch_2_resets() {
     }
 }
 
-/// TCP-5: an old ACK that is replayed with a larger window changes nothing.
+/// An old ACK that is replayed with a larger window changes nothing (RFC 9293 section 3.10.7.4; TCP-5).
 #[test]
 fn tcp_5_old_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -291,7 +294,8 @@ fn tcp_5_old_window() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 10);
 }
 
-/// TCP-6: an ACK of data that was never sent is answered and acknowledges nothing.
+/// An ACK of data that was never sent is answered and acknowledges nothing (RFC 9293 section 3.10.7.4;
+/// TCP-6).
 #[test]
 fn tcp_6_ack_of_the_future() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -20,8 +20,8 @@ fn late_flight() -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// FRTO-1: the path pauses until after the timeout, and nothing is lost. After one retransmission, the window
-/// and `ssthresh` are restored. The SACK-based variant of F-RTO needs no timestamps.
+/// The path pauses until after the timeout, and nothing is lost (RFC 5682; FRTO-1). After one retransmission,
+/// the window and `ssthresh` are restored. The SACK-based variant of F-RTO needs no timestamps.
 #[test]
 fn frto_1_a_delay_spike() {
     for eifel in [false, true] {
@@ -42,8 +42,8 @@ fn frto_1_a_delay_spike() {
     }
 }
 
-/// FRTO-1 with a delay spike of 3 s: the timeout expires repeatedly, each time for the first segment. All
-/// reductions are undone when the original segments arrive.
+/// During a delay spike of 3 s, the timeout expires repeatedly, each time for the first segment (RFC 5682;
+/// FRTO-1). All reductions are undone when the original segments arrive.
 #[test]
 fn frto_1_a_long_delay_spike() {
     let (mut script, start, una) = late_flight();
@@ -58,8 +58,8 @@ fn frto_1_a_long_delay_spike() {
     assert_eq!(script.conn.stats().retransmits, 3);
 }
 
-/// FRTO-2: the whole flight was lost. The first ACK releases new data, and the SACK of that data confirms the
-/// loss. Conventional slow start follows, and nothing is undone.
+/// The whole flight was lost (RFC 5682; FRTO-2). The first ACK releases new data, and the SACK of that data
+/// confirms the loss. Conventional slow start follows, and nothing is undone.
 #[test]
 fn frto_2_real_loss() {
     let (mut script, start, una) = late_flight();
@@ -83,8 +83,8 @@ fn frto_2_real_loss() {
     assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
-/// UN-1: the reduction is undone if every retransmission of the episode is reported as a duplicate. UN-3: a
-/// report for one of two retransmissions is not enough.
+/// The reduction is undone if every retransmission of the episode is reported in a D-SACK (RFC 3708; UN-1). A
+/// D-SACK for only one of two retransmissions is not enough (RFC 3708; UN-3).
 #[test]
 fn un_1_and_3_all_duplicates() {
     for reported in [1, 2] {
@@ -106,9 +106,9 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
-/// UN-5: a D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block.
-/// The spuriously retransmitted segment also crossed the path and counts as delivered. A duplicate created by
-/// the network does not count.
+/// A D-SACK is recognised below the cumulative ACK, and also above it if it lies within the next block (RFC
+/// 2883; UN-5). The spuriously retransmitted segment also crossed the path and counts as delivered. A
+/// duplicate created by the network does not count.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
@@ -138,8 +138,8 @@ fn un_5_spurious_retransmissions_are_delivered() {
     }
 }
 
-/// UN-1 by timestamps (Eifel): when the hole is filled, the ACK echoes a timestamp older than the
-/// retransmission. An ACK that echoes the timestamp of the retransmission proves nothing.
+/// When the hole is filled, the ACK echoes a timestamp older than the retransmission (Eifel, RFC 3522; UN-1).
+/// An ACK that echoes the timestamp of the retransmission proves nothing.
 #[test]
 fn un_1_an_old_echo() {
     for (echo, spurious) in [(0, true), (110, false)] {
@@ -158,8 +158,8 @@ fn un_1_an_old_echo() {
     }
 }
 
-/// UN-4: after an undo, no record is marked lost, and `pipe` equals the outstanding data that has not been
-/// delivered.
+/// After an undo, no record is marked lost, and `pipe` equals the outstanding data that has not been
+/// delivered (UN-4).
 #[test]
 fn un_4_marks_are_consistent_after_an_undo() {
     let (mut script, start, una) = late_flight();

@@ -3,9 +3,10 @@
 
 use super::*;
 
-/// G-3, RTO-4, TLP-1: one segment is not answered. The probe would wait 2 SRTT + 200 ms for a delayed ACK, so
-/// it leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout then restarts. Linux sends the
-/// probe after 311-332 ms, and then retransmits at intervals of 320, 640 and 1248 ms.
+/// One segment remains unacknowledged (G-3, RTO-4, TLP-1). The probe timeout, which is 2 SRTT + 200 ms to
+/// allow for a delayed ACK, is longer than the retransmission timeout (SRTT + 200 ms), so the probe leaves
+/// when the latter is due, and the retransmission timeout then restarts. Linux sends the probe after 311-332
+/// ms, and then retransmits at intervals of 320, 640 and 1248 ms.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -22,8 +23,8 @@ fn g_3_one_segment_and_silence() {
     assert_eq!((stats.probes, stats.timeouts), (1, 3));
 }
 
-/// G-3, TLP-1: five segments are not answered. The last segment is sent as a probe after 2 SRTT + 2 ms, and
-/// the first segment is retransmitted after the timeout. Linux sends the probe after 205.7 ms, and then
+/// Five segments remain unacknowledged (G-3, TLP-1). The last segment is sent as a probe after 2 SRTT + 2 ms,
+/// and the first segment is retransmitted after the timeout. Linux sends the probe after 205.7 ms, and then
 /// retransmits at intervals of 324, 640 and 1248 ms.
 #[test]
 fn tlp_1_five_segments_and_silence() {
@@ -56,30 +57,30 @@ fn a_probe_prefers_new_data() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// TLP-4: no probe is sent while the peer holds data above a hole. TLP-5: at most one probe is sent per
-/// flight.
+/// No probe is sent while the peer holds data above a hole (RFC 8985 section 7; TLP-4). At most one probe is
+/// sent per flight (RFC 8985 section 7; TLP-5).
 #[test]
 fn tlp_4_no_probe_with_sacks_held() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(MSS, 2 * MSS)]);
-    // RACK waits a quarter of the RTT and then retransmits the first segment. Only the timeout covers the
-    // other segments.
+    // RACK waits a quarter of the RTT and then retransmits the first segment. The other segments are
+    // retransmitted only after the timeout.
     script.run(420);
     script.sent(&["125 ms data 0..1448"]);
     assert_eq!(script.conn.stats().probes, 0);
 }
 
-/// RTO-2: at a steady RTT of 100 ms, the timeout is SRTT + 200 ms, not max(200 ms, ...).
+/// At a steady RTT of 100 ms, the timeout is SRTT + 200 ms, not max(200 ms, ...) (RTO-2).
 #[test]
 fn rto_2_slack_of_200_ms() {
     let script = Script::warm(Algorithm::Reno, 160);
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// RTO-7: a timeout sets the window to one segment and `ssthresh` to half the window, and marks all records
-/// older than a round trip lost. Recovery then proceeds in slow start.
+/// A timeout sets the window to one segment and `ssthresh` to half the window, and marks all records older
+/// than a round trip lost (RTO-7). Recovery then proceeds in slow start.
 #[test]
 fn rto_7_loss_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -103,7 +104,8 @@ fn rto_7_loss_window() {
     assert_eq!(script.windows(), (4, 10));
 }
 
-/// RTO-1, profile `rfc`: with an RTT of 100 ms, the timeout is one second. The probe timeout does not change.
+/// With profile `rfc` and an RTT of 100 ms, the timeout is one second (RFC 6298 section 2.4; RTO-1). The
+/// probe timeout does not change.
 #[test]
 fn rto_1_a_second_at_least() {
     let mut script = Script::client(Config { tunables: Tunables::RFC, ..config(Algorithm::Reno) });
@@ -113,9 +115,9 @@ fn rto_1_a_second_at_least() {
     script.sent(&["202 ms data 5792..7240", "1202 ms data 0..1448", "3202 ms data 0..1448"]);
 }
 
-/// RTO-3: the timeout doubles up to 120 s. After fifteen unanswered expiries, the connection gives up. TCP-8:
-/// this takes 924.6 s with an initial timeout of 200 ms. In this test, the initial timeout is 300 ms, after a
-/// probe.
+/// The timeout doubles up to 120 s (RTO-3). After fifteen unanswered expiries, the connection gives up. This
+/// takes 924.6 s with an initial timeout of 200 ms (TCP-8). In this test, the initial timeout is 300 ms,
+/// after a probe.
 #[test]
 fn rto_3_backs_off_and_gives_up() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -130,7 +132,7 @@ fn rto_3_backs_off_and_gives_up() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// Counterpart of RTO-5: with timestamps, an ACK of the retransmission ends the back-off at once.
+/// With timestamps, an ACK of the retransmission ends the back-off at once (counterpart of RTO-5).
 #[test]
 fn progress_ends_the_back_off() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -141,9 +143,9 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
-/// RTO-5, Karn's rule: ACKs were lost for several seconds. Then one ACK covers a retransmission and a segment
-/// that was sent once, long ago. This ACK does not indicate an RTT of seconds; the peer's timestamp echo
-/// gives the real RTT.
+/// ACKs were lost for several seconds (Karn's rule, RFC 6298 section 3; RTO-5). Then one ACK covers a
+/// retransmission and a segment that was sent once, long ago. This ACK does not indicate an RTT of seconds;
+/// the peer's timestamp echo gives the real RTT.
 #[test]
 fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -157,7 +159,8 @@ fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     assert!(srtt <= ms(101), "{srtt}");
 }
 
-/// INV-4, INV-6: if nothing is answered, one segment is sent per timeout, whatever the earlier window.
+/// If no segment is acknowledged, one segment is sent per timeout, whatever the earlier window (INV-4,
+/// INV-6).
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -184,9 +187,9 @@ fn closed_window() -> Script {
     script
 }
 
-/// ZWP-1: the first probe leaves after one RTO, and then the interval doubles. Probes have no payload, and
-/// their sequence number is one octet below `una`. Linux sends them after 309, 949, 2197, 4821 and 9941 ms
-/// with an RTO of 304 ms.
+/// The first probe leaves after one RTO, and then the interval doubles (RFC 9293 section 3.8.6.1; ZWP-1).
+/// Probes have no payload, and their sequence number is one octet below `una`. Linux sends them after 309,
+/// 949, 2197, 4821 and 9941 ms with an RTO of 304 ms.
 #[test]
 fn zwp_1_probe_times() {
     let mut script = closed_window();
@@ -201,8 +204,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// ZWP-2: as long as probes are answered, they continue at intervals of at most 120 s. After fifteen
-/// unanswered probes, the connection gives up.
+/// As long as probes are answered, the connection continues to send them at intervals of at most 120 s (RFC
+/// 9293 section 3.8.6.1; ZWP-2). After fifteen unanswered probes, the connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();
@@ -225,7 +228,7 @@ fn zwp_2_patience_while_answered() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// ZWP-3: the answer to the next probe makes up for a lost window update.
+/// The answer to the next probe makes up for a lost window update (RFC 9293 section 3.8.6.1; ZWP-3).
 #[test]
 fn zwp_3_a_lost_window_update() {
     let mut script = closed_window();
@@ -236,7 +239,8 @@ fn zwp_3_a_lost_window_update() {
     assert_eq!(script.data_segments(), 10);
 }
 
-/// ZWP-3, the receiving side: a probe is answered at once, even if no data was ever received.
+/// The receiving side answers a probe at once, even if no data was ever received (RFC 9293 section 3.8.6.1;
+/// ZWP-3).
 #[test]
 fn zwp_3_a_window_probe_is_answered() {
     for received in [0, 5] {
@@ -253,7 +257,7 @@ fn zwp_3_a_window_probe_is_answered() {
     }
 }
 
-/// ZWP-4: when the window reopens, there is no slow start, no back-off and no loss.
+/// When the window reopens, there is no slow start, no back-off and no loss (ZWP-4).
 #[test]
 fn zwp_4_reopening_costs_nothing() {
     let mut script = closed_window();
@@ -269,8 +273,8 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// TCP-7: a peer that shrinks its window receives no new data beyond the window, but lost data is still
-/// retransmitted.
+/// A peer that shrinks its window receives no new data beyond the window, but lost data is still
+/// retransmitted (RFC 9293 section 3.8.6; TCP-7).
 #[test]
 fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -290,7 +294,7 @@ fn tcp_7_a_shrunk_window() {
     assert!(script.data_segments() > 0 && script.conn.sender.snd_nxt() > 10 * MSS);
 }
 
-/// KA-1: an idle connection sends nothing, and no timer runs.
+/// An idle connection sends nothing, and no timer runs (RFC 9293 section 3.8.4; KA-1).
 #[test]
 fn ka_1_silence_when_idle() {
     let mut script = Script::client(config(Algorithm::Reno));

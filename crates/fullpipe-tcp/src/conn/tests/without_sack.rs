@@ -21,9 +21,9 @@ fn flight(cc: Algorithm) -> (Script, u64, u64) {
     (script, RTT, 10 * MSS)
 }
 
-/// FR-1, FR-2: the first of twenty segments is lost. Two duplicate ACKs release new data, and the third
-/// triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux. The ACK
-/// that ends recovery leaves the window at `ssthresh`.
+/// The first of twenty segments is lost (RFC 6582; FR-1, FR-2). Two duplicate ACKs release new data, and the
+/// third triggers the retransmission. PRR then sets the window and sends as much as with SACK, as in Linux.
+/// The ACK that ends recovery leaves the window at `ssthresh`.
 #[test]
 fn fr_2_one_hole() {
     for (cc, ssthresh, expected) in [
@@ -51,8 +51,8 @@ fn fr_2_one_hole() {
     }
 }
 
-/// FR-3, FR-4: two holes in a window of twenty segments are repaired in one round trip each, with one
-/// reduction and no timeout.
+/// Two holes in a window of twenty segments are repaired in one round trip each, with one reduction and no
+/// timeout (RFC 6582; FR-3, FR-4).
 #[test]
 fn fr_3_and_4_two_holes() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -74,8 +74,8 @@ fn fr_3_and_4_two_holes() {
     assert_eq!((script.conn.sender.recovery.phase, script.windows()), (Phase::Open, (10, 10)));
 }
 
-/// FR-5: spurious retransmissions after a timeout cause duplicate ACKs. The duplicate ACKs start no recovery
-/// until newer data has been acknowledged.
+/// Spurious retransmissions after a timeout cause duplicate ACKs (RFC 6582; FR-5). The duplicate ACKs start
+/// no recovery until newer data has been acknowledged.
 #[test]
 fn fr_5_echoes_of_a_timeout() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -99,8 +99,8 @@ fn fr_5_echoes_of_a_timeout() {
     assert_eq!(script.conn.stats().recoveries, 1);
 }
 
-/// FR-6: a segment with data, a changed window, a FIN or an older ACK is not a duplicate ACK. While nothing
-/// is outstanding, no ACK is a duplicate ACK.
+/// A segment with data, a changed window, a FIN or an older ACK is not a duplicate ACK (RFC 5681 section 2;
+/// FR-6). While nothing is outstanding, no ACK is a duplicate ACK.
 #[test]
 fn fr_6_what_is_no_duplicate() {
     type Change = fn(&mut Segment);
@@ -132,7 +132,7 @@ fn fr_6_what_is_no_duplicate() {
     assert_eq!(script.conn.snapshot().delivered, MSS);
 }
 
-/// DR-10 without SACK: a segment counted by a duplicate ACK is not counted again by the ACK that covers it.
+/// Without SACK, a segment counted by a duplicate ACK is not counted again by the ACK that covers it (DR-10).
 #[test]
 fn what_is_announced_is_counted_once() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -146,7 +146,7 @@ fn what_is_announced_is_counted_once() {
 }
 
 /// The basic form of F-RTO (RFC 5682 section 2): the first ACK releases new data instead of retransmissions.
-/// If the second ACK advances, nothing was lost. A duplicate ACK shows a loss.
+/// If the second ACK advances `snd_una`, nothing was lost. A duplicate ACK shows a loss.
 #[test]
 fn frto_1_without_sack() {
     for late in [true, false] {
@@ -177,8 +177,8 @@ fn frto_1_without_sack() {
     }
 }
 
-/// After a retransmission has filled the hole, the peer acknowledges the data above the hole. An ACK of this
-/// kind does not prove the timeout spurious (RFC 5682 requires a second ACK).
+/// After a retransmission has filled the hole, the peer acknowledges the data above the hole. Such an ACK
+/// does not prove that the timeout was spurious (RFC 5682 requires a second ACK).
 #[test]
 fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -210,9 +210,9 @@ fn single_losses_need_no_timeout() {
     }
 }
 
-/// At a random loss of 1 %, timeouts occur only for the losses that RFC 6582 cannot repair: a lost
-/// retransmission, the loss of a segment just after a recovery, and a window too small for three duplicate
-/// ACKs. Reno and CUBIC have 22 and 24 timeouts for 401 losses.
+/// At 1 % random loss, timeouts occur only for the losses that RFC 6582 cannot repair: a lost retransmission,
+/// the loss of a segment just after a recovery, and a window too small for three duplicate ACKs. For 401
+/// losses, Reno has 22 timeouts and CUBIC has 24.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {

@@ -1,4 +1,4 @@
-//! Tests of hostile input: SYN floods, guessed SYN cookies, and packets without a connection.
+//! Tests of hostile input: SYN floods, guessed SYN cookies, and packets that belong to no connection.
 
 use std::net::SocketAddr;
 
@@ -35,9 +35,9 @@ fn answer(end: &mut super::Stack, now: Instant) -> Option<Segment> {
     Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment)
 }
 
-/// SYN-1: during a flood of three seconds with 10 000 SYNs per second from addresses that do not reply, the
-/// number of connections stays within the backlog plus one. A client that connects during the flood is
-/// connected after one round trip, with all options of its SYN.
+/// During a flood of three seconds with 10 000 SYNs per second from addresses that do not reply, the number
+/// of connections stays within the backlog plus one (RFC 4987; SYN-1). A client that connects during the
+/// flood is connected after one round trip, with all options of its SYN.
 #[test]
 fn syn_1_a_flood_keeps_nobody_out() {
     let mut pair = Pair::v4();
@@ -74,7 +74,7 @@ fn syn_1_a_flood_keeps_nobody_out() {
     assert!(read[..3_000].iter().all(|byte| *byte == 7));
 }
 
-/// SYN-2: none of 2^20 guessed cookies is accepted while the listener expects replies to cookies.
+/// None of 2^20 guessed cookies is accepted while the listener expects replies to cookies (RFC 4987; SYN-2).
 #[test]
 fn syn_2_guesses_are_no_cookies() {
     let mut end = stack(server().ip(), 9);
@@ -105,8 +105,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// SYN-3: a cookie is valid for at least one minute and invalid after two minutes, whatever the second in
-/// which it was created.
+/// A cookie is valid for at least one minute and invalid after two minutes, whatever the second in which it
+/// was created (SYN-3).
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -125,7 +125,7 @@ fn syn_3_cookies_go_stale() {
     }
 }
 
-/// SYN-4: a cookie rounds the MSS down to one of four values.
+/// A cookie rounds the MSS down to one of four values (SYN-4).
 #[test]
 fn syn_4_the_mss_is_rounded_down() {
     for (said, kept) in
@@ -140,8 +140,8 @@ fn syn_4_the_mss_is_rounded_down() {
     }
 }
 
-/// SYN-5: with timestamps, a returned cookie restores window scale, SACK and ECN exactly. Without timestamps,
-/// these options are not used.
+/// With timestamps, a returned cookie restores window scale, SACK and ECN exactly (SYN-5). Without
+/// timestamps, these options are not used.
 #[test]
 fn syn_5_options_come_back_in_the_timestamp() {
     for shift in (0..=14).map(Some).chain([None]) {
@@ -181,9 +181,9 @@ fn syn_5_options_come_back_in_the_timestamp() {
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
-/// SYN-6: while the accept queue is full, the third handshake is not completed, although its client considers
-/// itself connected and sends data. Once there is room, the retransmitted SYN-ACK or the data completes the
-/// handshake, and every byte arrives.
+/// While the accept queue is full, the third handshake is not completed, although its client considers itself
+/// connected and sends data (SYN-6). Once the accept queue has room, the retransmitted SYN-ACK or the data
+/// completes the handshake, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();
@@ -214,8 +214,9 @@ fn syn_6_nobody_accepts() {
     }
 }
 
-/// TCP-3: in LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of
-/// the ACK. A reset during the handshake leaves the listener unchanged (RFC 9293 MUST-11).
+/// In LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of the
+/// ACK (RFC 9293 section 3.10.7.2; TCP-3). A reset during the handshake leaves the listener unchanged (RFC
+/// 9293 MUST-11).
 #[test]
 fn tcp_3_what_a_listener_answers() {
     let mut end = stack(server().ip(), 1);
@@ -240,8 +241,8 @@ fn tcp_3_what_a_listener_answers() {
     }
 }
 
-/// TCP-4: a port without a listener replies with a reset. The queue of replies is bounded, and packets for
-/// other addresses are ignored.
+/// A port without a listener replies with a reset (RFC 9293 section 3.10.7.1; TCP-4). The queue of replies is
+/// bounded, and packets for other addresses are ignored.
 #[test]
 fn tcp_4_a_closed_port_resets() {
     let mut end = stack(server().ip(), 1);

@@ -29,7 +29,7 @@ pub(super) fn stack(address: IpAddr, key: u8) -> Stack {
     stack
 }
 
-/// Returns the next packet that the stack sends, as octets.
+/// Returns the octets of the next packet that the stack sends.
 pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
     let packet = stack.poll_packet(now)?;
     assert!(packet.gso_size.is_none() && !packet.is_empty());

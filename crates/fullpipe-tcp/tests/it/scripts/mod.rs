@@ -1,7 +1,7 @@
 //! Tests that run segment scripts: one connection in virtual time, against a peer scripted line by line.
 //!
-//! Each `.script` file in `tests/scripts` is one test. A failure reports file and line, the expected and the
-//! actual segment, and the preceding segments.
+//! Each `.script` file in `tests/scripts` is one test. A failure report contains the file and the line, the
+//! expected and the actual segment, and the preceding segments.
 
 mod language;
 mod world;
@@ -49,7 +49,7 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// Each of these scripts contains one error, and the runner rejects all of them. A script that passes is
+/// Each of these scripts contains one error, and the runner rejects all of them. A passing script is
 /// therefore meaningful.
 #[test]
 fn the_runner_notices() {
@@ -82,7 +82,7 @@ fn the_runner_notices() {
     }
 }
 
-/// The tolerance only allows for late kernel timers, so it applies in one direction only.
+/// The tolerance only allows for late kernel timers, so it applies in one direction.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

@@ -126,8 +126,7 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // Observations are allowed while sent segments have not all been compared. Other statements are not
-        // allowed then.
+        // Observations are allowed before all sent segments have been compared, but other statements are not.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }
@@ -348,7 +347,7 @@ impl World {
                 equal("TS val", &value.to_string(), &seen.to_string())?;
             }
             if let Some(echo) = echo {
-                // A SYN has no timestamp to echo, so an echo of zero is not relative to the peer's clock.
+                // A SYN has no timestamp to echo, so its echo of zero is not converted to the peer's clock.
                 let seen = if seen.echo == 0 { 0 } else { seen.echo.wrapping_sub(self.peer_clock) as i32 };
                 equal("TS ecr", &echo.to_string(), &seen.to_string())?;
             }

@@ -1,6 +1,6 @@
-//! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of
-//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. If a case cannot occur on some of the paths, its comment says
-//! so.
+//! The draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of 1, 10
+//! and 100 ms and 1, 100 and 1000 Mbit/s (B3-22). If a case cannot occur on some of the paths, its comment
+//! says so.
 
 use super::*;
 use crate::cc::testing::Policer;
@@ -50,8 +50,8 @@ impl Run<Bbr3> {
     }
 
     /// Makes the flow application-limited. The application writes at less than half of the measured
-    /// bandwidth, which even ProbeRTT can carry, so that no backlog builds up. The initial window already
-    /// fills the shortest paths.
+    /// bandwidth, a rate that ProbeRTT can also carry, so that no backlog builds up. The initial window
+    /// already fills the shortest paths.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -104,8 +104,8 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
 /// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments in the BDP, the offload budget exceeds the volume that Startup has in flight, so
-    // there is nothing to drain.
+    // With fewer segments in the BDP, the offload budget exceeds the volume in flight at the end of Startup,
+    // so there is nothing to drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.until_state(State::Drain);
@@ -167,7 +167,7 @@ fn case_05_up_ends_on_a_plateau() {
 }
 
 /// Case 6: loss ends UP even while the flow is application-limited. In that case the volume in flight does
-/// not show the path's capacity, so the long-term bound stays unchanged. On paths that hold less than a
+/// not show the path's capacity, so the long-term bound stays unchanged. On paths with a BDP below one
 /// segment, the next probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
@@ -201,7 +201,8 @@ fn case_07_a_slow_application_ends_nothing() {
         up.until_undisturbed_up();
         up.slow_down();
         let start = up.cc.rounds.count;
-        // On paths of a few segments, the sender is idle at times, and an idle period replaces ProbeRTT.
+        // On paths with a BDP of a few segments, the sender is idle at times, and an idle period replaces
+        // ProbeRTT.
         let mut still = true;
         up.until(up.cx.now + Duration::from_secs(12), |run| {
             assert!(!still || matches!(run.cc.state, State::Up | State::ProbeRtt), "{:?}", run.cc.state);
@@ -236,9 +237,9 @@ fn case_08_down_ends_on_inflight() {
     });
 }
 
-/// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. Here the bandwidth falls by
-/// more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less bandwidth
-/// the queue would still drain slowly.
+/// Case 9: if the queue does not drain, DOWN lasts until the next probe is due. In this test, the bandwidth
+/// falls by more than DOWN reduces the pacing rate. DOWN paces at 0.9 x 0.99, so with exactly a tenth less
+/// bandwidth the queue would still drain slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -287,7 +288,7 @@ fn case_11_idling_stands_for_probe_rtt() {
         run.until(idle, |_| ());
         assert_eq!(run.cx.inflight, 0);
         run.silent = false;
-        // The first ACK after the idle period refreshes the minimum RTT and then clears the flag.
+        // The first ACK after the idle period refreshes the minimum RTT and then clears `BBR.idle_restart`.
         run.until_it(|run| run.cx.now > idle + run.rtt * 3);
         assert_ne!(run.cc.state, State::ProbeRtt);
         let before = run.cx.now;
@@ -295,8 +296,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// Case 12: with aggregated ACKs in Startup, the window makes room for the aggregation. The bandwidth
-/// estimate reaches the rate of the path without exceeding it.
+/// Case 12: with aggregated ACKs in Startup, the window is large enough to cover the aggregation. The
+/// bandwidth estimate reaches the rate of the path without exceeding it.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -315,8 +316,8 @@ fn case_12_startup_with_lumps_of_acks() {
     });
 }
 
-/// Case 13: with aggregated ACKs while cruising, the window makes room for the maximum of ten rounds, and the
-/// path stays full.
+/// Case 13: with aggregated ACKs while cruising, the window covers the maximum of ten rounds, and the path
+/// stays full.
 #[test]
 fn case_13_cruise_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -333,7 +334,8 @@ fn case_13_cruise_with_lumps_of_acks() {
     });
 }
 
-/// Case 14: paths that hold less than a packet carry four segments in flight, at the path's rate.
+/// Case 14: on paths with a BDP below one packet, four segments are in flight, and the flow gets the full
+/// rate of the path.
 #[test]
 fn case_14_less_than_a_packet() {
     for (rate, rtt) in [(64_000, 1), (64_000, 10), (1_000_000, 1)] {
@@ -402,7 +404,8 @@ fn case_16_a_tenth_of_the_bandwidth() {
         run.until_it(|run| run.cc.bw <= rate.mul_div(1, 2));
         assert!(run.cc.rounds.count - start <= 8, "{} rounds", run.cc.rounds.count - start);
         assert!(run.cc.bounds.bw_shortterm.is_some());
-        // A cycle counts when its maximum becomes `previous`, unless ProbeRTT occurs in its last round.
+        // A cycle counts when its maximum becomes `previous`; a cycle whose last round is a ProbeRTT round
+        // does not count.
         let (mut cycles, mut before) = (0, run.cc.max_bw.previous);
         run.until_it(|run| {
             cycles += u32::from(before != run.cc.max_bw.previous);

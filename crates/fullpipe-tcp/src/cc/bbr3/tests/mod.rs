@@ -57,7 +57,7 @@ fn ack_round(bench: &mut Bench<Bbr3>, rate: Rate) {
 }
 
 /// Returns the loss record of one segment that was sent with `tx_in_flight` segments in flight;
-/// `lost_since_sent` segments were lost since then.
+/// `lost_since_sent` segments have been lost since then.
 fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     Lost {
         offset: offset * MSS,
@@ -70,7 +70,7 @@ fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     }
 }
 
-/// Returns a bench in `state` on a path of `rate` and 100 ms, after the pipe was found full.
+/// Returns a bench in `state` on a path of `rate` with an RTT of 100 ms, after the pipe was found full.
 fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     let mut bench = bench();
     ack_round(&mut bench, rate);
@@ -81,7 +81,7 @@ fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     bench
 }
 
-/// B3-1: each state paces at its gain times the bandwidth, less 1 %.
+/// Each state paces at its gain times the bandwidth, less 1 % (B3-1).
 #[test]
 fn b3_1_pacing_gains() {
     for (state, wanted) in [
@@ -100,8 +100,8 @@ fn b3_1_pacing_gains() {
     assert!((STARTUP_PACING_GAIN.as_f64() - 4.0 * 2_f64.ln()).abs() < 1e-4);
 }
 
-/// PC-6: the first pacing rate is 2.77 windows of ten segments per RTT; an RTT of 1 ms is assumed until one
-/// is measured.
+/// The first pacing rate is 2.77 windows of ten segments per RTT; an RTT of 1 ms is assumed until one is
+/// measured (PC-6).
 #[test]
 fn pc_6_first_pacing_rate() {
     let mut cx = crate::cc::testing::context();
@@ -112,7 +112,8 @@ fn pc_6_first_pacing_rate() {
     assert!(close(pacing(&bbr).as_mbps_f64(), 2.7726 * 1.1584, 1e-4));
 }
 
-/// B3-2: Startup leaves at most one BDP in the queue, compared with 1.89 BDP in BBRv1.
+/// At the end of Startup, at most one BDP is in the queue, compared with 1.89 BDP in BBRv1 (draft section
+/// 5.3.1; B3-2).
 #[test]
 fn b3_2_startup_is_bounded() {
     let mut run = run(mbps(10), ms(40), BIG);
@@ -123,8 +124,8 @@ fn b3_2_startup_is_bounded() {
     assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
 }
 
-/// B3-3: the pipe counts as full after three rounds with growth below a quarter; growth by a quarter restarts
-/// the count.
+/// The pipe counts as full after three rounds with growth below a quarter; growth by a quarter restarts the
+/// count (draft section 5.3.1.2; B3-3).
 #[test]
 fn b3_3_plateau() {
     let mut bench = bench();
@@ -153,7 +154,8 @@ fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> Sta
     bench.cc.state
 }
 
-/// B3-4: loss ends Startup when it exceeds 2 % in six ranges, after a whole round of recovery.
+/// Loss ends Startup when it exceeds 2 % in six ranges, after a whole round of recovery (draft section
+/// 5.3.1.3; B3-4).
 #[test]
 fn b3_4_startup_loss() {
     for (ranges, lost_of, recovering, left) in [
@@ -170,7 +172,7 @@ fn b3_4_startup_loss() {
         let state = lossy_round(&mut bench, ranges, lost_of);
         assert_eq!(state == State::Drain, left, "{ranges} ranges, {lost_of:?}");
         assert_eq!((bench.cc.full_pipe.now, bench.cc.full_pipe.reached), (left, left));
-        // A hundred segments were delivered in the round, which is more than the BDP here.
+        // A hundred segments were delivered in the round, more than the BDP of this path.
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
@@ -185,7 +187,7 @@ fn b3_4_startup_loss() {
     assert!(!bench.cc.startup_loss.check(&bench.cx, &latest, &rs));
 }
 
-/// B3-4 without SACK: each round trip reveals at most one loss, so one loss ends Startup.
+/// Without SACK, each round trip reveals at most one loss, so one loss ends Startup (B3-4).
 #[test]
 fn b3_4_startup_loss_without_sack() {
     let mut bench = bench();
@@ -196,7 +198,7 @@ fn b3_4_startup_loss_without_sack() {
     assert_eq!(lossy_round(&mut bench, 1, (1, 1_000)), State::Drain);
 }
 
-/// B3-6: the loss ratio is too high when it is strictly above 2 %.
+/// The loss ratio is too high when it is strictly above 2 % (B3-6).
 #[test]
 fn b3_6_loss_threshold() {
     assert!(!is_too_high(2, 100, true));
@@ -205,7 +207,7 @@ fn b3_6_loss_threshold() {
     assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
 }
 
-/// B3-7: the volume in flight when the loss ratio reached 2 %; all numbers are 100 times those of the check.
+/// The volume in flight when the loss ratio reached 2 %; all numbers are 100 times those of the check (B3-7).
 #[test]
 fn b3_7_inflight_at_loss() {
     let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
@@ -225,7 +227,7 @@ fn b3_7_inflight_at_loss() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "a slow application says nothing");
 }
 
-/// B3-8: the headroom for other flows is 15 %, at least one segment; the flow always keeps four segments.
+/// The headroom for other flows is 15 %, at least one segment; the flow always keeps four segments (B3-8).
 #[test]
 fn b3_8_headroom() {
     let with_headroom = |segments: u64| {
@@ -236,8 +238,8 @@ fn b3_8_headroom() {
     assert_eq!(Bounds::default().with_headroom(MSS), None);
 }
 
-/// B3-9: the bounds fall to the amount delivered in the latest round, but to no less than 0.7 times their
-/// value.
+/// The bounds fall to the amount delivered in the latest round, but to no less than 0.7 times their value
+/// (draft section 5.5.10.3; B3-9).
 #[test]
 fn b3_9_short_term_bounds() {
     let lower = |bounds: &mut Bounds, latest: u64| {
@@ -252,8 +254,8 @@ fn b3_9_short_term_bounds() {
     assert_eq!(values, [(7.0, 7_000), (4.9, 4_900), (3.43, 3_430)]);
 }
 
-/// B3-10: while cruising, a round with 1 % loss lowers the bounds by 1 %; after 62 such rounds they are at
-/// 0.54 of their first value.
+/// While cruising, a round with 1 % loss lowers the bounds by 1 %; after 62 such rounds they are at 0.54 of
+/// their first value (B3-10).
 #[test]
 fn b3_10_a_lossy_cruise() {
     let mut bounds = Bounds::default();
@@ -265,7 +267,8 @@ fn b3_10_a_lossy_cruise() {
     }
     assert!(close(bounds.bw_shortterm.unwrap().as_bps() as f64, 536_000.0, 0.001));
 
-    // An ACK that ends a round with loss lowers the bounds, but only in states that do not probe.
+    // An ACK that ends a round with loss lowers the bounds, but only in states that do not probe for
+    // bandwidth.
     for (state, lowered) in
         [(State::Down, true), (State::Cruise, true), (State::Refill, false), (State::Up, false)]
     {
@@ -277,8 +280,8 @@ fn b3_10_a_lossy_cruise() {
     }
 }
 
-/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, spread
-/// evenly.
+/// In UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, spread evenly
+/// (draft section 5.3.3.9; B3-11).
 #[test]
 fn b3_11_growth_of_the_bound() {
     let mut probe = Probe::default();
@@ -306,8 +309,8 @@ fn b3_11_growth_of_the_bound() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
 }
 
-/// B3-12: the next probe begins after as many rounds as the BDP has segments, but at most 63. At the latest,
-/// it begins two to three seconds after the start of DOWN.
+/// The next probe begins after as many rounds as the BDP has segments, but at most 63 (draft section 5.3.3.8;
+/// B3-12). At the latest, the probe begins two to three seconds after the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
@@ -333,8 +336,8 @@ fn b3_12_time_between_probes() {
     }
 }
 
-/// B3-12: both waits have a random part: zero or one round, and a uniformly distributed time of up to a
-/// second.
+/// Both waits have a random part: zero or one round, and a uniformly distributed time of up to a second
+/// (draft section 5.3.3.8; B3-12).
 #[test]
 fn b3_12_chance() {
     let (mut rounds, mut spread) = ([0_u32; 2], Duration::ZERO);
@@ -351,7 +354,8 @@ fn b3_12_chance() {
     assert!(close((spread / 2_000).as_millis_f64(), 500.0, 0.05), "{}", spread / 2_000);
 }
 
-/// B3-13: ProbeRTT begins every 5 s, halves the volume in flight for 200 ms, and costs 2 % of the throughput.
+/// ProbeRTT begins every 5 s, halves the volume in flight for 200 ms, and costs 2 % of the throughput (draft
+/// section 5.3.4; B3-13).
 #[test]
 fn b3_13_probe_rtt() {
     let mut run = run(mbps(100), ms(20), BIG);
@@ -379,7 +383,7 @@ fn b3_13_probe_rtt() {
     }
 }
 
-/// B3-14: after six idle seconds the flow resumes at 99 % of the bandwidth, without ProbeRTT.
+/// After six idle seconds the flow resumes at 99 % of the bandwidth, without ProbeRTT (B3-14).
 #[test]
 fn b3_14_restart_from_idle() {
     let mut run = run(mbps(10), ms(100), BIG);
@@ -402,7 +406,7 @@ fn b3_14_restart_from_idle() {
     run.until(at_ms(10_900), |run| assert_ne!(run.cc.state, State::ProbeRtt));
 }
 
-/// B3-15: the bandwidth maximum covers two cycles; a cycle without a sample leaves it unchanged.
+/// The bandwidth maximum covers two cycles; a cycle without a sample leaves it unchanged (B3-15).
 #[test]
 fn b3_15_two_cycles_of_bandwidth() {
     let mut max_bw = MaxBw::default();
@@ -425,8 +429,8 @@ fn b3_15_two_cycles_of_bandwidth() {
     assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
 }
 
-/// B3-16: after a probe with too much loss, the next probe stops at the bound; if that probe causes no
-/// excessive loss, a full probe follows a round later.
+/// After a probe with too much loss, the next probe stops at the bound; if that probe causes no excessive
+/// loss, a full probe follows a round later (B3-16).
 #[test]
 fn b3_16_precautionary_probe() {
     let mut bench = in_state(State::Up, mbps(10));
@@ -452,7 +456,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Cruise);
 }
 
-/// B3-5: Drain ends when the queue has drained, and in the fourth round at the latest.
+/// Drain ends when the queue has drained, and in the fourth round at the latest (draft section 5.3.2; B3-5).
 #[test]
 fn b3_5_drain_ends() {
     let mut bench = in_state(State::Drain, mbps(10));
@@ -469,8 +473,8 @@ fn b3_5_drain_ends() {
     assert_eq!(bench.cc.state, State::Cruise, "nothing is left for DOWN to drain");
 }
 
-/// B3-19: if the segments marked lost during a probe were only late, the probe resumes through REFILL, and no
-/// bound is lower than before.
+/// If the segments marked lost during a probe were only late, the probe resumes through REFILL, and no bound
+/// is lower than before (draft section 5.5.11; B3-19).
 #[test]
 fn b3_19_spurious_loss_while_probing() {
     for signal in [Signal::SpuriousRecovery, Signal::SpuriousTimeout] {
@@ -492,7 +496,7 @@ fn b3_19_spurious_loss_while_probing() {
     }
 }
 
-/// B3-20: at least four segments may be in flight, however small the BDP.
+/// At least four segments may be in flight, however small the BDP (B3-20).
 #[test]
 fn b3_20_less_than_a_packet() {
     let mut run = run(Rate::from_bps(64_000), Duration::from_micros(100), BIG);
@@ -506,8 +510,8 @@ fn b3_20_less_than_a_packet() {
     assert!(rate.as_bps() > 62_000, "{rate}");
 }
 
-/// B3-21: `extra_acked` is the amount that a burst of ACKs acknowledges beyond the bandwidth, at most one
-/// window.
+/// `extra_acked` is the amount that a burst of ACKs acknowledges beyond the bandwidth, at most one window
+/// (draft section 5.5.9; B3-21).
 #[test]
 fn b3_21_extra_acked() {
     let bw = Rate::from_bytes_per_sec(1_000_000);
@@ -517,8 +521,9 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // 30 000 bytes are ACKed within 10 ms, of which the bandwidth accounts for 10 000. Whether these 10 000
-    // count depends on the start of the interval, as only 1 byte was acknowledged before the burst.
+    // Within 10 ms, 30 000 bytes are ACKed, of which 10 000 are what the bandwidth accounts for. Whether
+    // these 10 000 count depends on the start of the interval, as only 1 byte was acknowledged before the
+    // burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
@@ -534,7 +539,7 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// ECN-5: an ECN mark is a congestion signal (draft section 3.7). The mark lowers the short-term bounds at
+/// An ECN mark is a congestion signal (draft section 3.7; ECN-5). The mark lowers the short-term bounds at
 /// the end of its round, and ends a probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
@@ -549,7 +554,7 @@ fn ecn_5_a_mark_is_congestion() {
     assert!(bench.cc.bounds.inflight_longterm.is_some());
 }
 
-/// A timeout reduces the window to one segment more than is in flight. The window is restored when recovery
+/// A timeout reduces the window to the data in flight plus one segment. The window is restored when recovery
 /// ends.
 #[test]
 fn a_timeout_and_its_repair() {
@@ -565,7 +570,8 @@ fn a_timeout_and_its_repair() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// PC-5: the send quantum is the amount sent in 1 ms, at least two segments and at most 64 KiB.
+/// The send quantum is the amount sent in 1 ms, at least two segments and at most 64 KiB (draft section
+/// 5.6.3; PC-5).
 #[test]
 fn pc_5_send_quantum() {
     let quantum = |rate: Rate| {
@@ -579,7 +585,7 @@ fn pc_5_send_quantum() {
     assert_eq!(quantum(mbps(990)), SendQuantum::Bytes(65_536));
 }
 
-/// INV-11: nothing overflows at rates from 8 kbit/s to 1 Tbit/s and times from 10 us to 10 s.
+/// Nothing overflows at rates from 8 kbit/s to 1 Tbit/s and times from 10 us to 10 s (INV-11).
 #[test]
 fn extreme_paths() {
     for rate in [8_000, 1_000_000_000_000] {

@@ -60,8 +60,8 @@ fn watched(segments: u64) -> (HyStartPlusPlus, Context, Window) {
     (watch, cx, window)
 }
 
-/// HS-1: HyStart++ reacts if the RTT grows by an eighth of the last round's minimum, but at least 4 ms and at
-/// most 16 ms.
+/// HyStart++ reacts if the RTT grows by an eighth of the last round's minimum, but at least 4 ms and at most
+/// 16 ms (RFC 9406 section 4.2; HS-1).
 #[test]
 fn hs_1_by_how_much_the_delay_must_grow() {
     for (last, threshold) in [(20, 4), (40, 5), (200, 16)] {
@@ -78,7 +78,8 @@ fn hs_1_by_how_much_the_delay_must_grow() {
     assert!(!watch.is_conservative(), "seven samples may be chance");
 }
 
-/// HS-2: in Conservative Slow Start, the window grows by a quarter of slow start's growth.
+/// In Conservative Slow Start, the window grows by a quarter of slow start's growth (RFC 9406 section 4.2;
+/// HS-2).
 #[test]
 fn hs_2_conservative_growth() {
     let (mut watch, mut cx, mut window) = watched(100);
@@ -86,8 +87,8 @@ fn hs_2_conservative_growth() {
     assert_eq!(watch_round(&mut watch, &mut cx, &mut window, &[ms(60); 100]), 25);
 }
 
-/// HS-3: after five CSS rounds, including the round in which CSS began, congestion avoidance starts at the
-/// current window.
+/// After five CSS rounds, including the round in which CSS began, congestion avoidance starts at the current
+/// window (RFC 9406 section 4.2; HS-3).
 #[test]
 fn hs_3_five_rounds() {
     let mut bench = at(16);
@@ -112,7 +113,7 @@ fn hs_3_five_rounds() {
     assert!(factor > 1.25 && factor <= 1.25_f64.powi(5), "{factor}");
 }
 
-/// HS-4: after jitter in one round, slow start continues.
+/// After jitter in one round, slow start continues (RFC 9406 section 4.2; HS-4).
 #[test]
 fn hs_4_jitter() {
     let mut bench = at(16);
