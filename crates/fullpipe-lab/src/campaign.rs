@@ -152,7 +152,8 @@ struct Ends<G, A> {
 }
 
 /// A campaign that makes all of its runs.
-const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
+const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
+type Ask = fn() -> bool;
 
 /// Executes the runs `0..total`. `name` returns the label and the seed of a run, for its error message.
 fn make<T: Send>(
