@@ -27,7 +27,7 @@ pub fn iperf3(data: &[u8]) {
             }
         }
         _ => {
-            let _ = (answer(rest), is_answer(rest));
+            assert!(answer(rest).is_none() || !is_answer(rest), "a hello is no answer");
             for wide in [false, true] {
                 let Some(header) = Header::read(wide, rest) else { continue };
                 let mut written = [0; 16];

@@ -152,8 +152,9 @@ struct Ends<G, A> {
     abandons: A,
 }
 
-/// Conditions of a campaign that completes all of its runs.
-const NEVER: Ends<fn() -> bool, fn() -> bool> = Ends { goes_on: || true, abandons: || false };
+/// A campaign that makes all of its runs.
+const NEVER: Ends<Ask, Ask> = Ends { goes_on: || true, abandons: || false };
+type Ask = fn() -> bool;
 
 /// Executes the runs with the numbers `0..total`. `name` returns the label and the seed of a run, for error
 /// messages.

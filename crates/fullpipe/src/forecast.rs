@@ -50,13 +50,14 @@ impl Forecast {
     /// measured with a short run, which takes about 10 ms.
     pub fn new(experiment: &Experiment, world: &World) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let (threads, seconds): (usize, Box<dyn Fn(&Scenario) -> f64>) = match world {
-            World::Sim(options) => {
-                let (speed, traced) = (speed(), options.traced);
-                (cores, Box::new(move |scenario| RunCost::of(scenario, traced).packets() / speed))
-            }
+        let (threads, speed) = match world {
+            World::Sim(_) => (cores, speed()),
             // Concurrent runs would disturb each other's timing.
-            World::Emu(_) => (1, Box::new(|scenario| scenario.duration.as_secs_f64() + EMU_OVERHEAD)),
+            World::Emu(_) => (1, 1.0),
+        };
+        let seconds = |scenario: &Scenario| match world {
+            World::Sim(options) => RunCost::of(scenario, options.traced).packets() / speed,
+            World::Emu(_) => scenario.duration.as_secs_f64() + EMU_OVERHEAD,
         };
         let points: BTreeMap<String, f64> =
             experiment.points().iter().map(|point| (point.label.clone(), seconds(&point.scenario))).collect();

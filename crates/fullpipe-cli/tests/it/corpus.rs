@@ -52,7 +52,7 @@ const fn target(
 }
 
 /// Default number of mutations per target; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
-const EXECUTIONS: u64 = 150;
+const EXECUTIONS: u64 = 400;
 /// Longest input that is mutated; longer ones are cut off.
 const LONGEST: usize = 16 << 10;
 

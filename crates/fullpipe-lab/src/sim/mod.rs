@@ -93,7 +93,7 @@ impl<'s> World<'s> {
         let mut iteration: u32 = 0;
         loop {
             iteration = iteration.wrapping_add(1);
-            if iteration % ASK_EVERY == 0 && !sink.goes_on() {
+            if iteration.is_multiple_of(ASK_EVERY) && !sink.goes_on() {
                 break;
             }
             let forward = self.forward.next_event();
