@@ -4,7 +4,6 @@
 //! that a document takes is then that of the kept values, whatever else it contains.
 
 use serde::Deserialize;
-use serde::de::Error as _;
 
 use crate::document::{Document, EndStream, Start};
 use crate::lenient::{Array, Collect, array, count, lenient_object, maybe, nested, present, switch, text};
@@ -13,21 +12,26 @@ use crate::report::Report;
 /// Maximum number of streams in an interval or at the end of a test. iperf3 opens at most 128 in each
 /// direction.
 pub const MOST_STREAMS: usize = 1024;
-/// Errors, as they continue the words "the JSON".
+/// Error, as it continues the words "the JSON".
 const TOO_MANY_STREAMS: &str = "has more streams than iperf3 opens";
-const NO_ARRAY: &str = "lacks a usable 'intervals'";
 
 /// Values of a document that a reader needs. `I` takes the reports of the streams, interval by interval.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Log<I> {
     /// Values known before the data transfer starts; `None` if the key is missing.
     pub start: Option<LogStart>,
-    /// Reports of all intervals.
-    pub intervals: I,
+    /// Reports of all intervals; `None` if the key has no array.
+    pub intervals: Option<I>,
     /// Totals of the test; empty if it did not end.
     pub end: LogEnd,
     /// Error that ended the test.
     pub error: Option<String>,
+}
+
+impl<I: Default> Default for Log<I> {
+    fn default() -> Self {
+        Self { start: None, intervals: Some(I::default()), end: LogEnd::default(), error: None }
+    }
 }
 
 /// Values known before the data transfer starts.
@@ -143,13 +147,12 @@ impl<I: Default + Extend<LogInterval>> Collect for PassedOn<I> {
     }
 }
 
-fn intervals<'de, A, I>(map: &mut A) -> Result<I, A::Error>
+fn intervals<'de, A, I>(map: &mut A) -> Result<Option<I>, A::Error>
 where
     A: serde::de::MapAccess<'de>,
     I: Default + Extend<LogInterval>,
 {
-    let read = map.next_value::<Array<PassedOn<I>>>()?.0;
-    read.map(|read| read.0).ok_or_else(|| A::Error::custom(NO_ARRAY))
+    Ok(map.next_value::<Array<PassedOn<I>>>()?.0.map(|read| read.0))
 }
 
 /// A collection of intervals.
@@ -254,7 +257,12 @@ impl<I: Default + Extend<LogInterval>> From<&Document> for Log<I> {
             sender_tcp_congestion: end.sender_tcp_congestion.clone(),
             receiver_tcp_congestion: end.receiver_tcp_congestion.clone(),
         };
-        Self { start: Some(LogStart::from(&document.start)), intervals, end, error: document.error.clone() }
+        Self {
+            start: Some(LogStart::from(&document.start)),
+            intervals: Some(intervals),
+            end,
+            error: document.error.clone(),
+        }
     }
 }
 

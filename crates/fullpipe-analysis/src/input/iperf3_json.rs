@@ -78,7 +78,7 @@ pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
                 return Err(several_runs("the input holds the events of several runs"));
             }
             Ok(LogEvent::Start(start)) => log.start = Some(start),
-            Ok(LogEvent::Interval(interval)) => log.intervals.extend([interval]),
+            Ok(LogEvent::Interval(interval)) => log.intervals.get_or_insert_default().extend([interval]),
             Ok(LogEvent::End(end)) => (log.end, ended) = (*end, true),
             Ok(LogEvent::Error(error)) => log.error = error,
             Ok(LogEvent::Other) => {}
@@ -193,7 +193,7 @@ pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Res
 
 fn read(log: Log<Records>, format: Format) -> Result<Measurement, InputError> {
     let whole = Document::new(&log)?;
-    if let Some((number, key)) = log.intervals.unusable {
+    if let Some((number, key)) = log.intervals.as_ref().and_then(|records| records.unusable) {
         return Err(odd(format!("'{key}' in interval {number}")));
     }
     if let Some(key) = unusable_total(&log.end) {
@@ -238,6 +238,9 @@ impl<'a> Document<'a> {
         if log.start.is_none() && error.is_none() {
             return Err(odd("'start'"));
         }
+        let Some(Records { records, .. }) = &log.intervals else {
+            return Err(odd("'intervals'"));
+        };
         let start = log.start.clone().unwrap_or_default();
         let test = &start.test_start;
         let protocol = match test.protocol.as_deref() {
@@ -261,7 +264,7 @@ impl<'a> Document<'a> {
         let mss = [start.tcp_mss, start.tcp_mss_default].into_iter().find_map(|mss| plausible_mss(mss?));
         let target = test.target_bitrate.or(start.target_bitrate);
         Ok(Self {
-            records: &log.intervals.records,
+            records,
             end: &log.end,
             version,
             hosts: Hosts { kernel, set_buffers },

@@ -99,7 +99,7 @@ fn started() -> Document {
 fn same(a: &Log<Vec<LogInterval>>, b: &Log<Vec<LogInterval>>) {
     assert_eq!((&a.start, &a.end, &a.error), (&b.start, &b.end, &b.error));
     let streams = |log: &Log<Vec<LogInterval>>| -> Vec<Vec<Report>> {
-        log.intervals.iter().map(|interval| interval.streams.0.clone()).collect()
+        log.intervals.iter().flatten().map(|interval| interval.streams.0.clone()).collect()
     };
     assert_eq!(streams(a), streams(b));
 }
@@ -127,7 +127,7 @@ fn events_are_read_as_they_are_written() {
     log.start = Some(start);
     for interval in &document.intervals {
         let LogEvent::Interval(interval) = line("interval", interval) else { panic!("no interval") };
-        log.intervals.push(interval);
+        log.intervals.get_or_insert_default().push(interval);
     }
     let LogEvent::End(end) = line("end", &document.end) else { panic!("no end") };
     log.end = *end;
