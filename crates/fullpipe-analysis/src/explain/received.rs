@@ -99,16 +99,16 @@ impl Explainer<'_> {
         }
     }
 
-    /// Puts first that nothing at the receiver shows the limit, if the findings are guesses about a sender of
-    /// which nothing is known.
+    /// Replaces guesses about a sender of which nothing is known: the limit is not observable here.
     pub(super) fn admit_what_is_not_observable(&self, findings: &mut Vec<Finding>) {
         let Some(received) = self.received else { return };
         let guess = findings.first().is_none_or(|first| first.confidence == Confidence::Low);
         if !guess || self.facts.transfer.congestion_control.is_some() {
             return;
         }
+        findings.retain(|finding| finding.confidence > Confidence::Low);
         let mut evidence = vec![format!(
-            "the application here keeps up: {} wait to be read (Recv-Q), typically",
+            "the application here keeps up: typically {} wait to be read (Recv-Q)",
             received.unread
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
@@ -117,21 +117,23 @@ impl Explainer<'_> {
                 100.0 * ratio
             ));
         }
-        findings.insert(
-            0,
-            Finding {
-                limit: findings.first().map_or(Limit::Cwnd, |first| first.limit),
-                what: NOT_OBSERVABLE.into(),
-                share: self.steady_share(),
-                confidence: Confidence::Low,
-                ceiling: None,
-                evidence,
-                could_not_tell: vec!["what holds the sender: it is the sender or the path, not this host".into()],
-                next_test: Some(
-                    "at the sender: fullpipe diagnose --dst ADDRESS, or tcpdump -s 96 -w FILE and fullpipe diagnose FILE".into(),
-                ),
-            },
-        );
+        let finding = Finding {
+            limit: Limit::App,
+            what: NOT_OBSERVABLE.into(),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence,
+            could_not_tell: vec![
+                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path holds the \
+                 rate"
+                    .into(),
+            ],
+            next_test: Some(
+                "at the sender: fullpipe diagnose --dst ADDRESS, or tcpdump -s 96 -w FILE and fullpipe diagnose FILE".into(),
+            ),
+        };
+        findings.insert(0, finding);
     }
 
     /// Returns a sentence about gaps in the received data, and the confidence in loss as the cause of a small

@@ -278,3 +278,26 @@ fn an_unknown_link_is_not_what_comes_next() {
     let headline = text.lines().next().unwrap_or_default();
     assert!(headline.contains("link unknown") && !headline.contains("stops you"), "{headline}");
 }
+
+/// A receiver observes a slow reader and a full window. What holds the sender it does not, and the verdict says so
+/// and where to look.
+#[test]
+fn a_receiver_says_what_it_observes() {
+    let fast = Rate::from_bps(1_000_000_000);
+    let told = |more: &str| {
+        let flow = format!("{more}\n");
+        explained("receiver", &connections(1, fast, &flow).receiving(), Some(fast)).findings
+    };
+    let slow = told("[[flow]]\ncc = 'cubic'\napp = { read = '5mbit' }");
+    assert_eq!((slow[0].limit, slow[0].confidence), (Limit::ReceiverApp, Confidence::Certain));
+    let small = told("[host]\nrcvbuf = { fixed = '128KiB' }\n[[flow]]\ncc = 'cubic'");
+    assert_eq!(small[0].limit, Limit::Rwnd, "{small:#?}");
+    let paced = told("[[flow]]\ncc = 'cubic'\napp = { write = '5mbit' }");
+    let first = &paced[0];
+    assert_eq!(
+        (first.what.as_str(), first.confidence),
+        ("not observable from the receiver: capture at the sender", Confidence::Low)
+    );
+    assert!(first.next_test.as_deref().is_some_and(|test| test.contains("at the sender")), "{first:#?}");
+    assert!(paced.iter().all(|finding| !finding.what.contains("several flows")), "{paced:#?}");
+}
