@@ -322,6 +322,9 @@ pub struct AckSample {
     pub acked_segments: u64,
     /// Whether `snd_una` moved.
     pub una_advanced: bool,
+    /// Whether nothing was known to be missing before this ACK: no SACK, no loss, no retransmission in
+    /// flight (Linux: `TCP_CA_Open`).
+    pub was_open: bool,
     /// Bytes marked lost by this ACK.
     pub newly_lost: u64,
     /// Bytes in flight before this ACK was handled.
