@@ -321,10 +321,13 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
 fn a_28_equal_flows_share_equally() {
     for cc in [Reno, Bic, Cubic] {
         for n in [2, 4, 10] {
-            let run = run(&flows(link(cc, "48mbit", ms(50), 200, 80), n));
-            let shares: Vec<f64> = (0..n as u32).map(|flow| run.goodput(flow, 20.0)).collect();
-            assert!(jain(&shares) >= 0.95, "{n} {cc}: Jain {:.4}", jain(&shares));
-            assert!(run.utilisation("48mbit", 20.0) >= 0.99);
+            let of = |spacing| {
+                let run = run(&flows_apart(link(cc, "48mbit", ms(50), 200, 120), n, spacing));
+                assert!(run.utilisation("48mbit", 20.0) >= 0.99);
+                jain(&(0..n as u32).map(|flow| run.goodput(flow, 60.0)).collect::<Vec<f64>>())
+            };
+            let jains: Vec<f64> = SPACINGS.into_iter().map(of).collect();
+            assert!(median(jains.clone()) >= 0.95, "{n} {cc}: Jain {jains:.4?}");
         }
     }
 }
@@ -458,8 +461,10 @@ fn b3_10_random_loss_below_the_threshold() {
 /// B3-6: BBRv3 interprets loss above 2 % as too much data in flight and reduces its rate; BBRv1 does not.
 #[test]
 fn b3_6_random_loss_above_the_threshold() {
-    let goodput = |cc| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, 1)).goodput(0, 20.0);
-    assert!(goodput(Bbr3) < 10e6 && goodput(Bbr1) > 85e6);
+    let of = |cc, seed| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, seed)).goodput(0, 20.0);
+    let goodput = |cc| median((1..=5).map(|seed| of(cc, seed)).collect());
+    let (three, one) = (goodput(Bbr3), goodput(Bbr1));
+    assert!(three < 10e6 && one > 85e6, "{three:.0} and {one:.0} bit/s");
 }
 
 /// INV-8 for BBRv3: flows converge because they leave headroom and probe at different times. With a BDP of

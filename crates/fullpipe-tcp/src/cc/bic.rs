@@ -81,7 +81,9 @@ impl CongestionControl for Bic {
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let Self { window, search } = self;
-        if sample.una_advanced && !cx.in_recovery && !cx.in_loss {
+        // As in Linux, ACKs during disorder and recovery do not count, nor does the one that ends a recovery:
+        // it covers the segments that waited for the hole.
+        if sample.una_advanced && sample.was_open {
             search.note_ack(sample.acked_segments);
         }
         let rest = window.on_ack(cx, sample);

@@ -330,7 +330,10 @@ pub struct AckSample {
     pub acked_segments: u64,
     /// Whether the ACK advanced `snd_una`.
     pub una_advanced: bool,
-    /// Number of bytes marked lost because of this ACK.
+    /// Whether nothing was known to be missing before this ACK: no SACK, no loss, no retransmission in
+    /// flight (Linux: `TCP_CA_Open`).
+    pub was_open: bool,
+    /// Bytes marked lost by this ACK.
     pub newly_lost: u64,
     /// Bytes in flight before this ACK was handled.
     pub prior_inflight: u64,

@@ -339,6 +339,7 @@ impl Receiver {
                 window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
                 rtt: window.rtt().or(rtt.srtt()),
+                srtt: rtt.srtt(),
             },
             || rtt.rto(),
         );

@@ -21,6 +21,9 @@ const MAX_COMPRESSED: u32 = 44;
 /// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
+/// Time by which the timer of a compressed ACK fires late, as the kernel may combine it with other timers
+/// (`tcp_comp_sack_slack_ns`).
+const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 
 /// ACK state of the receiver.
 #[derive(Clone, Debug)]
@@ -61,8 +64,10 @@ pub(crate) struct Received {
     pub(crate) window_shrinks: bool,
     /// Present receive window, in bytes.
     pub(crate) window: u64,
-    /// Smoothed RTT as measured on this side.
+    /// RTT as measured on this side, from the timestamps that data echoes if there are any.
     pub(crate) rtt: Option<Duration>,
+    /// Smoothed RTT of the data that this side sent.
+    pub(crate) srtt: Option<Duration>,
 }
 
 impl Default for AckPolicy {
@@ -99,9 +104,12 @@ impl AckPolicy {
         self.unacked += received.len;
         if received.urgent {
             self.now = true;
+        } else if self.quick_left > 0 {
+            // Quick ACKs come before the compression of duplicates (Linux: `__tcp_ack_snd_check`).
+            self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
-        } else if (self.unacked > received.mss && !received.window_shrinks) || self.quick_left > 0 {
+        } else if self.unacked > received.mss && !received.window_shrinks {
             self.now = true;
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
@@ -152,8 +160,9 @@ impl AckPolicy {
                 self.now = true;
                 return;
             }
-            let share = received.rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
-            let due = now + share.min(COMPRESSION_DELAY);
+            let rtt = received.rtt.into_iter().chain(received.srtt).min();
+            let share = rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
+            let due = now + share.min(COMPRESSION_DELAY) + COMPRESSION_SLACK;
             self.delayed_until = self.delayed_until.min(due);
         }
     }
@@ -223,6 +232,7 @@ mod tests {
             window_shrinks: false,
             window: 65_160,
             rtt: Some(Duration::from_millis(100)),
+            srtt: None,
         }
     }
 
@@ -279,6 +289,6 @@ mod tests {
             }
         }
         assert_eq!(sent, 4);
-        assert_eq!(policy.deadline(), ms(2));
+        assert_eq!(policy.deadline(), ms(2) + COMPRESSION_SLACK);
     }
 }

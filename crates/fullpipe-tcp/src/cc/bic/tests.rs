@@ -1,5 +1,6 @@
 use super::*;
-use crate::cc::testing::{Bench, ms};
+use crate::cc::AckSample;
+use crate::cc::testing::{Bench, ms, sample};
 
 fn at(segments: u64) -> Bench<Bic> {
     Bench::new(segments, Bic::new)
@@ -44,7 +45,19 @@ fn bic_1_and_2_cuts_and_fast_convergence() {
     assert_eq!((search.cut(71), search.last_max), (56, 71), "at the maximum nobody asks for room");
 }
 
-/// The window grows by a quarter of the distance to the last maximum in each round trip (BIC-3).
+/// Segments per ACK are estimated only while nothing is missing: the ACK that ends a recovery covers the
+/// segments that waited for the hole (Linux: `bictcp_acked`).
+#[test]
+fn only_acks_without_disorder_count() {
+    let mut bench = at(100);
+    let before = bench.cc.search.per_ack;
+    bench.cc.on_ack(&bench.cx, &AckSample { was_open: false, ..sample(9) });
+    assert_eq!(bench.cc.search.per_ack, before);
+    bench.cc.on_ack(&bench.cx, &sample(9));
+    assert_eq!(bench.cc.search.per_ack, before + 9 - 2);
+}
+
+/// BIC-3: the window grows by a quarter of the distance to the last maximum in each round trip.
 #[test]
 fn bic_3_the_search() {
     assert_eq!(search(100).count_at(80), 16);

@@ -166,7 +166,8 @@ impl Sender {
 
     fn before(&self) -> Before {
         let board = &self.recovery.board;
-        Before { prior_inflight: board.inflight(), lost: board.lost_total() }
+        let open = self.recovery.phase == Phase::Open && board.is_fresh();
+        Before { prior_inflight: board.inflight(), lost: board.lost_total(), open }
     }
 
     /// Records an advance of the cumulative ACK; `answers` indicates whether the acknowledged data gives an
@@ -205,7 +206,7 @@ impl Sender {
             self.recovery.prr.on_ack(delivered, inflight, ssthresh, self.mss, progress);
         }
         if delivered > 0 || newly_lost > 0 {
-            let sample = self.sample(delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
+            let sample = self.sample(delivery, una_advanced, newly_lost, before, spurious);
             let cx = self.context(now);
             self.decision.cc.on_ack(&cx, &sample);
             self.decision.refresh(&cx);
@@ -373,7 +374,7 @@ impl Sender {
         delivery: &Delivery,
         una_advanced: bool,
         newly_lost: u64,
-        prior_inflight: u64,
+        before: Before,
         spurious: bool,
     ) -> AckSample {
         let newest = delivery.newest;
@@ -390,8 +391,9 @@ impl Sender {
             sacked: delivery.sacked,
             acked_segments: delivery.segments + delivery.repeated,
             una_advanced,
+            was_open: before.open,
             newly_lost,
-            prior_inflight,
+            prior_inflight: before.prior_inflight,
             tx_in_flight: snapshot.tx_in_flight,
             lost_since_sent: self.recovery.board.lost_total().saturating_sub(snapshot.lost),
             prior_delivered: snapshot.delivered,

@@ -40,6 +40,8 @@ pub(super) struct Before {
     pub(super) prior_inflight: u64,
     /// Octets marked lost since the start of the connection.
     pub(super) lost: u64,
+    /// Whether nothing was known to be missing.
+    pub(super) open: bool,
 }
 
 #[derive(Clone, Copy)]

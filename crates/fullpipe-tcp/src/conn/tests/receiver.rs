@@ -99,16 +99,33 @@ fn ack_5_duplicate() {
 #[test]
 fn sack_compression() {
     let mut script = receiver();
-    for i in 1..=20 {
-        script.data(10, i * MSS, MSS);
+    // Quick ACKs come first, also above a hole, so they are spent here.
+    for i in 0..40 {
+        read_data(&mut script, 120 * i, i * MSS, MSS);
+    }
+    script.run(4800);
+    script.clear();
+    for i in 41..=60 {
+        script.data(4800, i * MSS, MSS);
     }
     assert_eq!(script.segments.len(), 3);
     script.clear();
-    script.run(20);
-    script.sent(&[&format!("11 ms ack 0 sack 1448..{}", 21 * MSS)]);
-    // An ACK for the filled hole leaves at once.
-    script.data(30, 0, MSS);
-    script.sent(&[&format!("30 ms ack {}", 21 * MSS)]);
+    script.run(4810);
+    let (hole, end) = (40 * MSS, 61 * MSS);
+    script.sent(&[&format!("4801100 us ack {hole} sack {}..{end}", hole + MSS)]);
+    // The filled hole is acknowledged at once.
+    script.data(4830, hole, MSS);
+    script.sent(&[&format!("4830 ms ack {end}")]);
+}
+
+/// A new connection acknowledges every segment, also above a hole (Linux: `__tcp_ack_snd_check`).
+#[test]
+fn quick_acks_come_before_compression() {
+    let mut script = receiver();
+    for i in 1..=10 {
+        script.data(10, i * MSS, MSS);
+    }
+    assert_eq!(script.segments.len(), 10);
 }
 
 /// The ACK of a FIN waits for this side's own FIN, which carries it (Linux: `tcp_fin`). The ACK does not wait
