@@ -22,7 +22,7 @@ use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
 use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
-use crate::stats::LossEstimate;
+use crate::stats::{LossBasis, LossEstimate};
 use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
@@ -288,26 +288,32 @@ pub struct HostSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
-    /// Number of loss events.
+    /// What is counted.
+    pub basis: LossBasis,
+    /// Number of loss events or of retransmitted segments.
     pub events: u64,
     /// Number of data segments sent.
     pub segments: u64,
-    /// Loss events per data segment.
+    /// Events per data segment.
     pub rate: f64,
     /// Lower bound of the 95 % confidence interval.
     pub low: f64,
     /// Upper bound of the 95 % confidence interval.
     pub high: f64,
+    /// Retransmissions per segment sent, an upper bound of the loss rate.
+    pub at_most: f64,
 }
 
 impl From<LossEstimate> for LossSummary {
     fn from(loss: LossEstimate) -> Self {
         Self {
+            basis: loss.basis,
             events: loss.events,
             segments: loss.segments,
             rate: loss.rate.as_f64(),
             low: loss.low.as_f64(),
             high: loss.high.as_f64(),
+            at_most: loss.at_most.as_f64(),
         }
     }
 }

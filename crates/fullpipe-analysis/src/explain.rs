@@ -20,6 +20,7 @@ mod candidates;
 mod facts;
 mod findings;
 mod json_rules;
+mod loss;
 mod received;
 mod remarks;
 mod series;
@@ -203,7 +204,7 @@ impl<'a> Explainer<'a> {
             series,
             measured,
             received: ReceiverView::of(facts.measurement),
-            loss: LossEstimate::of_transfer(facts.transfer),
+            loss: None,
             sender,
             older_dump,
             buffers,
@@ -213,6 +214,7 @@ impl<'a> Explainer<'a> {
             notes: Vec::new(),
         };
         this.cap = this.control_cap();
+        this.loss = this.estimated_loss();
         this.state_assumptions();
         this.state_notes();
         this

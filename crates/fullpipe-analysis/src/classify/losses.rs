@@ -119,7 +119,12 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
         || limit == Some(Limit::Policer)
         || limit == Some(Limit::Link) && !flow.by_rate;
     let events = if flow.by_rate { again } else { flow.losses().episodes as u64 };
-    LossEstimate::new(if own { 0 } else { events }, segments)
+    let estimate = if flow.by_rate && !own {
+        LossEstimate::of_retransmissions(events, segments)
+    } else {
+        LossEstimate::new(if own { 0 } else { events }, segments)
+    };
+    estimate.bounded_by(again, segments)
 }
 
 /// Returns the largest window, in bytes, just before a loss that first appears in `row`: the window in `row`

@@ -49,14 +49,12 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     let findings = merged(&findings, &judged, &of_sum);
     let first = findings.first().map(|finding| finding.limit);
     let losses = flows.iter().map(|flow| losses::of_path(flow, first));
-    let (events, segments) = losses.fold((0u64, 0u64), |(events, segments), loss| {
-        (events.saturating_add(loss.events), segments.saturating_add(loss.segments))
-    });
+    let loss = losses.reduce(LossEstimate::together).unwrap_or_else(|| LossEstimate::new(0, 0));
     Classification {
         intervals: spans::merged(together.rows, &together.verdicts, Basis::Inferred),
         findings,
         is_rate_based: flows.iter().any(|flow| flow.by_rate),
-        loss: LossEstimate::new(events, segments),
+        loss,
         notes: flows.first().map(evidence::notes).unwrap_or_default(),
     }
 }

@@ -201,6 +201,11 @@ impl Explainer<'_> {
         Rate::of(total, self.measured.rtt)
     }
 
+    /// Returns whether the rate is that of the control measurement, which a cap of the host explains.
+    pub(super) fn meets_the_control_rate(&self) -> bool {
+        self.control_verdict() == Control::Same && self.cap.is_some()
+    }
+
     fn control_verdict(&self) -> Control {
         let Some(control) = self.facts.hosts.control else {
             return Control::Unknown;

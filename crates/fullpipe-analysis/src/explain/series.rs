@@ -50,6 +50,9 @@ const KEPT: f64 = 0.95;
 /// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
 /// in Startup.
 const LEAST_OF_BBR: f64 = 0.25;
+/// Number of intervals after the ramp above which the first of them is left out of a count of
+/// retransmissions.
+const FEWEST_AFTER: usize = 4;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.
 /// Unit: bytes
@@ -134,6 +137,17 @@ impl Series {
 
     pub(super) fn retransmits(&self) -> Option<u64> {
         self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
+    }
+
+    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. Losses of the
+    /// ramp, which overshoots, are repaired up to an interval later, so that interval is left out, too, if
+    /// enough others remain.
+    pub(super) fn steady_retransmits(&self, mss: Bytes) -> (u64, u64) {
+        let after = self.after();
+        let after = if self.level > 0 && after.len() > FEWEST_AFTER { &after[1..] } else { after };
+        let again = after.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits));
+        let bytes: f64 = after.iter().map(|p| p.rate * p.length / 8.0).sum();
+        (again, again.saturating_add((bytes / mss.get().max(1) as f64) as u64))
     }
 
     /// Returns the rates after the ramp, each averaged with its neighbours.

@@ -16,6 +16,7 @@ use crate::ladder::{Rung, Source};
 use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
+use crate::stats::LossBasis;
 use crate::report::text::{headline, measurement};
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
@@ -210,8 +211,12 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     };
     let loss = path.loss.map(|loss| {
         let share = Probability::from_f64;
+        let counted = match loss.basis {
+            LossBasis::Events => "events",
+            LossBasis::Retransmissions => "retransmissions",
+        };
         format!(
-            "{} events in {} segments: {} (95 %: {} to {})",
+            "{} {counted} in {} segments: {} (95 %: {} to {})",
             loss.events,
             loss.segments,
             share(loss.rate),
