@@ -32,15 +32,14 @@ impl Explainer<'_> {
         let events = LossEstimate::of_transfer(self.facts.transfer)?;
         let again = self.measured.retransmits.unwrap_or(0);
         let sent = events.segments.saturating_add(again);
-        let tolerant =
-            !matches!(self.sender, Sender::Assumed(_)) && self.sender.algorithm().is_rate_based();
+        let tolerant = !matches!(self.sender, Sender::Assumed(_)) && self.sender.algorithm().is_rate_based();
         if !tolerant {
-            return Some(self.apart(events).bounded_by(again, sent));
+            return Some(self.apart(self.not_all_random(events)).bounded_by(again, sent));
         }
         let counted = self.series.steady_retransmits(self.measured.mss);
         let counted = LossEstimate::of_retransmissions(counted.0, counted.1);
         let estimate = if self.fills_the_path() {
-            LossEstimate { low: Probability::ZERO, high: counted.high.max(events.high), ..events }
+            LossEstimate { high: counted.high.max(events.high), ..self.not_all_random(events) }
         } else {
             // The count is exact up to retransmissions that were unnecessary or repaired a loss before the
             // count began.
@@ -52,6 +51,11 @@ impl Explainer<'_> {
             LossEstimate { low, high, ..counted }
         };
         Some(estimate.bounded_by(again, sent))
+    }
+
+    /// Lowers the bound of `events` to zero if the flow may have caused all of them.
+    fn not_all_random(&self, events: LossEstimate) -> LossEstimate {
+        if self.fills_the_path() { LossEstimate { low: Probability::ZERO, ..events } } else { events }
     }
 
     /// Returns whether rate or RTT show a full link or a cap, whose queue or bucket the flow itself overflows.

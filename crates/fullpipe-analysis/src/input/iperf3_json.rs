@@ -18,8 +18,8 @@ use serde_json::{Deserializer, Map, Value};
 use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
 use super::{InputError, Kind, quote};
 use crate::measurement::{
-    Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role,
-    RttRange, SocketBuffers, Summary, Total, added,
+    CpuLoad, Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol,
+    Role, RttRange, SocketBuffers, Summary, Total, added,
 };
 
 /// Returns whether `line` may be the start of a document or an event.
@@ -144,6 +144,29 @@ fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Each stream has its
+/// own thread since version 3.16.
+fn cpu_load(document: &Value) -> Option<CpuLoad> {
+    /// First version of iperf3 with one thread per stream.
+    /// Source: its release notes.
+    /// Unit: version
+    const FIRST_WITH_THREADS: (u64, u64) = (3, 16);
+    let used = document.get("end")?.get("cpu_utilization_percent")?;
+    let start = document.get("start")?;
+    let version = text(start, "version").and_then(|version| {
+        let mut numbers = version.trim_start_matches("iperf ").split(['.', '+']).map(str::parse::<u64>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    });
+    let streams = start.get("test_start").and_then(|test| count(test, "num_streams")).unwrap_or(1);
+    let threads = if version >= Some(FIRST_WITH_THREADS) { streams.max(1) } else { 1 };
+    let percent = |key: &str| number(used, key).map(|percent| percent.round() as u32);
+    Some(CpuLoad {
+        local: percent("host_total")?,
+        remote: percent("remote_total").unwrap_or(0),
+        threads: u32::try_from(threads).unwrap_or(u32::MAX),
+    })
+}
+
 pub(super) fn read(document: &Value, format: Format) -> Result<Measurement, InputError> {
     let whole = Document::new(document)?;
     let (sending, receiving) = (whole.one_way(true)?, whole.one_way(false)?);
@@ -205,7 +228,7 @@ impl<'a> Document<'a> {
             intervals: array(document, "intervals"),
             end: part("end"),
             version,
-            hosts: Hosts { kernel, set_buffers },
+            hosts: Hosts { kernel, set_buffers, cpu: cpu_load(document) },
             protocol,
             reverse: flag(test, "reverse"),
             mss,

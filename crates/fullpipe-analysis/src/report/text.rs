@@ -20,6 +20,12 @@ use crate::explain::RttSource;
 pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(diagnosis, page.width()));
+    if let Some(undecided) = &diagnosis.undecided {
+        page.hanging("To decide: ", &undecided.test);
+    }
+    if let Some(fit) = diagnosis.fit.as_ref().filter(|fit| !fit.met) {
+        page.hanging("Model: ", &fit.to_string());
+    }
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
         page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
@@ -47,6 +53,12 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let Some(first) = diagnosis.findings.first() else {
         return share;
     };
+    if let Some(undecided) = &diagnosis.undecided {
+        let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
+        let forms = [format!("{share}{amounts}: {undecided}"), format!("{share}: {undecided}")];
+        let fits = forms.into_iter().find(|form| form.chars().count() <= width);
+        return fits.unwrap_or_else(|| format!("{share}: not decided: {}", undecided.short()));
+    }
     // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
     // limit ends the ladder.
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
@@ -68,6 +80,10 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
         ],
     };
     let [long, middle, short] = forms;
+    // The later rungs are those of a path on which the measured run would have had another rate.
+    let unmet = diagnosis.fit.as_ref().is_some_and(|fit| !fit.met);
+    let mark = |form: String| if unmet { format!("{form} (model not met)") } else { form };
+    let [long, middle] = [long, middle].map(mark);
     [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
 }
 
@@ -145,6 +161,9 @@ fn findings(page: &mut Page, diagnosis: &Diagnosis) {
     let mut said = BTreeSet::new();
     for (number, finding) in diagnosis.findings.iter().enumerate() {
         finding_lines(page, number + 1, finding, &mut said);
+    }
+    if let Some(queue) = &diagnosis.queue {
+        page.hanging("  Latency: ", &queue.to_string());
     }
     let excluded: Vec<&str> = diagnosis
         .excluded

@@ -3,6 +3,7 @@
 mod case;
 mod cross_border;
 mod ends;
+mod fit;
 mod floors;
 #[cfg(feature = "html")]
 mod html;
@@ -19,3 +20,4 @@ mod thresholds;
 mod told;
 mod tune;
 mod udp;
+mod undecided;

@@ -27,14 +27,24 @@ struct Second {
 impl Transferred {
     /// Simulates the only point of an experiment with these lines in its tables, for 30 s.
     pub(crate) fn of(path: &str, host: &str, flow: &str, seed: u64) -> Self {
+        Self::sampled(path, host, flow, seed, "1s")
+    }
+
+    /// The same, with samples at the interval `every`.
+    pub(crate) fn sampled(path: &str, host: &str, flow: &str, seed: u64, every: &str) -> Self {
         let text = format!(
-            "name = 'x'\nduration = '30s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n[[sample]]\nevery = '1s'"
+            "name = 'x'\nduration = '30s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n[[sample]]\nevery = '{every}'"
         );
         let experiment = Experiment::from_toml(&text).expect("valid");
         let scenario = Scenario { seed, ..experiment.points()[0].scenario.clone() };
         let mut rows = Vec::new();
         sim::run_traced(&scenario, &mut rows);
         Self { rows }
+    }
+
+    /// Returns the samples with only the columns that sockets report.
+    pub(crate) fn observed(&self) -> Vec<Row> {
+        self.rows.iter().map(Row::observed).collect()
     }
 
     fn seconds(&self) -> impl Iterator<Item = Second> {
