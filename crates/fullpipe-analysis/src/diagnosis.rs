@@ -14,19 +14,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Finding, LimitPeriod};
 use crate::demand::Demand;
-use crate::explain::{self, BufferSource, Exclusion, Facts, Findings, RttSource, Sender, SettingsSource};
+use crate::explain::{
+    self, BufferSource, Exclusion, Facts, Findings, RttSource, Sender, SettingsSource, StandingQueue,
+    Undecided,
+};
 use crate::input::sysctl::HostSettings;
-use crate::ladder::Rung;
+use crate::ladder::{Fit, Rung};
 use crate::latency::Latency;
 use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
 use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
-use crate::stats::LossEstimate;
+use crate::stats::{LossBasis, LossEstimate};
 use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
-pub const SCHEMA: &str = "fullpipe.diagnose/1";
+pub const SCHEMA: &str = "fullpipe.diagnose/2";
 
 /// Diagnosis of one measurement, in the form of its JSON document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,12 +52,19 @@ pub struct Diagnosis {
     pub hosts: HostsSummary,
     /// Limits of the transfer, most likely first; the first one is the answer.
     pub findings: Vec<Finding>,
+    /// Candidates for the limit, if the input does not decide it; null if the first finding has high
+    /// confidence or is certain.
+    pub undecided: Option<Undecided>,
+    /// Queue that stands while the flow runs; null if the RTTs show none.
+    pub queue: Option<StandingQueue>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
     /// Limits over time, from a trace; empty for a log, which does not resolve them.
     pub limits: Vec<LimitPeriod>,
     /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
+    /// How well the simulation of the present state agrees with the measurement; null if it was not simulated.
+    pub fit: Option<Fit>,
     /// Growth of the application's queue on each rung, for a given offered rate; null unless requested.
     pub offered: Option<OfferedLoad>,
     /// Assumptions behind the diagnosis.
@@ -288,26 +298,32 @@ pub struct HostSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
-    /// Number of loss events.
+    /// What is counted.
+    pub basis: LossBasis,
+    /// Number of loss events or of retransmitted segments.
     pub events: u64,
     /// Number of data segments sent.
     pub segments: u64,
-    /// Loss events per data segment.
+    /// Events per data segment.
     pub rate: f64,
     /// Lower bound of the 95 % confidence interval.
     pub low: f64,
     /// Upper bound of the 95 % confidence interval.
     pub high: f64,
+    /// Retransmissions per segment sent, an upper bound of the loss rate.
+    pub at_most: f64,
 }
 
 impl From<LossEstimate> for LossSummary {
     fn from(loss: LossEstimate) -> Self {
         Self {
+            basis: loss.basis,
             events: loss.events,
             segments: loss.segments,
             rate: loss.rate.as_f64(),
             low: loss.low.as_f64(),
             high: loss.high.as_f64(),
+            at_most: loss.at_most.as_f64(),
         }
     }
 }
@@ -392,9 +408,12 @@ impl Diagnosis {
                 },
             },
             findings: findings.findings,
+            undecided: findings.undecided,
+            queue: StandingQueue::of(&measured, facts.transfer.rtt.map(|rtt| rtt.min)),
             excluded: findings.excluded,
             limits: findings.limits,
             ladder,
+            fit: None,
             offered: None,
             assumptions: findings.assumptions,
             notes: findings.notes,

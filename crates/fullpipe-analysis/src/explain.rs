@@ -19,13 +19,16 @@ mod assumption;
 mod candidates;
 mod facts;
 mod findings;
+mod holes;
 mod json_rules;
+mod loss;
 mod received;
 mod remarks;
 mod series;
 mod shared;
 mod traced;
 mod udp;
+mod undecided;
 
 use fullpipe_units::{Duration, Rate};
 
@@ -47,7 +50,10 @@ pub(crate) use udp::{path_loss, summary as udp_summary};
 
 pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
-pub use findings::{BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender};
+pub use findings::{
+    BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender, StandingQueue,
+};
+pub use undecided::{Candidate, Undecided};
 pub(crate) use shared::subject;
 
 /// Maximum plausible ratio of goodput to link rate: rounding in the log explains no more.
@@ -216,7 +222,7 @@ impl<'a> Explainer<'a> {
         measured: MeasuredFigures,
         classified: Option<&Classification>,
     ) -> Self {
-        let sender = series.sender(facts.transfer, &measured);
+        let sender = series.sender(facts.transfer, &measured, facts.measurement.explained());
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().is_rate_based();
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
@@ -228,7 +234,7 @@ impl<'a> Explainer<'a> {
             series,
             measured,
             received: ReceiverView::of(facts.measurement),
-            loss: LossEstimate::of_transfer(facts.transfer),
+            loss: None,
             sender,
             older_dump,
             buffers,
@@ -238,6 +244,7 @@ impl<'a> Explainer<'a> {
             notes: Vec::new(),
         };
         this.cap = this.control_cap();
+        this.loss = this.estimated_loss();
         this.state_assumptions();
         this.state_notes();
         this
@@ -257,7 +264,9 @@ impl<'a> Explainer<'a> {
             self.notes.push("so few intervals follow the ramp that the findings are guesses".into());
             findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
         }
+        let room = self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < FREE);
         Findings {
+            undecided: Undecided::of_alternatives(&findings, room),
             findings,
             excluded: self.excluded,
             measured: self.measured,
@@ -274,8 +283,9 @@ impl<'a> Explainer<'a> {
     fn rank(&mut self) -> Vec<Finding> {
         let mut findings = match (self.measured.inflight_per_cwnd, self.facts.path.link) {
             (_, Some(link)) if self.fills(link) => vec![self.link(link)],
-            _ if self.reader_is_behind() => vec![self.slow_reader()],
             _ if self.keeps_to_order() => vec![self.ordered()],
+            _ if self.busy_host().is_some() => vec![self.processor()],
+            _ if self.reader_is_behind() => vec![self.slow_reader()],
             (ratio, _) if self.queue().is_some() => self.standing_queue(ratio),
             (None, _) if self.window_is_full(0.0) => self.told_window(0.0),
             (None, _) => self.without_cwnd(),
@@ -285,6 +295,7 @@ impl<'a> Explainer<'a> {
             (Some(ratio), _) if ratio < FREE => {
                 self.exclude_cwnd(ratio);
                 self.exclude_window();
+                self.exclude_the_path();
                 self.candidates()
             }
             (Some(ratio), _) => {

@@ -15,6 +15,7 @@
 //! rates of the states that are not on the ladder. A remedy that fails alone often leads to a wrong
 //! conclusion ("buffers changed nothing, so it is not the buffers").
 
+mod fit;
 mod given;
 mod known;
 mod model;
@@ -33,6 +34,7 @@ use crate::input::InputError;
 use crate::measurement::Protocol;
 use crate::remedy::State;
 use crate::throughput_models::loss_based_rate;
+pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
@@ -67,7 +69,7 @@ pub enum DiagnoseError {
 }
 
 /// Rungs of the ladder, with the assumptions and notes of the simulation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ladder {
     /// Rungs from the present state to the link.
     pub rungs: Vec<Rung>,
@@ -75,6 +77,9 @@ pub struct Ladder {
     pub assumptions: Vec<String>,
     /// Notes: how well the model agrees with the log, and the rates with the other remedies.
     pub notes: Vec<String>,
+    /// How well the simulation of the present state agrees with the measurement; `None` if there is none or it
+    /// was not simulated.
+    pub fit: Option<Fit>,
 }
 
 /// Builds the ladder of a diagnosed run. `progress` is called from any thread as runs finish.
@@ -113,9 +118,17 @@ pub(crate) fn climb(
     );
     if let Some(why) = model.too_fast() {
         let rungs = vec![measured_rung(findings), last_rung(&model)];
-        return Ok(Ladder { rungs, assumptions: Vec::new(), notes: vec![why] });
+        return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
+    let (fit, path) = match fit::fitted(&model, findings)? {
+        Some((fit, path)) => (Some(fit), path),
+        None => (None, model.path),
+    };
+    let model = model.on(path);
     let mut ladder = climb_model(&model, Some(findings), progress)?;
+    ladder.notes.extend(fit.iter().map(ToString::to_string));
+    ladder.assumptions.extend(model.hosts_are_not_modelled());
+    ladder.fit = fit;
     let length = findings.measured.length;
     let duration = model.duration(model.present().cc);
     if duration != length {
@@ -139,7 +152,7 @@ fn climb_after_udp(
     findings: &Findings,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    let nothing = |notes| Ok(Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes });
+    let nothing = |notes| Ok(Ladder { notes, ..Ladder::default() });
     let (Some(link), Some(rtt), Ok(loss)) = (facts.path.link, facts.path.rtt, path_loss(facts)) else {
         return nothing(Vec::new());
     };
@@ -195,14 +208,21 @@ pub(crate) fn climb_states(
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
     // socket), so no simulation is necessary.
     let first = measured.map(measured_rung);
-    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing);
+    let by_application =
+        |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu);
     let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
     let first =
         first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
-    let (rungs, others, reached) = walk(model, first, &predicted);
+    let (mut rungs, others, reached) = walk(model, first, &predicted);
+    if let Some(findings) = measured.filter(|findings| findings.undecided.is_some()) {
+        // The remedies were chosen for the likeliest candidate.
+        let present = findings.findings.first().map(|finding| finding.limit);
+        let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
+        simulated.for_each(|rung| rung.only_if = present);
+    }
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
         Some(format!(
@@ -221,7 +241,8 @@ pub(crate) fn climb_states(
         "losses are independent of each other and of this flow's own rate".into(),
     ];
     let simulated = predicted.iter().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
-    let ladder = Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() };
+    let notes = check.into_iter().chain(others).collect();
+    let ladder = Ladder { rungs, assumptions, notes, fit: None };
     Ok(Climb { ladder, simulated, reached })
 }
 
@@ -261,14 +282,16 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
 
 fn measured_rung(findings: &Findings) -> Rung {
     let (measured, first) = (&findings.measured, findings.findings.first());
+    let what = || first.map_or_else(|| "the measured run".into(), |finding| finding.what.clone());
     Rung {
         limit: first.map_or(Limit::Link, |finding| finding.limit),
-        what: first.map_or_else(|| "the measured run".into(), |finding| finding.what.clone()),
+        what: findings.undecided.as_ref().map_or_else(what, ToString::to_string),
         rate: measured.mean,
         steady: Some(measured.steady),
         low: None,
         high: None,
         source: Source::Measured,
+        only_if: None,
         remedy: None,
         commands: Vec::new(),
         scenario: None,

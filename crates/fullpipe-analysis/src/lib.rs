@@ -138,8 +138,8 @@ impl Explanation<'_> {
         } else {
             None
         };
-        let Ladder { rungs, assumptions, notes } = match none {
-            Some(none) => Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none.into()] },
+        let Ladder { rungs, assumptions, notes, fit } = match none {
+            Some(none) => Ladder { notes: vec![none.into()], ..Ladder::default() },
             None => ladder::climb(&facts, &findings, progress)?,
         };
         findings.assumptions.extend(assumptions);
@@ -147,6 +147,6 @@ impl Explanation<'_> {
             findings.notes.extend(measurement.origin.notes.iter().cloned());
         }
         findings.notes.extend(notes);
-        Ok(Diagnosis::new(&facts, findings, rungs))
+        Ok(Diagnosis { fit, ..Diagnosis::new(&facts, findings, rungs) })
     }
 }

@@ -9,6 +9,9 @@ use std::fmt;
 
 use fullpipe_units::Probability;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
@@ -18,19 +21,36 @@ pub(crate) fn middle<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Loss events per data segment, with the exact 95 % confidence interval of a Poisson count.
+/// What a loss estimate counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LossBasis {
+    /// Loss events. All losses close to each other are one event, because most of them may be one overflow of
+    /// a queue, to which the sender reacts once.
+    #[default]
+    Events,
+    /// Retransmitted segments: the sender does not react to losses, and each retransmission repairs one.
+    Retransmissions,
+}
+
+/// Losses per data segment, with the exact 95 % confidence interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {
-    /// Number of loss events.
+    /// What is counted.
+    pub basis: LossBasis,
+    /// Number of loss events or of retransmitted segments.
     pub events: u64,
     /// Number of data segments sent.
     pub segments: u64,
-    /// Loss events per segment.
+    /// Events per segment.
     pub rate: Probability,
     /// Lower bound of the 95 % confidence interval.
     pub low: Probability,
     /// Upper bound of the 95 % confidence interval; 1 if nothing was sent.
     pub high: Probability,
+    /// Retransmissions per segment sent. No more was lost, whatever lost it; `high` if retransmissions are
+    /// not counted.
+    pub at_most: Probability,
 }
 
 impl LossEstimate {
@@ -39,21 +59,49 @@ impl LossEstimate {
         let (low, high) = poisson_interval(events);
         if segments == 0 {
             return Self {
+                basis: LossBasis::Events,
                 events,
                 segments,
                 rate: Probability::ZERO,
                 low: Probability::ZERO,
                 high: Probability::ONE,
+                at_most: Probability::ONE,
             };
         }
         let per_segment = |count: f64| Probability::from_f64(count / segments as f64);
         Self {
+            basis: LossBasis::Events,
             events,
             segments,
             rate: per_segment(events as f64),
             low: per_segment(low),
             high: per_segment(high),
+            at_most: per_segment(high),
         }
+    }
+
+    /// Returns the estimate for `retransmits` retransmissions among `segments` segments sent, if each of them
+    /// repairs one lost segment.
+    pub fn of_retransmissions(retransmits: u64, segments: u64) -> Self {
+        Self { basis: LossBasis::Retransmissions, ..Self::new(retransmits, segments) }
+    }
+
+    /// Returns the estimate for two flows of one path.
+    #[must_use]
+    pub fn together(self, other: Self) -> Self {
+        let segments = self.segments.saturating_add(other.segments);
+        let again = |of: Self| of.at_most.as_f64() * of.segments as f64;
+        let sum = Self::new(self.events.saturating_add(other.events), segments);
+        let both = self.basis == LossBasis::Retransmissions && other.basis == self.basis;
+        let basis = if both { LossBasis::Retransmissions } else { LossBasis::Events };
+        Self { basis, ..sum }.bounded_by((again(self) + again(other)).round() as u64, segments)
+    }
+
+    /// Adds the upper bound: `retransmits` retransmissions among `segments` segments sent.
+    #[must_use]
+    pub fn bounded_by(self, retransmits: u64, segments: u64) -> Self {
+        let share = retransmits as f64 / segments.max(1) as f64;
+        Self { at_most: Probability::from_f64(share.min(1.0)), ..self }
     }
 
     /// Returns the loss estimate of a log. For TCP, each stream with retransmissions in an interval counts as
@@ -78,10 +126,15 @@ impl LossEstimate {
 impl fmt::Display for LossEstimate {
     /// `3 loss events in 180315 segments: 16.6 ppm (95 %: 3.43 ppm to 48.6 ppm)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let events = if self.events == 1 { "event" } else { "events" };
+        let counted = match (self.basis, self.events) {
+            (LossBasis::Events, 1) => "loss event",
+            (LossBasis::Events, _) => "loss events",
+            (LossBasis::Retransmissions, 1) => "retransmission",
+            (LossBasis::Retransmissions, _) => "retransmissions",
+        };
         write!(
             f,
-            "{} loss {events} in {} segments: {} (95 %: {} to {})",
+            "{} {counted} in {} segments: {} (95 %: {} to {})",
             self.events, self.segments, self.rate, self.low, self.high
         )
     }

@@ -181,11 +181,13 @@ fn answer(
         ));
     }
     let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
+    notes.extend(model.hosts_are_not_modelled());
     let ladder = if let Some(why) = model.too_fast() {
         notes.insert(0, why);
         Vec::new()
     } else {
-        let Ladder { rungs, assumptions: simulated, notes: others } = climb_model(&model, None, progress)?;
+        let Ladder { rungs, assumptions: simulated, notes: others, .. } =
+            climb_model(&model, None, progress)?;
         assumptions.extend(simulated);
         assumptions.push(lengths(&model, "their range is that of the seeds"));
         notes.splice(0..0, others);

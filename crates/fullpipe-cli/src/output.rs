@@ -178,7 +178,7 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
             limit.unwrap_or("-".into()),
         ]
     });
-    let header = ["point", "goodput", "second half", "retrans", "RTT ms", "held back by"];
+    let header = ["point", "goodput", "second half", "retrans", "RTT ms", "sender waits for"];
     text += &aligned(&header, rows.collect());
 
     text += &validity(report);

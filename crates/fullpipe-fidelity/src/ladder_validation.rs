@@ -240,6 +240,7 @@ mod tests {
             source: Source::Simulated,
             remedy: None,
             commands: Vec::new(),
+            only_if: None,
             scenario: None,
         }
     }
@@ -258,7 +259,7 @@ mod tests {
             assert!(held(&rung, &[85.1]).holds() && held(&rung, &[80.0, 149.0]).holds());
             assert!(!held(&rung, &[84.0]).holds() && !held(&rung, &[116.0]).holds());
         }
-        for limit in [Limit::Cwnd, Limit::Pacing, Limit::Policer] {
+        for limit in [Limit::Cwnd, Limit::Pacing, Limit::Cap] {
             let rung = rung(limit, 100.0, 70.0, 130.0);
             assert!(held(&rung, &[71.0]).holds() && held(&rung, &[60.0, 199.0]).holds());
             assert!(!held(&rung, &[69.0]).holds() && !held(&rung, &[131.0]).holds());
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn where_nothing_is_drawn_the_range_is_the_simulators_own_bound() {
-        let capped = rung(Limit::Policer, 100.0, 100.0, 100.0);
+        let capped = rung(Limit::Cap, 100.0, 100.0, 100.0);
         assert_eq!(held(&capped, &[1.0]).range(), (95e6, 105e6));
         assert!(held(&capped, &[95.5]).holds() && !held(&capped, &[94.5]).holds());
         let drawn = rung(Limit::Cwnd, 100.0, 90.0, 101.0);

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use crate::document::{Document, EndStream, Start};
-use crate::lenient::{Array, Collect, array, count, lenient_object, maybe, nested, present, switch, text};
+use crate::lenient::{Array, Collect, array, count, lenient_object, maybe, nested, number, present, switch, text};
 use crate::report::Report;
 
 /// Maximum number of streams in an interval or at the end of a test. iperf3 opens at most 128 in each
@@ -75,6 +75,17 @@ pub struct LogTest {
     pub reverse: Option<bool>,
     /// Target bitrate of each stream in bit/s; 0 means no limit.
     pub target_bitrate: Option<u64>,
+    /// Number of parallel streams.
+    pub num_streams: Option<u64>,
+}
+
+/// CPU utilisation of the test on both hosts, in percent of one processor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogCpu {
+    /// User and system CPU time of the host that wrote the document.
+    pub host_total: Option<f64>,
+    /// User and system CPU time of the peer.
+    pub remote_total: Option<f64>,
 }
 
 /// Totals of a test.
@@ -88,6 +99,8 @@ pub struct LogEnd {
     pub sum_sent: Option<Report>,
     /// Sum of the data received.
     pub sum_received: Option<Report>,
+    /// CPU utilisation of both hosts.
+    pub cpu_utilization_percent: Option<LogCpu>,
     /// Congestion control of the sending end.
     pub sender_tcp_congestion: Option<String>,
     /// Congestion control of the receiving end.
@@ -175,12 +188,14 @@ lenient_object!(LogStart {
     test_start: nested,
 });
 lenient_object!(Client { host: text });
-lenient_object!(LogTest { protocol: text, reverse: switch, target_bitrate: count });
+lenient_object!(LogTest { protocol: text, reverse: switch, target_bitrate: count, num_streams: count });
+lenient_object!(LogCpu { host_total: number, remote_total: number });
 lenient_object!(LogEnd {
     streams: array,
     sum: maybe,
     sum_sent: maybe,
     sum_received: maybe,
+    cpu_utilization_percent: maybe,
     sender_tcp_congestion: text,
     receiver_tcp_congestion: text,
 });
@@ -254,6 +269,10 @@ impl<I: Default + Extend<LogInterval>> From<&Document> for Log<I> {
             sum: sum(&end.sum),
             sum_sent: sum(&end.sum_sent),
             sum_received: sum(&end.sum_received),
+            cpu_utilization_percent: end.cpu_utilization_percent.as_ref().map(|cpu| LogCpu {
+                host_total: Some(cpu.host_total),
+                remote_total: Some(cpu.remote_total),
+            }),
             sender_tcp_congestion: end.sender_tcp_congestion.clone(),
             receiver_tcp_congestion: end.receiver_tcp_congestion.clone(),
         };
@@ -287,6 +306,7 @@ impl From<&Start> for LogStart {
                 protocol: Some(asked.test_start.protocol.into()),
                 reverse: Some(asked.test_start.reverse > 0),
                 target_bitrate: Some(asked.test_start.target_bitrate.as_bps()),
+                num_streams: Some(asked.test_start.num_streams.into()),
             }),
         }
     }

@@ -5,10 +5,11 @@ use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::buffers::BufferState;
-use super::rules::congestion_window_is_full;
+use super::rules::{congestion_window_is_full, full_of_holes};
 use super::tally::{self, Tally};
 use super::window::{Flow, Window, bps, median, over, stretch};
 use super::{Confidence, Finding, JudgedRows, Limit};
+use crate::thresholds::time;
 
 /// Row spacing above which events between rows go unnoticed.
 const COARSE: Duration = Duration::from_millis(150);
@@ -105,6 +106,9 @@ impl Time<'_> {
     fn what(&self, flow: &Flow<'_>) -> &'static str {
         match self.tally.limit {
             Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path lets pass",
+            Limit::Rwnd if self.holes() > 0.0 => {
+                "holes in the receive window: data behind lost segments fills it"
+            }
             _ => self.tally.what(|| flow.losses().episodes > 0, || self.queued()),
         }
     }
@@ -115,6 +119,14 @@ impl Time<'_> {
 
     fn bytes(&self, value: impl Fn(&Row) -> Bytes) -> Bytes {
         Bytes::new(self.median(|row| Some(value(row).get() as f64)).unwrap_or(0.0) as u64)
+    }
+
+    /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if it
+    /// is too small to matter.
+    fn holes(&self) -> f64 {
+        let holes = self.tally.rows.iter().filter(|row| full_of_holes(row)).count();
+        let share = holes as f64 / self.tally.rows.len().max(1) as f64;
+        if share >= time::FOLLOWED { share } else { 0.0 }
     }
 
     fn queued(&self) -> bool {
@@ -138,7 +150,9 @@ impl Time<'_> {
             } else {
                 "Cwnd is full and below the slow-start threshold".into()
             }),
-            Limit::Link | Limit::Policer => self.path(flow, &mut evidence, &mut open),
+            Limit::Link | Limit::Cap | Limit::Policer => self.path(flow, &mut evidence, &mut open),
+            // Rows do not show the processor.
+            Limit::Cpu => {}
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }
         if !matches!(self.tally.limit, Limit::App | Limit::ReceiverApp) {
@@ -185,6 +199,20 @@ impl Time<'_> {
     }
 
     fn window(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        if self.tally.limit == Limit::Rwnd && self.holes() > 0.0 {
+            evidence.push(format!(
+                "in {:.0} % of the rows the window of {} is full, but only {} are in flight (medians): the rest waits at the \
+                 receiver for lost segments",
+                100.0 * self.holes(),
+                self.bytes(|row| row.sender.rwnd),
+                self.bytes(|row| row.sender.inflight)
+            ));
+            evidence.push(format!(
+                "{:.1} % of the segments were retransmitted",
+                100.0 * Window { rows: flow.rows }.repeated()
+            ));
+            return;
+        }
         evidence.push(format!(
             "{} of the receiver's window of {} are in flight, and {} wait to be sent",
             self.bytes(|row| row.sender.flight_size),
@@ -240,8 +268,15 @@ impl Time<'_> {
             None => evidence.push(format!("{rate} are delivered, steadily")),
         }
         evidence.push(self.round_trip());
-        if self.tally.limit == Limit::Policer && flow.losses().at_fixed_rate() {
-            evidence.push(self.ranks(flow));
+        match self.tally.limit {
+            Limit::Policer => {
+                if flow.losses().at_fixed_rate() {
+                    evidence.push(self.ranks(flow));
+                }
+                evidence.extend(self.policer(flow));
+            }
+            Limit::Cap => open.push(tally::WHAT_ENFORCES_IT.into()),
+            _ => {}
         }
         if flow.host.link.is_none() {
             open.push(tally::WHICH_LINE.into());
@@ -254,6 +289,18 @@ impl Time<'_> {
         };
         let (usual, least) = (median(|row| row.sender.srtt), median(|row| row.sender.min_rtt));
         tally::round_trip(usual, least, self.queued())
+    }
+
+    /// Describes the losses of a policer: at one delivered rate, without a queue.
+    fn policer(&self, flow: &Flow<'_>) -> Option<String> {
+        let losses = flow.losses();
+        losses.at_one_rate().then(|| {
+            format!(
+                "in {} loss episodes the delivered rate was within 5 % of {}, and no queue stood",
+                losses.alike,
+                rate(losses.rate)
+            )
+        })
     }
 
     fn ranks(&self, flow: &Flow<'_>) -> String {

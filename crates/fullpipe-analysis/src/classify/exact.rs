@@ -10,7 +10,7 @@
 //! | BBR's ProbeRTT, whatever stops it | | `cwnd` |
 //! | the pacer | it runs at the socket's maximum rate | `pacing` |
 //! | window, recovery, or a pacer at a measured rate | the link was nearly always busy | `link` |
-//! | the same | a shaper delayed this flow's packets nearly always | `policer` |
+//! | the same | a shaper delayed this flow's packets nearly always | `cap` |
 //! | the same | a policer made the latest drops | `policer` |
 //! | the same | else | `cwnd` |
 //!
@@ -139,7 +139,9 @@ fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let busy = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() >= BUSY * time;
     Some(if busy(before.link_busy, after.link_busy) {
         Limit::Link
-    } else if busy(before.shaper_busy, after.shaper_busy) || policed {
+    } else if busy(before.shaper_busy, after.shaper_busy) {
+        Limit::Cap
+    } else if policed {
         Limit::Policer
     } else {
         Limit::Cwnd

@@ -22,16 +22,20 @@ pub enum Limit {
     SlowStart,
     /// The sender's pacing rate.
     Pacing,
-    /// A rate cap on one flow or host below the link's rate: a policer, a shaper, or the host's own ceiling
-    /// (processor, virtual switch). A log cannot distinguish these.
+    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper, or
+    /// a ceiling of the host's own (virtual switch).
+    Cap,
+    /// A policer: a token bucket drops what the flow sends beyond its rate.
     Policer,
+    /// The processor of one of the hosts.
+    Cpu,
     /// The link itself.
     Link,
 }
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::App,
         Self::ReceiverApp,
         Self::Rwnd,
@@ -39,7 +43,9 @@ impl Limit {
         Self::Cwnd,
         Self::SlowStart,
         Self::Pacing,
+        Self::Cap,
         Self::Policer,
+        Self::Cpu,
         Self::Link,
     ];
 
@@ -53,7 +59,9 @@ impl Limit {
             Self::Cwnd => "cwnd",
             Self::SlowStart => "slow_start",
             Self::Pacing => "pacing",
+            Self::Cap => "cap",
             Self::Policer => "policer",
+            Self::Cpu => "cpu",
             Self::Link => "link",
         }
     }

@@ -9,13 +9,17 @@
 //!                   with a standard deviation of 0.29 / sqrt(losses)
 //!   a fixed rate    ranks near 1
 //! ```
+//!
+//! A fixed rate has a policer only if the data delivered around the losses has one rate, too, and no queue
+//! stands.
 
 use fullpipe_lab::trace::Row;
 
 use super::Limit;
 use super::spans::round_trip;
-use super::window::{Flow, spread};
+use super::window::{Flow, Window, median, spread, stretch};
 use crate::stats::LossEstimate;
+use crate::thresholds::queue;
 
 /// Minimum number of losses for a meaningful mean rank.
 const FEWEST: usize = 3;
@@ -36,6 +40,10 @@ const HIGH: f64 = 0.65;
 /// A fixed rate causes the losses when the standard deviation of the windows at loss is below this share of
 /// their mean.
 const ALIKE: f64 = 0.3;
+/// The delivered rates of two loss episodes are equal if they differ by at most this share of their median.
+const ONE_RATE: f64 = 0.05;
+/// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
+const MOST_EPISODES: f64 = 0.5;
 /// Maximum number of rows read per round trip.
 const MOST_ROWS: usize = 64;
 
@@ -48,11 +56,16 @@ pub(super) struct Losses {
     pub(super) spread: f64,
     /// Mean rank of the windows at loss among those of all data, 0 to 1.
     pub(super) rank: f64,
+    /// Median of the rates that were delivered around the episodes, in bit/s; `None` without episodes.
+    pub(super) rate: Option<f64>,
+    /// Number of episodes without a queue whose delivered rate is that median, within 5 %.
+    pub(super) alike: usize,
 }
 
 impl Losses {
     pub(super) fn of(rows: &[Row]) -> Self {
         let mut heights: Vec<f64> = Vec::new();
+        let mut around: [Vec<(f64, bool)>; 2] = [Vec::new(), Vec::new()];
         let (mut first, mut last) = (None, None);
         for (i, pair) in rows.windows(2).enumerate() {
             let (before, row) = (&pair[0].sender, &pair[1]);
@@ -65,13 +78,20 @@ impl Losses {
                     first = Some(i);
                 } else {
                     heights.push(height(&rows[..=i], row));
+                    for (around, later) in around.iter_mut().zip(0..) {
+                        around.extend(delivered(&rows[..=i + 1], later));
+                    }
                 }
             }
             last = Some(row.at);
         }
         let Some(first) = first else { return Self::default() };
         let rank = mean_rank(&rows[first..], &heights);
-        Self { episodes: heights.len() + 1, spread: spread(&heights), rank }
+        // A retransmission leaves one round trip after the loss. It arrives another one later, when the sender has
+        // already slowed down, so a receiver shows the rate of the loss one round trip earlier.
+        let [sender, receiver] = around.map(|around| one_rate(&around));
+        let (rate, alike) = if sender.1 >= receiver.1 { sender } else { receiver };
+        Self { episodes: heights.len() + 1, spread: spread(&heights), rank, rate, alike }
     }
 
     /// Returns the losses of `past` and `rows` together; `past` may lack some of its rows.
@@ -83,6 +103,13 @@ impl Losses {
             Some(false) => Self::of(&[past, rows].concat()),
             None => Self::of(rows),
         }
+    }
+
+    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without a
+    /// queue, as those of a policer do.
+    pub(super) fn at_one_rate(&self) -> bool {
+        let others = self.episodes.saturating_sub(1) as f64;
+        self.alike >= FEWEST && self.alike as f64 >= MOST_EPISODES * others
     }
 
     /// Returns whether a fixed rate causes the losses.
@@ -116,10 +143,35 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
     // sender.
     let own = flow.losses().at_fixed_rate()
-        || limit == Some(Limit::Policer)
+        || matches!(limit, Some(Limit::Cap | Limit::Policer))
         || limit == Some(Limit::Link) && !flow.by_rate;
     let events = if flow.by_rate { again } else { flow.losses().episodes as u64 };
-    LossEstimate::new(if own { 0 } else { events }, segments)
+    let estimate = if flow.by_rate && !own {
+        LossEstimate::of_retransmissions(events, segments)
+    } else {
+        LossEstimate::new(if own { 0 } else { events }, segments)
+    };
+    estimate.bounded_by(again, segments)
+}
+
+/// Returns the rate that was delivered over two round trips before a loss, and whether a queue stood; `None` if
+/// too few rows show it. `later` is the number of round trips since then.
+fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
+    let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
+    let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));
+    let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
+    let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
+    let near = Window { rows: &rows[end.saturating_sub(near.max(2))..end] };
+    let queued = near.most(stretch).is_some_and(|most| most >= queue::NONE_IN_LOG);
+    (near.rate() > 0.0).then_some((near.rate(), queued))
+}
+
+/// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is
+/// that median, within 5 %.
+fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
+    let rate = (!around.is_empty()).then(|| median(around.iter().map(|(rate, _)| *rate).collect()));
+    let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= 0.5 * ONE_RATE * rate);
+    (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }
 
 /// Returns the largest window, in bytes, just before a loss that first appears in `row`: the window in `row`

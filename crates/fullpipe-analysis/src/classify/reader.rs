@@ -70,7 +70,7 @@ pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidenc
         _ if costs_more_than_the_buffer(flow, at, reader::BEHIND) && by_turns() => (Limit::ReceiverApp, Low),
         // With a closed window, late ACKs stretch round trips as a queue does, and a reopened window releases
         // bursts that overflow a short queue.
-        (limit @ (Limit::Link | Limit::Policer), High) if by_turns() => (limit, Low),
+        (limit @ (Limit::Link | Limit::Cap | Limit::Policer), High) if by_turns() => (limit, Low),
         path => path,
     }
 }

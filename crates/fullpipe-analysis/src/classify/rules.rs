@@ -8,12 +8,15 @@
 //!          data in flight fills the receive window                 rwnd, receiver_app; slow_start while both
 //!                                                                  windows still double
 //!          cwnd below ssthresh; BBR in Startup                     slow_start
+//!          for BBR, the receive window is often full of data
+//!          behind lost segments                                    rwnd
 //!          else the congestion control is the limit, because:
 //!            the delivered rate is the link rate                   link
 //!            the receive window is small, and occasionally full    receiver_app
-//!            a queue stands, and the rate is steady                link; policer (a shaper) where the link
-//!                                                                  has room
-//!            losses at a fixed rate, no queue                      policer
+//!            a queue stands, and the rate is steady                link; cap (a shaper) where the link has
+//!                                                                  room
+//!            losses at a fixed rate, no queue                      policer if the delivered rate is fixed, too;
+//!                                                                  else cap
 //!            else                                                  cwnd
 //! ```
 
@@ -25,7 +28,7 @@ use super::reader::{by_reader_or_path, whose_window};
 use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Limit};
-use crate::thresholds::{link, pacing, queue, send_buffer, window};
+use crate::thresholds::{link, pacing, queue, send_buffer, time, window};
 
 /// Round trips on either side of a row over which its state is evaluated.
 const NEAR: u64 = 1;
@@ -52,6 +55,12 @@ const WAITS: f64 = 0.25;
 const WAITS_ROWS: usize = 3;
 /// The pacing cap is the limit if the delivered rate is at least this share of the maximum pacing rate.
 const AT_THE_CAP: f64 = 0.85;
+/// Round trips on either side over which full windows are counted for BBR: both sides together are one gain
+/// cycle.
+const CYCLE: u64 = 4;
+/// The window has holes if less than this share of the unacknowledged data is still in flight. Without losses
+/// all of it is.
+const HOLES: f64 = 0.9;
 /// BBR itself holds back if it delivers less than this share of its typical rate: it drains its queue at
 /// three quarters of the rate.
 const BELOW: f64 = 0.7;
@@ -137,6 +146,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
         let begins = if flow.by_rate { flow.in_startup(at) } else { near.mostly(in_slow_start) };
         if begins && flow.window_still_grows(at) {
             (Limit::SlowStart, High)
+        } else if flow.by_rate && near.mostly(full_of_holes) {
+            (Limit::Rwnd, High)
         } else {
             whose_window(flow, at, &near)
         }
@@ -146,6 +157,9 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
         (Limit::SlowStart, Certain)
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
         (Limit::Sndbuf, High)
+    } else if flow.by_rate && flow.window(at, CYCLE, WIDE_ROWS).share(full_of_holes) >= time::FOLLOWED {
+        // BBR measures the rate that the holes leave, and paces at it between them.
+        (Limit::Rwnd, High)
     } else {
         by_reader_or_path(flow, at)
     };
@@ -184,6 +198,14 @@ pub(super) fn receive_window_is_full(row: &Row) -> bool {
     let room = sender.rwnd.saturating_sub(sender.flight_size);
     room < sender.mss
         || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= window::FULL_IN_ROWS)
+}
+
+/// Returns whether the receive window is full of data that arrived after a lost segment: such data is no longer
+/// in flight, but it occupies the window until the retransmission arrives.
+pub(super) fn full_of_holes(row: &Row) -> bool {
+    let sender = &row.sender;
+    receive_window_is_full(row)
+        && over(sender.inflight, sender.flight_size).is_some_and(|share| share < HOLES)
 }
 
 fn in_slow_start(row: &Row) -> bool {
@@ -231,7 +253,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     }
     // A constant rate below the link rate is that of a shaper or a policer.
     let (fixed, confidence) = match full {
-        Some(full) if full < link::ROOM => (Limit::Policer, High),
+        Some(full) if full < link::ROOM => (Limit::Cap, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),
     };
     let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
@@ -249,9 +271,12 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
             return (Limit::Cwnd, Low);
         }
         // The probes either build a queue, or their excess data is lost.
-        return match wide.most(stretch) {
-            Some(most) if most >= queue::PROBED => (fixed, confidence),
-            _ if full.is_none() => (Limit::Policer, Low),
+        let probed = wide.most(stretch).is_some_and(|most| most >= queue::PROBED);
+        let level = wide.most(stretch).is_none_or(|most| most < queue::NONE_IN_LOG);
+        let drops = level && (flow.losses().at_one_rate() || obeys_a_policer(flow, at));
+        return match (fixed, probed) {
+            (Limit::Cap, _) if drops => (Limit::Policer, confidence),
+            (_, false) if full.is_none() => (if drops { Limit::Policer } else { Limit::Cap }, Low),
             _ => (fixed, confidence),
         };
     }
@@ -263,9 +288,21 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }
-        return (Limit::Policer, if full.is_some_and(|full| full < link::ROOM) { High } else { Low });
+        let limit = if flow.losses().at_one_rate() { Limit::Policer } else { Limit::Cap };
+        return (limit, if full.is_some_and(|full| full < link::ROOM) { High } else { Low });
     }
     (Limit::Cwnd, High)
+}
+
+/// Returns whether BBR has found a policer itself: it then paces at the policer's rate for 48 round trips,
+/// without the probes of its gain cycle of eight.
+fn obeys_a_policer(flow: &Flow<'_>, at: usize) -> bool {
+    /// BBR does not probe if its pacing rate varies by at most this share; its cycle varies it by half.
+    const CONSTANT: f64 = 0.01;
+    let wide = flow.window(at, 2 * WIDE, WIDE_ROWS);
+    let pacing = |row: &Row| bps(row.sender.pacing_rate);
+    let range = wide.least(pacing).zip(wide.most(pacing));
+    range.is_some_and(|(least, most)| least > 0.0 && most <= (1.0 + CONSTANT) * least)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   rows of each stream ──► rules ──► app, sndbuf, rwnd, pacing, slow_start: limits of the stream
-//!            │                 └────► cwnd, policer, link: limits of the shared path ──────┐
+//!            │                 └────► cwnd, cap, policer, link: limits of the shared path ─┐
 //!            ▼ added                                                                       ▼
 //!   rows of the sum ──► rules of the path ──────────────────────────────────────► the verdict of each stream
 //! ```
@@ -49,14 +49,12 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     let findings = merged(&findings, &judged, &of_sum);
     let first = findings.first().map(|finding| finding.limit);
     let losses = flows.iter().map(|flow| losses::of_path(flow, first));
-    let (events, segments) = losses.fold((0u64, 0u64), |(events, segments), loss| {
-        (events.saturating_add(loss.events), segments.saturating_add(loss.segments))
-    });
+    let loss = losses.reduce(LossEstimate::together).unwrap_or_else(|| LossEstimate::new(0, 0));
     Classification {
         intervals: spans::merged(together.rows, &together.verdicts, Basis::Inferred),
         findings,
         is_rate_based: flows.iter().any(|flow| flow.by_rate),
-        loss: LossEstimate::new(events, segments),
+        loss,
         notes: flows.first().map(evidence::notes).unwrap_or_default(),
     }
 }
@@ -65,7 +63,7 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
 /// likely comes from the shared link than from a policer.
 pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, Confidence) {
     match limit {
-        Limit::Policer => (Limit::Link, Confidence::Low),
+        Limit::Cap | Limit::Policer => (Limit::Link, Confidence::Low),
         _ => (limit, confidence),
     }
 }
@@ -73,10 +71,10 @@ pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, 
 /// Replaces a stream's congestion-control limit by the limit of the shared path.
 fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     let (limit, confidence) = match (own.limit, path) {
-        (Limit::Cwnd | Limit::Policer | Limit::Link, Some((Limit::Cwnd, _)) | None) => {
+        (Limit::Cwnd | Limit::Cap | Limit::Policer | Limit::Link, Some((Limit::Cwnd, _)) | None) => {
             of_one_of_several(own.limit, own.confidence)
         }
-        (Limit::Cwnd | Limit::Policer | Limit::Link, Some(shared)) => shared,
+        (Limit::Cwnd | Limit::Cap | Limit::Policer | Limit::Link, Some(shared)) => shared,
         _ => (own.limit, own.confidence),
     };
     Verdict { limit, confidence }
@@ -120,7 +118,7 @@ fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding
         let Some(&(nth, longest, _)) = with.iter().max_by(|a, b| time(a).total_cmp(&time(b))) else {
             continue;
         };
-        let shared = matches!(limit, Limit::Link | Limit::Policer);
+        let shared = matches!(limit, Limit::Link | Limit::Cap | Limit::Policer);
         let sum = of_sum.iter().find(|finding| finding.limit == limit).filter(|_| shared);
         let shares = with.iter().map(|(_, finding, _)| finding.share);
         let (least, most) = (shares.clone().fold(1.0, f64::min), shares.fold(0.0, f64::max));

@@ -86,8 +86,7 @@ impl<'a, R> Tally<'a, R> {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// Returns a clause that describes the limit. A rate cap with a queue is a shaper; one without a queue is
-    /// a policer. `lossy` and `queued` are evaluated only for limits that depend on them.
+    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy` and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more",
@@ -98,8 +97,10 @@ impl<'a, R> Tally<'a, R> {
             Limit::Cwnd => "the congestion window grows too slowly",
             Limit::SlowStart => "the start: the window still doubles",
             Limit::Pacing => "the socket may send no faster (SO_MAX_PACING_RATE)",
-            Limit::Policer if queued() => "something delays this flow at a rate below the link's",
-            Limit::Policer => "something caps this flow below the link's rate",
+            Limit::Cap if queued() => "something delays this flow at a rate below the link's",
+            Limit::Cap => "something caps this flow below the link's rate",
+            Limit::Policer => "a policer drops what this flow sends beyond its rate",
+            Limit::Cpu => "the processor is busy all the time",
             Limit::Link => "the link is full",
         }
     }
@@ -108,10 +109,10 @@ impl<'a, R> Tally<'a, R> {
     pub(super) fn next_test(&self, line_is_known: bool) -> Option<&'static str> {
         match self.limit {
             Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
-            Limit::Policer | Limit::Link if !line_is_known => Some(
+            Limit::Cap | Limit::Policer | Limit::Link if !line_is_known => Some(
                 "give the link's rate with --link, or run a second flow: with a limit per flow, the rates add up",
             ),
-            Limit::Policer => Some("run a second flow: with a limit per flow, the rates add up"),
+            Limit::Cap | Limit::Policer => Some("run a second flow: with a limit per flow, the rates add up"),
             Limit::Cwnd => {
                 Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
             }
@@ -149,6 +150,10 @@ pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
 pub(super) fn few_losses(losses: &Losses) -> String {
     format!("what causes the losses: {} tell nothing of whether they come at random", losses.episodes)
 }
+
+/// Open question about a rate cap.
+pub(super) const WHAT_ENFORCES_IT: &str =
+    "what enforces the cap: nothing shows it; a policer, a shaper and a slower hop look alike here";
 
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =

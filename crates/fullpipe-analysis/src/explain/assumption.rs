@@ -55,7 +55,7 @@ impl fmt::Display for Assumption {
         match (basis, algorithm) {
             (CongestionControlBasis::Named, _) => write!(f, "congestion control {algorithm}, as the log says"),
             (CongestionControlBasis::Window, Algorithm::Bbr1) => f.write_str(
-                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses",
+                "congestion control BBR: neither Cwnd nor the rate shrinks at losses as with a loss-based control",
             ),
             (CongestionControlBasis::Window, _) => write!(
                 f,

@@ -102,16 +102,18 @@ impl Explainer<'_> {
         let rwnd_fits = fits(window.as_bps() as f64, window.as_bps() as f64, steady);
         let sndbuf_fits =
             fits(send_buffer::LEAST_USABLE * sndbuf.as_bps() as f64, sndbuf.as_bps() as f64, steady);
+        let holes = self.holes();
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
         // A rank below 1 sorts before every buffer that fits, and a rank above 2 after it.
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
+        ranked.extend(holes.map(|holes| (0.5, self.holes_in_the_window(holes))));
         let mut add = |fits: bool, predicted: f64, finding: Finding| {
             ranked.push(((if fits { 1.0 } else { 3.0 }) + distance(predicted).min(0.99), finding));
         };
-        if !self.window_has_room() {
+        if !self.window_has_room() && holes.is_none() {
             add(rwnd_fits, window.as_bps() as f64, self.rwnd(window, rwnd_fits, flat, cap_excluded));
         }
         let typical = TYPICAL_USABLE * sndbuf.as_bps() as f64;
@@ -119,7 +121,7 @@ impl Explainer<'_> {
         if cap_excluded {
             let control = self.facts.hosts.control.unwrap_or_default();
             self.excluded.push(Exclusion {
-                limit: Limit::Policer,
+                limit: Limit::Cap,
                 confidence: Confidence::High,
                 evidence: format!(
                     "no cap of the host: one flow of it reached {control} in the control measurement"
@@ -128,16 +130,18 @@ impl Explainer<'_> {
         } else {
             let (cap, rank) = self.cap();
             ranked
-                .push((if control == Control::Same { 0.0 } else { rank }, self.policer(control, cap, flat)));
+                .push((if control == Control::Same { 0.0 } else { rank }, self.rate_cap(control, cap, flat)));
         }
-        if self.facts.path.link.is_none() {
+        if self.facts.path.link.is_none() && !self.path_is_excluded() {
             ranked.push((2.7, self.unknown_link()));
         }
         if !flat {
             ranked.push((0.9, self.app(Limit::App)));
             ranked.push((0.95, self.app(Limit::ReceiverApp)));
         } else if (!rwnd_fits || self.window_has_room()) && !sndbuf_fits {
-            ranked.push((4.1, self.app(Limit::App)));
+            // Nothing known explains the rate. An application drops nothing; a cap may.
+            let drops = self.retransmitted().is_some_and(|share| share > DROPPED_AT_A_CAP);
+            ranked.push((if drops { 2.6 } else { 2.3 }, self.app(Limit::App)));
             ranked.push((4.2, self.app(Limit::ReceiverApp)));
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -207,6 +211,11 @@ impl Explainer<'_> {
     pub(super) fn ceiling(&self, window: Bytes) -> Rate {
         let total = window.mul_div(self.measured.streams.max(1), 1);
         Rate::of(total, self.measured.rtt)
+    }
+
+    /// Returns whether the rate is that of the control measurement, which a cap of the host explains.
+    pub(super) fn meets_the_control_rate(&self) -> bool {
+        self.control_verdict() == Control::Same && self.cap.is_some()
     }
 
     fn control_verdict(&self) -> Control {
@@ -359,13 +368,52 @@ impl Explainer<'_> {
         }
     }
 
+    /// Returns the share of the segments that were retransmitted, if the log counts them.
+    fn retransmitted(&self) -> Option<f64> {
+        let again = self.loss.and(self.measured.retransmits)?;
+        Some(again as f64 / self.segments().max(1) as f64)
+    }
+
+    /// Returns the number of segments that the data of the log fills.
+    fn segments(&self) -> u64 {
+        let log = self.facts.transfer;
+        let bytes = log.sent.map_or_else(|| log.bytes(), |sent| sent.bytes);
+        bytes.get().div_ceil(self.measured.mss.get().max(1))
+    }
+
+    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender that
+    /// fills one increases its window until a packet is lost. BBR keeps its window constant by design.
+    fn path_is_excluded(&self) -> bool {
+        let loss_based =
+            !matches!(self.sender, Sender::Assumed(_)) && !self.sender.algorithm().is_rate_based();
+        let lossless = self.measured.retransmits == Some(0);
+        loss_based && lossless && self.series.cwnd_is_constant()
+    }
+
+    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not excluded:
+    /// it delays packets before they count as sent.
+    pub(super) fn exclude_the_path(&mut self) {
+        if self.path_is_excluded() {
+            let evidence = format!(
+                "no queue beyond the sending host: Cwnd of {} stays the same without a loss, and {} would increase it until \
+                 one overflows",
+                self.measured.cwnd.unwrap_or_default(),
+                self.sender.algorithm()
+            );
+            for limit in [Limit::Link, Limit::Policer] {
+                let evidence = evidence.clone();
+                self.excluded.push(Exclusion { limit, confidence: Confidence::High, evidence });
+            }
+        }
+    }
+
     /// Returns the kind of rate cap that fits the log, and its rank: drops suggest a policer, a queue
     /// suggests a shaper.
     fn cap(&self) -> (Cap, f64) {
-        let share = self
-            .loss
-            .zip(self.measured.retransmits)
-            .map(|(loss, retransmits)| (retransmits.max(loss.events) as f64) / loss.segments.max(1) as f64);
+        if self.path_is_excluded() {
+            return (Cap::Host, 2.8);
+        }
+        let share = self.retransmitted();
         let bbr = self.sender.algorithm().is_rate_based() && !matches!(self.sender, Sender::Assumed(_));
         if !bbr || share.is_none_or(|share| share > DROPPED_AT_A_CAP) {
             return (Cap::Any, 2.5);
@@ -376,7 +424,7 @@ impl Explainer<'_> {
         if level { (Cap::Host, 3.95) } else { (Cap::WithoutDrops, 2.8) }
     }
 
-    fn policer(&self, control: Control, cap: Cap, flat: bool) -> Finding {
+    fn rate_cap(&self, control: Control, cap: Cap, flat: bool) -> Finding {
         let mut evidence = self.common_evidence(flat);
         let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
@@ -389,11 +437,11 @@ impl Explainer<'_> {
             _ => self.measured.steady,
         };
         let again = self.measured.retransmits.unwrap_or(0);
-        if let (true, Some(loss)) = (cap != Cap::Any, self.loss) {
+        if cap != Cap::Any && self.loss.is_some() && self.sender.algorithm().is_rate_based() {
             evidence.push(format!(
                 "only {again} of {} segments were retransmitted: behind a policer BBR repeats some 7 %, behind a shaper with a \
                  queue of 1 BDP 1 % (simulated, experiments/flow-cap.toml); so hardly a policer",
-                loss.segments
+                self.segments()
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
             evidence.push(format!(
@@ -420,13 +468,13 @@ impl Explainer<'_> {
                 "a ceiling of the host (processor, virtual switch) is not excluded: it neither drops nor queues on the path",
             ),
         };
-        let mut could_not_tell = vec![open.to_owned()];
+        let mut could_not_tell = vec![format!("what enforces it: nothing shows it; {open}")];
         if control != Control::Same {
             could_not_tell
                 .push("what one flow of this host reaches on a short path: give --control RATE".into());
         }
         Finding {
-            limit: Limit::Policer,
+            limit: Limit::Cap,
             what: format!("{what} near {near} holds it"),
             share: self.steady_share(),
             confidence: if control == Control::Same { Confidence::High } else { Confidence::Low },

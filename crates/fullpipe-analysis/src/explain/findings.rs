@@ -6,8 +6,10 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::undecided::Undecided;
 use crate::classify::{Confidence, Finding, Limit, LimitPeriod};
 use crate::stats::LossEstimate;
+use crate::thresholds::queue;
 
 /// Limit that was ruled out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +27,8 @@ pub struct Exclusion {
 pub struct Findings {
     /// Findings in order of likelihood, never empty.
     pub findings: Vec<Finding>,
+    /// Candidates for the limit, if the input does not decide it.
+    pub undecided: Option<Undecided>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
     /// Figures that the findings are based on.
@@ -80,6 +84,54 @@ pub struct MeasuredFigures {
     pub streams: u64,
     /// Retransmitted segments.
     pub retransmits: Option<u64>,
+}
+
+/// Queue that stands at the bottleneck while the flow runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StandingQueue {
+    /// RTT without the queue in milliseconds: the smallest known one.
+    pub idle_rtt_ms: f64,
+    /// Mean RTT under load in milliseconds.
+    pub loaded_rtt_ms: f64,
+    /// Time that a packet waits in the queue, in milliseconds: the difference of the two.
+    pub delay_ms: f64,
+    /// Payload that this flow keeps in the queue: its rate times the delay.
+    pub bytes: u64,
+}
+
+impl StandingQueue {
+    /// Delay that the scheduling of hosts can cause.
+    const LEAST: Duration = Duration::from_millis(1);
+
+    /// Returns the queue that the RTTs of a measurement show; `idle` is its smallest RTT sample.
+    pub(crate) fn of(measured: &MeasuredFigures, idle: Option<Duration>) -> Option<Self> {
+        let loaded = measured.mean_rtt?;
+        let given = Some(measured.rtt).filter(|rtt| !rtt.is_zero());
+        let idle = idle.into_iter().chain(given).min()?;
+        let delay = loaded.saturating_sub(idle);
+        let stands = loaded.as_secs_f64() >= queue::STANDS * idle.as_secs_f64() && delay >= Self::LEAST;
+        stands.then(|| Self {
+            idle_rtt_ms: idle.as_millis_f64(),
+            loaded_rtt_ms: loaded.as_millis_f64(),
+            delay_ms: delay.as_millis_f64(),
+            bytes: (measured.steady * delay).get(),
+        })
+    }
+}
+
+impl std::fmt::Display for StandingQueue {
+    /// `a queue of 227 ms (2.67 MiB) stands: the RTT is 327 ms under load against 100 ms at least`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let time = |ms: f64| Duration::from_secs_f64((ms * 10.0).round() / 1e4);
+        write!(
+            f,
+            "a queue of {} ({}) stands: the RTT is {} under load against {} at least",
+            time(self.delay_ms),
+            Bytes::new(self.bytes),
+            time(self.loaded_rtt_ms),
+            time(self.idle_rtt_ms)
+        )
+    }
 }
 
 /// Source of the RTT.

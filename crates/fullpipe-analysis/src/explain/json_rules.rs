@@ -23,6 +23,11 @@ const LEAST_QUEUE: Duration = Duration::from_millis(1);
 /// iperf3 has reached its target rate (`-b`) if it sent at least this share of it.
 const AS_ORDERED: f64 = 0.97;
 
+/// A processor is the limit if each thread of iperf3 that carries data uses at least this share of it.
+/// Source: chosen; a thread that waits now and then stays below.
+/// Unit: percent
+const BUSY: u32 = 97;
+
 /// Queue at the bottleneck.
 #[derive(Clone, Copy)]
 pub(super) struct Queue {
@@ -85,7 +90,7 @@ impl Explainer<'_> {
                     "what keeps the rate below the link's {link}: a shaper, a slower hop, or other traffic"
                 ));
                 (
-                    Limit::Policer,
+                    Limit::Cap,
                     format!("a shaper or a slower hop near {steady}, with a queue before it, holds it"),
                 )
             }
@@ -112,6 +117,39 @@ impl Explainer<'_> {
             findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
         }
         findings
+    }
+
+    /// Returns the end whose processor iperf3 keeps busy all the time, and the share of one processor that each
+    /// of its threads uses, in percent. iperf3 sleeps while it waits for the network, so nothing else keeps it
+    /// busy.
+    pub(super) fn busy_host(&self) -> Option<(&'static str, u32)> {
+        let cpu = self.facts.measurement.hosts.cpu?;
+        let (local, remote) =
+            if self.facts.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };
+        let of_thread = |total: u32| total / cpu.threads.max(1);
+        [(local, of_thread(cpu.local)), (remote, of_thread(cpu.remote))]
+            .into_iter()
+            .filter(|(_, percent)| *percent >= BUSY)
+            .max_by_key(|(_, percent)| *percent)
+    }
+
+    pub(super) fn processor(&self) -> Finding {
+        let (host, percent) = self.busy_host().unwrap_or_default();
+        Finding {
+            limit: Limit::Cpu,
+            what: format!("the processor of the {host} is busy all the time"),
+            share: self.steady_share(),
+            confidence: Confidence::High,
+            ceiling: Some(self.measured.steady),
+            evidence: vec![format!(
+                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent); while it waits for the network \
+                 it uses none"
+            )],
+            could_not_tell: vec!["what the path would carry if the host were faster".into()],
+            next_test: Some(format!(
+                "during the transfer, on the {host}: mpstat -P ALL 1; with iperf3 3.16 and newer, -P 2 uses two processors"
+            )),
+        }
     }
 
     /// Returns whether iperf3 reached its target rate (`-b`).
@@ -192,9 +230,10 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns whether the log shows that the receive window has room.
+    /// Returns whether the log shows that the receive window has room. Where data waits behind holes, the
+    /// window may be full although less than a window per round trip arrives.
     pub(super) fn window_has_room(&self) -> bool {
-        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE)
+        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE) && self.holes().is_none()
     }
 
     pub(super) fn exclude_window(&mut self) {

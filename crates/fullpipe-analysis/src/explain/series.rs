@@ -5,9 +5,11 @@ use std::fmt;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
+use super::RttSource;
 use super::{MeasuredFigures, Sender};
-use crate::measurement::Transfer;
+use crate::measurement::{Flow, Interval, Transfer};
 use crate::thresholds::window;
+use crate::throughput_models::loss_based_rate;
 
 /// The rate has levelled off in the first interval that reaches this share of the median rate in the second
 /// half of the log.
@@ -17,6 +19,8 @@ const LEVEL: f64 = 0.7;
 const WHOLE: f64 = 0.5;
 /// The receive window is constant if it stays within this share of its median.
 const CONSTANT_WINDOW: f64 = 0.125;
+/// Cwnd is constant if its maximum exceeds its minimum by at most this share.
+const CONSTANT_CWND: f64 = 0.05;
 /// An interval gives an upper bound of the RTT if Cwnd grows by more than this factor in it: the growth
 /// bounds the number of doublings.
 const RAMPS: f64 = 1.5;
@@ -47,9 +51,16 @@ const COLLAPSED: f64 = 0.9;
 /// A sender keeps its window, as BBR does, if Cwnd during and after a loss exceeds this share of its value
 /// before.
 const KEPT: f64 = 0.95;
+/// A sender does not slow down at losses if it delivers more than this multiple of what the model of a
+/// loss-based sender gives.
+/// Source: chosen; `tests/it/loss.rs` checks it with simulated logs: BBR at losses of 0.5 % and more exceeds 2.5.
+const OUTRUNS: f64 = 2.0;
 /// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
 /// in Startup.
 const LEAST_OF_BBR: f64 = 0.25;
+/// Number of intervals after the ramp above which the first of them is left out of a count of
+/// retransmissions.
+const FEWEST_AFTER: usize = 4;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.
 /// Unit: bytes
@@ -136,6 +147,17 @@ impl Series {
         self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
     }
 
+    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. Losses of the
+    /// ramp, which overshoots, are repaired up to an interval later, so that interval is left out, too, if
+    /// enough others remain.
+    pub(super) fn steady_retransmits(&self, mss: Bytes) -> (u64, u64) {
+        let after = self.after();
+        let after = if self.level > 0 && after.len() > FEWEST_AFTER { &after[1..] } else { after };
+        let again = after.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits));
+        let bytes: f64 = after.iter().map(|p| p.rate * p.length / 8.0).sum();
+        (again, again.saturating_add((bytes / mss.get().max(1) as f64) as u64))
+    }
+
     /// Returns the rates after the ramp, each averaged with its neighbours.
     fn smooth_rates(&self) -> Vec<f64> {
         smoothed(self.after(), |p| p.rate)
@@ -196,6 +218,13 @@ impl Series {
     /// Returns the median congestion window after the ramp; `None` if the log has none.
     pub(super) fn median_cwnd(&self) -> Option<Bytes> {
         self.has_cwnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.cwnd).collect()) as u64))
+    }
+
+    /// Returns whether Cwnd stays the same after the ramp.
+    pub(super) fn cwnd_is_constant(&self) -> bool {
+        let cwnd = || self.after().iter().map(|p| p.cwnd);
+        let (least, most) = (cwnd().fold(f64::MAX, f64::min), cwnd().fold(0.0, f64::max));
+        self.has_cwnd && most <= (1.0 + CONSTANT_CWND) * least
     }
 
     /// Returns the median ratio of data in flight to Cwnd after the ramp.
@@ -295,24 +324,42 @@ impl Series {
         })
     }
 
+    /// Returns whether the flow is much faster than a loss-based sender could be with one loss event per
+    /// interval with retransmissions. It then does not slow down at losses, whatever its window shows.
+    fn outruns_its_losses(&self, measured: &MeasuredFigures) -> bool {
+        let after = self.after();
+        let lossy = after.iter().filter(|p| p.retransmits > 0).count();
+        if 2 * lossy < after.len() || measured.streams != 1 || measured.rtt_source == RttSource::Bound {
+            return false;
+        }
+        let (_, segments) = self.steady_retransmits(measured.mss);
+        let rate = loss_based_rate(measured.rtt, lossy as f64 / segments.max(1) as f64, measured.mss);
+        measured.steady.as_bps() as f64 > OUTRUNS * rate.as_bps() as f64
+    }
+
     /// Returns the congestion control that the log names or suggests.
-    pub(super) fn sender(&self, log: &Transfer, measured: &MeasuredFigures) -> Sender {
+    ///
+    /// The windows of parallel streams are compared one by one: a loss of one stream hardly changes their sum.
+    pub(super) fn sender<'f>(
+        &self,
+        log: &Transfer,
+        measured: &MeasuredFigures,
+        flows: impl Iterator<Item = &'f Flow>,
+    ) -> Sender {
         let named = log.congestion_control.as_deref().and_then(|name| name.parse().ok());
         if let Some(named) = named {
             return Sender::Named(named);
         }
         // Windows in the interval before a loss, during it and after it.
-        let around: Vec<(f64, f64, f64)> = self
-            .points
-            .windows(3)
-            .skip(self.level.saturating_sub(1))
-            .filter(|w| w[1].retransmits > 0)
-            .map(|w| (w[0].cwnd, w[1].cwnd, w[2].cwnd))
-            .collect();
+        let around: Vec<(f64, f64, f64)> =
+            flows.flat_map(|flow| around_losses(flow, self.level.saturating_sub(1))).collect();
         let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > KEPT * before;
         let ratio = measured.inflight_per_cwnd.unwrap_or(1.0);
         // BBR's window is 2 BDP in the steady state, and 2.89 BDP if Startup never filled the path.
-        if ratio < window::FREE_IN_LOG && ratio > LEAST_OF_BBR && around.iter().any(kept) {
+        let times_kept = around.iter().filter(|w| kept(w)).count();
+        let mostly_kept = times_kept > 0 && 2 * times_kept >= around.len();
+        let by_window = ratio < window::FREE_IN_LOG && ratio > LEAST_OF_BBR && mostly_kept;
+        if by_window || self.outruns_its_losses(measured) {
             return Sender::Inferred(Algorithm::Bbr1);
         }
         if around.iter().any(|w| !kept(w)) && self.collapse().is_some() {
@@ -320,6 +367,14 @@ impl Series {
         }
         Sender::Assumed(Algorithm::Cubic)
     }
+}
+
+/// Returns the windows of a stream in the interval before each loss, during it and after it, from interval
+/// number `first` on.
+fn around_losses(flow: &Flow, first: usize) -> Vec<(f64, f64, f64)> {
+    let cwnd = |i: &Interval| i.cwnd.map(|cwnd| cwnd.get() as f64);
+    let around = flow.intervals.windows(3).skip(first).filter(|w| w[1].retransmits.is_some_and(|n| n > 0));
+    around.filter_map(|w| Some((cwnd(&w[0])?, cwnd(&w[1])?, cwnd(&w[2])?))).collect()
 }
 
 /// Fall of the window at the most severe loss.

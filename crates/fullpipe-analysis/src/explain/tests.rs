@@ -38,7 +38,7 @@ fn a_flat_rate_at_what_the_window_allows_is_the_window() {
     assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::High));
     assert_eq!(first.ceiling, Some(Rate::from_bps(62_914_560)));
     let excluded: Vec<Limit> = found.excluded.iter().map(|excluded| excluded.limit).collect();
-    assert_eq!(excluded, [Limit::Cwnd, Limit::Policer]);
+    assert_eq!(excluded, [Limit::Cwnd, Limit::Cap]);
     assert_eq!(found.buffers.rcvbuf_source, BufferSource::Dump);
 }
 
@@ -167,4 +167,21 @@ fn what_is_read_of_malformed_dumps_is_explained() {
     for trace in malformed().iter().filter_map(|text| ss::parse(text, None).ok()) {
         drop(explained(&trace, PathFacts::default(), &HostFacts::default()));
     }
+}
+
+/// The sum of ten windows hardly falls when one of them does, so the streams are judged one by one: ten CUBIC
+/// streams are no BBR.
+#[test]
+fn ten_loss_based_streams_are_not_taken_for_bbr() {
+    let stream = |nth: u64| {
+        let rows = (0..30u64).map(move |i| {
+            let since = (i + 30 - 3 * nth) % 30;
+            (8.0, u64::from(since == 5) * 4, if since < 5 { 200 } else { 130 + 3 * (since - 5).min(23) })
+        });
+        log_of(rows).flows.remove(0)
+    };
+    let mut log = log_of((0..30).map(|_| (8.0, 0, 200)));
+    log.flows = (0..10).map(stream).collect();
+    let found = found(&log, path("100ms"));
+    assert!(!found.sender.algorithm().is_rate_based(), "{:?}", found.sender);
 }

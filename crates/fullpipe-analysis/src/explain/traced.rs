@@ -7,6 +7,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use super::assumption::{Assumption, CongestionControlBasis, sentences};
 use super::series::Series;
+use super::undecided::Undecided;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, MeasuredFigures, Sender,
 };
@@ -86,9 +87,12 @@ fn findings(
     let named = facts.transfer.congestion_control.as_deref().and_then(|name| name.parse().ok());
     let inferred = if found.is_rate_based { Algorithm::Bbr1 } else { Algorithm::Cubic };
     let first = found.findings.first();
-    let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
+    let policed = first
+        .filter(|finding| matches!(finding.limit, Limit::Cap | Limit::Policer))
+        .and_then(|finding| finding.ceiling);
     Findings {
         cap: cap.or(policed),
+        undecided: Undecided::of_times(&found.findings),
         findings: found.findings,
         excluded: Vec::new(),
         measured,
@@ -124,7 +128,8 @@ pub(super) fn of_one_sample(finding: &mut Finding) {
             "what holds the congestion window: loss at random, a policer and a window that still grows look alike"
         }
         Limit::Pacing => "whether the limit of the pacing was set or changes",
-        Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
+        Limit::Cpu => "whether the processor is busy all the time",
+        Limit::Cap | Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
     };
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
@@ -152,7 +157,8 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
         }
         Limit::Pacing => "the limit of the pacing is that of each stream",
         Limit::App | Limit::ReceiverApp => "one application serves all of them",
-        Limit::Policer | Limit::Link => "they share it: more streams would bring no more",
+        Limit::Cpu => "they may share one processor",
+        Limit::Cap | Limit::Policer | Limit::Link => "they share it: more streams would bring no more",
     };
     (streams.len() > 1)
         .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))

@@ -132,6 +132,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         );
     }
     Findings {
+        undecided: None,
         findings: findings(facts, &measured, datagrams),
         excluded: Vec::<Exclusion>::new(),
         buffers,

@@ -12,7 +12,7 @@
 //! 18446744073709551615; `sndbuf_actual` is the initial size of an autotuned buffer, not its size during the
 //! test; and a bidirectional test swaps the names of the two congestion controls.
 
-use fullpipe_iperf3::log::{Log, LogEnd, LogEvent, LogInterval};
+use fullpipe_iperf3::log::{Log, LogEnd, LogEvent, LogInterval, LogStart};
 use fullpipe_iperf3::report::Report;
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::Deserializer;
@@ -22,8 +22,8 @@ use super::iperf3::{
 };
 use super::{InputError, Kind, quote};
 use crate::measurement::{
-    Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role,
-    RttRange, SocketBuffers, Summary, Total, added,
+    CpuLoad, Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol,
+    Role, RttRange, SocketBuffers, Summary, Total, added,
 };
 
 /// Returns whether `line` may be the start of a document or an event.
@@ -191,6 +191,28 @@ pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Res
     read(Log::from(document), Format::Json)
 }
 
+/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Each stream has its
+/// own thread since version 3.16.
+fn cpu_load(start: &LogStart, end: &LogEnd) -> Option<CpuLoad> {
+    /// First version of iperf3 with one thread per stream.
+    /// Source: its release notes.
+    /// Unit: version
+    const FIRST_WITH_THREADS: (u64, u64) = (3, 16);
+    let used = end.cpu_utilization_percent.as_ref()?;
+    let version = start.version.as_deref().and_then(|version| {
+        let mut numbers = version.trim_start_matches("iperf ").split(['.', '+']).map(str::parse::<u64>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    });
+    let streams = start.test_start.num_streams.unwrap_or(1);
+    let threads = if version >= Some(FIRST_WITH_THREADS) { streams.max(1) } else { 1 };
+    let percent = |share: f64| share.round() as u32;
+    Some(CpuLoad {
+        local: percent(used.host_total?),
+        remote: used.remote_total.map_or(0, percent),
+        threads: u32::try_from(threads).unwrap_or(u32::MAX),
+    })
+}
+
 fn read(log: Log<Records>, format: Format) -> Result<Measurement, InputError> {
     let whole = Document::new(&log)?;
     if let Some((number, key)) = log.intervals.as_ref().and_then(|records| records.unusable) {
@@ -267,7 +289,7 @@ impl<'a> Document<'a> {
             records,
             end: &log.end,
             version,
-            hosts: Hosts { kernel, set_buffers },
+            hosts: Hosts { kernel, set_buffers, cpu: cpu_load(&start, &log.end) },
             protocol,
             reverse: test.reverse == Some(true),
             mss,

@@ -135,7 +135,7 @@ impl Remarks {
         }
         let origin =
             Origin { format: Format::Text, version: self.version, error: self.error, ..Origin::default() };
-        joined(sent, received, self.reverse, origin, Hosts { kernel: self.kernel, set_buffers: None })
+        joined(sent, received, self.reverse, origin, Hosts { kernel: self.kernel, ..Hosts::default() })
     }
 }
 

@@ -173,8 +173,8 @@ mod tests {
         };
         let payload = |mbit: u64| Rate::from_bps(mbit * 1_000_000).mul_div(1448, 1500);
         let shaper = |per_flow| format!("shaper = {{ rate = '5mbit', per_flow = {per_flow} }}");
-        assert_eq!(limited(&shaper(true), 1), (Limit::Policer, Limit::Policer, payload(5)));
-        assert_eq!(limited(&shaper(true), 2), (Limit::Policer, Limit::Policer, payload(10)));
+        assert_eq!(limited(&shaper(true), 1), (Limit::Cap, Limit::Cap, payload(5)));
+        assert_eq!(limited(&shaper(true), 2), (Limit::Cap, Limit::Cap, payload(10)));
         assert_eq!(limited(&shaper(true), 4), (Limit::Link, Limit::Link, payload(20)), "no cap any more");
         assert_eq!(limited(&shaper(false), 1), (Limit::Link, Limit::Link, payload(5)));
     }

@@ -24,6 +24,10 @@ const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 
+/// Rate above which one connection usually keeps a processor busy, so that its host limits it.
+/// Source: chosen; one processor copies about 20 to 40 Gbit/s through a socket.
+const HOSTS_KEEP_UP: Rate = Rate::from_bps(20_000_000_000);
+
 /// First seed of a state, unless a known run supplies the seed.
 const FIRST_SEED: u64 = 1;
 
@@ -168,6 +172,22 @@ impl<'a> Model<'a> {
             model.effort.duration_by_rate = shortened(effort.duration_by_rate);
         }
         model
+    }
+
+    /// Returns a note for a rate that the processor of a host may not reach.
+    pub(crate) fn hosts_are_not_modelled(&self) -> Option<String> {
+        let fast = self.path.link.is_some_and(|link| link > HOSTS_KEEP_UP);
+        fast.then(|| {
+            format!(
+                "hosts are not modelled: above about {HOSTS_KEEP_UP} the processor, its memory and the network card limit a \
+                 connection, not the path"
+            )
+        })
+    }
+
+    /// Returns this model on a path that differs at most in its loss.
+    pub(super) fn on(self, path: PathModel) -> Self {
+        Self { path, ..self }
     }
 
     /// Returns this model based on a completely known run.

@@ -44,6 +44,9 @@ pub struct Rung {
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
+    /// Present limit on which this rung depends, if the input does not decide the present limit.
+    #[serde(default)]
+    pub only_if: Option<Limit>,
     /// Change that leads from the previous rung to this one; `None` for the first rung and the link.
     pub remedy: Option<String>,
     /// Commands that apply the change, narrowest scope first.
@@ -55,6 +58,11 @@ pub struct Rung {
 }
 
 impl Rung {
+    /// Returns whether this is the measured rung of an input that does not decide its limit.
+    pub fn is_undecided(&self) -> bool {
+        self.source == Source::Measured && self.what.starts_with("not decided: ")
+    }
+
     /// Returns the steady-state rate, or the mean rate if there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)

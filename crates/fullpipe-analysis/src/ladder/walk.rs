@@ -129,7 +129,7 @@ fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
     if fraction(model.ceiling()) >= link::FULL_SIMULATED {
-        return if model.path.cap.is_some() { Limit::Policer } else { Limit::Link };
+        return if model.path.cap.is_some() { Limit::Cap } else { Limit::Link };
     }
     let share = |limit: SendLimit| shares[limit as usize];
     let (window, sndbuf) = model.ceilings(*state);
@@ -160,6 +160,7 @@ fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Pred
         low: Some(predicted.low),
         high: Some(predicted.high),
         source: Source::Simulated,
+        only_if: None,
         remedy: before.map(|before| advice::title(before, predicted.state)),
         commands: before
             .map(|before| advice::commands(&model.case(), before, predicted.state))
@@ -171,7 +172,7 @@ fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Pred
 pub(super) fn last_rung(model: &Model<'_>) -> Rung {
     let (limit, what, rate) = match (model.path.cap, model.path.link) {
         (Some(cap), _) => (
-            Limit::Policer,
+            Limit::Cap,
             format!("the cap near {cap} that one flow meets: find it, or use several flows"),
             cap,
         ),
@@ -189,6 +190,7 @@ pub(super) fn last_rung(model: &Model<'_>) -> Rung {
         low: None,
         high: None,
         source: Source::Given,
+        only_if: None,
         remedy: None,
         commands: Vec::new(),
         scenario: None,
@@ -203,7 +205,7 @@ fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
         Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
         Limit::Cwnd => "loss, which holds cwnd down".into(),
         Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
-        Limit::Policer => "the cap on one flow".into(),
+        Limit::Cap | Limit::Policer => "the cap on one flow".into(),
         _ => "the link".into(),
     }
 }

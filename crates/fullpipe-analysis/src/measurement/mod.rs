@@ -70,6 +70,20 @@ pub struct Hosts {
     pub kernel: Option<KernelVersion>,
     /// Socket buffers that the application set (`-w`); `None` if the kernel sizes them.
     pub set_buffers: Option<SocketBuffers>,
+    /// Processor time that the tool used on the two hosts; `None` if it does not report it.
+    pub cpu: Option<CpuLoad>,
+}
+
+/// Processor time that a tool used during a test, in percent of one processor. A tool with several threads
+/// may use more than 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuLoad {
+    /// Share on the host that recorded the measurement.
+    pub local: u32,
+    /// Share on the other host; zero if unknown.
+    pub remote: u32,
+    /// Number of threads that carry data.
+    pub threads: u32,
 }
 
 /// One connection in one direction.

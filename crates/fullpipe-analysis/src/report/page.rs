@@ -131,13 +131,18 @@ impl Page {
             let lead = format!("  {:>RATE_WIDTH$}  {bar}{gap}  ", rate.to_string());
             let indent = 2 + RATE_WIDTH + 2 + BAR + 2;
             let mut text = match rung.limit {
+                _ if rung.is_undecided() => rung.what.clone(),
                 Limit::Link => rung.what.clone(),
                 limit => format!("{limit}: {}", rung.what),
             };
             let _ = match (rung.low, rung.high) {
-                (Some(low), Some(high)) => write!(text, " ({source}, {low} to {high})"),
-                _ => write!(text, " ({source})"),
+                (Some(low), Some(high)) => write!(text, " ({source}, {low} to {high}"),
+                _ => write!(text, " ({source}"),
             };
+            if let Some(limit) = rung.only_if {
+                let _ = write!(text, "; only if {limit} holds it now");
+            }
+            text.push(')');
             self.hanging_after(&lead, indent, &text);
             if let Some(remedy) = &rung.remedy {
                 self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));

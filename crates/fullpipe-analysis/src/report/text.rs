@@ -27,6 +27,9 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
 pub fn render_findings(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&present(diagnosis));
+    if let Some(undecided) = &diagnosis.undecided {
+        page.hanging("To decide: ", &undecided.test);
+    }
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
         page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
@@ -41,6 +44,9 @@ pub fn render_ladder(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     if let Some(next) = next(diagnosis) {
         page.heading(&next);
+    }
+    if let Some(fit) = diagnosis.fit.as_ref().filter(|fit| !fit.met) {
+        page.hanging("Model: ", &fit.to_string());
     }
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
     page.offered(diagnosis.offered.as_ref());
@@ -80,9 +86,10 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
         }
         None => format!("{mean}, link unknown"),
     };
-    match diagnosis.findings.first() {
-        Some(first) => format!("{share}: {}.", first.what),
-        None => format!("{share}."),
+    match (&diagnosis.undecided, diagnosis.findings.first()) {
+        (Some(undecided), _) => format!("{share}: {undecided}."),
+        (None, Some(first)) => format!("{share}: {}.", first.what),
+        (None, None) => format!("{share}."),
     }
 }
 
@@ -95,12 +102,18 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
         let name = tcp.congestion_control.to_ascii_uppercase();
         return Some(format!("TCP would reach {} with {name} at this loss.", tcp.steady));
     }
+    // The rungs after a limit that is only a guess are not a prediction for the headline.
+    if diagnosis.undecided.is_some() {
+        return None;
+    }
     // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
-    // limit ends the ladder.
-    // The last rung of an unknown link is the rate that was measured, not a limit that was found.
+    // limit ends the ladder. The last rung of an unknown link is the rate that was measured, not a limit that was found.
     let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found)?;
-    Some(format!("Lift that, and {} stops you near {}.", wall.what, wall.lasting()))
+    // The later rungs are those of a path on which the measured run would have had another rate.
+    let unmet = diagnosis.fit.as_ref().is_some_and(|fit| !fit.met);
+    let mark = if unmet { " (the model does not reproduce the measured rate)" } else { "" };
+    Some(format!("Lift that, and {} stops you near {}{mark}.", wall.what, wall.lasting()))
 }
 
 /// Returns a sentence that describes a UDP test.
@@ -166,6 +179,9 @@ fn findings(page: &mut Page, diagnosis: &Diagnosis) {
     let mut said = BTreeSet::new();
     for (number, finding) in diagnosis.findings.iter().enumerate() {
         finding_lines(page, number + 1, finding, &mut said);
+    }
+    if let Some(queue) = &diagnosis.queue {
+        page.hanging("  Latency: ", &queue.to_string());
     }
     let excluded: Vec<&str> = diagnosis
         .excluded

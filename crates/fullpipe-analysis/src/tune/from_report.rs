@@ -32,7 +32,8 @@ pub struct FromReport {
 }
 
 /// Limits that no host setting lifts.
-const OUT_OF_REACH: [Limit; 4] = [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Policer];
+const OUT_OF_REACH: [Limit; 6] =
+    [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Cap, Limit::Policer, Limit::Cpu];
 
 impl FromReport {
     /// Returns the facts in `diagnosis`. A parsed document may lack keys, so an empty or zero value counts as

@@ -135,7 +135,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_eq!(found.excluded[0].limit, Limit::Cwnd);
     assert_eq!(found.excluded[0].confidence, Confidence::Certain);
     assert!(found.measured.inflight_per_cwnd.is_some_and(|ratio| (0.3..0.36).contains(&ratio)));
-    assert_eq!(limits(&found)[..3], [Limit::Rwnd, Limit::Sndbuf, Limit::Policer]);
+    assert_eq!(limits(&found)[..3], [Limit::Rwnd, Limit::Sndbuf, Limit::Cap]);
     let rwnd = &found.findings[0];
     assert_says(&rwnd.evidence, "not cwnd, certain");
     assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
@@ -169,12 +169,12 @@ fn a_dump_without_bbr_predates_a_log_of_bbr() {
 #[test]
 fn the_control_measurement_decides_about_a_cap() {
     let same = Case::new("bbr", "before").control("110mbit").explain();
-    assert_eq!((same.findings[0].limit, same.findings[0].confidence), (Limit::Policer, Confidence::High));
+    assert_eq!((same.findings[0].limit, same.findings[0].confidence), (Limit::Cap, Confidence::High));
     assert_eq!(same.cap, "110mbit".parse().ok());
     let faster = Case::new("bbr", "before").control("940mbit").explain();
     assert_eq!(faster.findings[0].limit, Limit::Rwnd);
-    assert!(!limits(&faster).contains(&Limit::Policer));
-    assert_eq!(faster.excluded[1].limit, Limit::Policer);
+    assert!(!limits(&faster).contains(&Limit::Cap));
+    assert_eq!(faster.excluded[1].limit, Limit::Cap);
     assert_eq!(faster.cap, None);
     // If loss limits a flow to a lower rate, the rate cap is a higher rung.
     assert_eq!(Case::new("cubic", "before").control("110mbit").explain().cap, "110mbit".parse().ok());
@@ -210,6 +210,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         source,
         remedy: None,
         commands: Vec::new(),
+        only_if: None,
         scenario: None,
     };
     let ladder = vec![

@@ -76,7 +76,10 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     let [better_cc, both] = rungs.as_slice() else { panic!("{rungs:#?}") };
     assert!(matches!(better_cc.limit, Limit::Rwnd | Limit::Sndbuf));
     assert!((95.0..=125.0).contains(&mbps(better_cc.lasting())), "{}", better_cc.lasting());
-    assert!(mbps(both.lasting()) >= 700.0, "{}", both.lasting());
+    // The log's rate needs a loss of 49 ppm, near the upper bound of three events in 180,000 segments.
+    let fit = diagnosis.fit.expect("a simulation");
+    assert!(fit.met && (17e-6..50e-6).contains(&fit.loss), "{fit:?}");
+    assert!(mbps(both.lasting()) >= 600.0, "{}", both.lasting());
     for rung in &rungs {
         let (low, high) = (rung.low.unwrap(), rung.high.unwrap());
         assert!(low <= rung.lasting() && rung.lasting() <= high, "{low} {} {high}", rung.lasting());
@@ -126,7 +129,7 @@ fn a_cap_ends_the_ladder() {
     let given = Given::new("bbr.iperf3.txt");
     let cap: Rate = "110mbit".parse().unwrap();
     let diagnosis = diagnose(&given.with_control(Some(cap)));
-    assert_eq!(diagnosis.findings[0].limit, Limit::Policer);
+    assert_eq!(diagnosis.findings[0].limit, Limit::Cap);
     assert!(
         diagnosis.ladder.iter().all(|rung| rung.rate <= cap && rung.lasting() <= cap),
         "{:#?}",

@@ -77,9 +77,8 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
 }
 
 /// Asserts that live classification agrees with classification of the whole trace for at least 85 %: in each
-/// second while the flow is running, and in the time counted for each limit at the end. A policer with a
-/// loss-based sender is an exception, because only several losses reveal it: there, the last second must
-/// agree. Returns the agreement in words.
+/// second while the flow is running, and in the time counted for each limit at the end. A policer is an
+/// exception, because only several losses reveal it: there, the last second must agree. Returns the agreement in words.
 #[track_caller]
 fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;
@@ -107,7 +106,7 @@ fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let alike = counted.iter().map(|(limit, time)| time.as_secs_f64().min(share(&whole, *limit) * all));
     let alike = alike.sum::<f64>() / all;
     let said = format!("{same} of {asked} seconds, {alike:.3} of the counted time");
-    if label.contains("policer") && !label.contains("bbr") {
+    if label.contains("policer") {
         assert!(last, "{label}: {said}");
     } else {
         assert!(f64::from(same) >= LIVE * f64::from(asked) && alike >= LIVE, "{label}: {said}");
@@ -178,7 +177,7 @@ fn a_policer_of_the_flow() {
 
 #[test]
 fn a_shaper_of_the_flow() {
-    is_recognised("shaper", any, Limit::Policer);
+    is_recognised("shaper", any, Limit::Cap);
 }
 
 /// Without the receiver's Recv-Q, a small window and a slow reader differ only in the pattern of the window.

@@ -38,8 +38,8 @@ impl Gauge {
             Limit::Rwnd | Limit::ReceiverApp => Some(Self::Rwnd),
             Limit::Sndbuf => Some(Self::Sndbuf),
             Limit::Pacing => Some(Self::Pacing),
-            Limit::Link | Limit::Policer => Some(Self::Line),
-            Limit::App => None,
+            Limit::Link | Limit::Cap | Limit::Policer => Some(Self::Line),
+            Limit::App | Limit::Cpu => None,
         }
     }
 

@@ -117,7 +117,9 @@ impl Time<'_> {
             }
             Limit::Sndbuf => self.steady(&mut evidence, &mut open),
             Limit::Pacing => self.paced(&mut evidence, &mut open),
-            Limit::Link | Limit::Policer => self.path(&mut evidence, &mut open),
+            Limit::Link | Limit::Cap | Limit::Policer => self.path(&mut evidence, &mut open),
+            // Packets do not show the processor.
+            Limit::Cpu => {}
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
         // If the window were known, the rules would have decided whether it is full.
@@ -219,6 +221,9 @@ impl Time<'_> {
         evidence.extend(self.round_trip());
         if self.tally.limit == Limit::Policer && self.losses.at_fixed_rate() {
             evidence.push(self.ranks());
+        }
+        if self.tally.limit == Limit::Cap {
+            open.push(tally::WHAT_ENFORCES_IT.into());
         }
     }
 

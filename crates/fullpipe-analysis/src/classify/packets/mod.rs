@@ -8,7 +8,7 @@
 //!   sent data filled the receive window known to the sender               rwnd, receiver_app
 //!   data in flight still doubles                                          slow_start
 //!   the receive window is small, and occasionally full                    receiver_app
-//!   path rules: full link, standing queue, losses at a fixed rate         link, policer
+//!   path rules: full link, standing queue, losses at a fixed rate         link, cap, policer
 //!   losses                                                                cwnd
 //!   neither losses nor a queue:
 //!     ACKs release nothing, or packets are shorter than a segment,

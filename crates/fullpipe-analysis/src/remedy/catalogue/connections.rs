@@ -8,7 +8,7 @@ use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, 
 pub(super) static REMEDY: Remedy = Remedy {
     name: "connections",
     change: Change::Connections(MANY),
-    lifts: &[Limit::Cwnd, Limit::Rwnd, Limit::Sndbuf, Limit::Policer],
+    lifts: &[Limit::Cwnd, Limit::Rwnd, Limit::Sndbuf, Limit::Cap, Limit::Policer],
     usage: Usage::ByHand,
     title: |_| format!("{MANY} connections"),
     backlog: None,

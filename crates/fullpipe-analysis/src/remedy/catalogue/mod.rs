@@ -56,7 +56,16 @@ pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
             Some("the receiving application reads no faster, and no setting of host or path changes that")
         }
         Limit::Link => Some("the link is full, and only a faster one carries more"),
-        Limit::Rwnd | Limit::Sndbuf | Limit::Cwnd | Limit::SlowStart | Limit::Pacing | Limit::Policer => None,
+        Limit::Cpu => {
+            Some("the processor of a host is busy all the time, and no setting of the path changes that")
+        }
+        Limit::Rwnd
+        | Limit::Sndbuf
+        | Limit::Cwnd
+        | Limit::SlowStart
+        | Limit::Pacing
+        | Limit::Cap
+        | Limit::Policer => None,
     }
 }
 

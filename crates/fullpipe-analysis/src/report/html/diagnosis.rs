@@ -17,6 +17,7 @@ use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};
+use crate::stats::LossBasis;
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
 /// seeds behind its mean rate.
@@ -77,6 +78,8 @@ struct RungView<'a> {
     rate: String,
     limit: Option<&'static str>,
     what: &'a str,
+    /// Limit on which the rung depends.
+    only_if: Option<&'static str>,
     /// Source of the rate: `measured`, `simulated` or `given`.
     source: &'static str,
     range: Option<String>,
@@ -133,7 +136,8 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
     let range = rung.low.zip(rung.high).filter(|(low, high)| low < high);
     RungView {
         rate: rate.to_string(),
-        limit: (rung.limit != Limit::Link).then_some(rung.limit.name()),
+        limit: (rung.limit != Limit::Link && !rung.is_undecided()).then_some(rung.limit.name()),
+        only_if: rung.only_if.map(Limit::name),
         what: &rung.what,
         source: match rung.source {
             Source::Measured => "measured",
@@ -210,8 +214,12 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     };
     let loss = path.loss.map(|loss| {
         let share = Probability::from_f64;
+        let counted = match loss.basis {
+            LossBasis::Events => "events",
+            LossBasis::Retransmissions => "retransmissions",
+        };
         format!(
-            "{} events in {} segments: {} (95 %: {} to {})",
+            "{} {counted} in {} segments: {} (95 %: {} to {})",
             loss.events,
             loss.segments,
             share(loss.rate),

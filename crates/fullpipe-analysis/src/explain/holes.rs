@@ -1,0 +1,91 @@
+//! A receive window full of data that arrived after a lost segment.
+//!
+//! A receiver keeps such data in its buffer until the retransmission fills the hole, and the window does not
+//! advance meanwhile:
+//!
+//! ```text
+//!   sent, not acknowledged   │ hole │▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│ end of the window: the sender waits
+//!                                     received out of order
+//! ```
+//!
+//! A hole lasts two round trips, because the loss is noticed after one and repaired after another. A sender
+//! that does not slow down at losses sends on until the window is full, so at most half a window arrives per
+//! round trip, and less if retransmissions are lost, too. Larger buffers lift this limit.
+
+use fullpipe_units::Bytes;
+
+use super::{Confidence, Explainer, Finding, Limit, Sender};
+use crate::thresholds::window::FREE_IN_LOG as FREE;
+
+/// A window nearly always has a hole if this many segments of a window are lost on average: with probability
+/// 1 - exp(-2).
+/// Unit: segments
+const LOST_PER_WINDOW: f64 = 2.0;
+/// Range of the share of a window that arrives per round trip between holes.
+/// Source: a hole lasts two round trips or three; the lower bound leaves room for retransmissions that are lost
+/// twice.
+const CARRIED: (f64, f64) = (0.25, FREE);
+
+/// Receive window with holes.
+#[derive(Clone, Copy)]
+pub(super) struct Holes {
+    /// Size of the window.
+    window: Bytes,
+    /// Whether the log reports the window; otherwise it follows from the assumed buffer.
+    reported: bool,
+    /// Data that arrives per round trip, as a share of the window.
+    carried: f64,
+    /// Average number of segments of a window that are lost.
+    lost: f64,
+}
+
+impl Explainer<'_> {
+    /// Returns the window, if holes in it explain the rate.
+    pub(super) fn holes(&self) -> Option<Holes> {
+        let tolerant = !matches!(self.sender, Sender::Assumed(_)) && self.sender.algorithm().is_rate_based();
+        let loss = self.loss.filter(|_| tolerant)?;
+        let (window, reported) = match self.measured.snd_wnd {
+            Some(window) => (window, true),
+            None => (self.buffers.window().mul_div(self.measured.streams.max(1), 1), false),
+        };
+        let inflight = self.measured.inflight.get() as f64;
+        let carried = inflight / window.get().max(1) as f64;
+        let segments = inflight / self.measured.mss.get().max(1) as f64;
+        let lost = loss.rate.as_f64() * segments;
+        ((CARRIED.0..=CARRIED.1).contains(&carried) && lost >= LOST_PER_WINDOW).then_some(Holes {
+            window,
+            reported,
+            carried,
+            lost,
+        })
+    }
+
+    pub(super) fn holes_in_the_window(&self, holes: Holes) -> Finding {
+        let Holes { window, reported, carried, lost } = holes;
+        let mut could_not_tell =
+            vec!["whether the send buffer is as full: data behind a hole stays in it, too".to_owned()];
+        if !reported {
+            could_not_tell.push("how large the window is: the log does not print it".into());
+        }
+        Finding {
+            limit: Limit::Rwnd,
+            what: format!("holes in the receive window of {window}: data behind a lost segment fills it"),
+            share: self.steady_share(),
+            confidence: if reported { Confidence::High } else { Confidence::Low },
+            ceiling: Some(self.measured.steady),
+            evidence: vec![
+                format!(
+                    "rate x RTT is {} or {carried:.2} of the window of {window}, and {lost:.0} segments of it are retransmitted on \
+                     average",
+                    self.measured.inflight
+                ),
+                "a hole lasts two round trips and more, so at most half a window or so arrives per round trip".into(),
+            ],
+            could_not_tell,
+            next_test: Some(
+                "repeat with twice the receive and send buffers: a higher rate at the same loss shows that holes filled them"
+                    .into(),
+            ),
+        }
+    }
+}

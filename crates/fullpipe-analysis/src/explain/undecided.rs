@@ -1,0 +1,192 @@
+//! What a report says instead of a limit that is only a guess: the candidates, and the test that decides.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::classify::{Confidence, Finding, Limit};
+
+/// Maximum number of candidates: a longer list helps nobody.
+const MOST: usize = 3;
+
+/// Test on the sending host that tells windows, buffers, application and path apart.
+const SOCKET_STATE: &str = "during the transfer, on the sender: ss -tmi dst RECEIVER; notsent 0 is the application, unacked x mss at \
+     snd_wnd the receive window, skmem w at 0.67 of tb and above the send buffer, none of these the path";
+
+/// Candidates for a limit that the input does not decide.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Undecided {
+    /// Two or three candidates, likeliest first.
+    pub candidates: Vec<Candidate>,
+    /// Test that decides between them.
+    pub test: String,
+}
+
+/// Candidate for the limit: one limit, or several that only the test tells apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// Limits of this kind, likeliest first.
+    pub limits: Vec<Limit>,
+    /// The candidate as a noun phrase.
+    pub what: String,
+}
+
+impl Undecided {
+    /// Returns the candidates of a log, whose findings of low confidence are alternatives. `room` is whether
+    /// the log shows that the congestion window has room. `None` if the first finding is decided.
+    pub(super) fn of_alternatives(findings: &[Finding], room: bool) -> Option<Self> {
+        let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for finding in findings.iter().filter(|finding| finding.confidence == Confidence::Low) {
+            let kind = kind(finding.limit);
+            let more = candidates.len() < MOST;
+            match candidates.iter_mut().find(|known| self::kind(known.limits[0]) == kind) {
+                Some(known) if !known.limits.contains(&finding.limit) => {
+                    known.limits.push(finding.limit);
+                    known.what = format!("{} or {}", known.what, noun(finding));
+                }
+                Some(_) => {}
+                // A log shows neither what the application offers nor a maximum of its socket's pacing rate.
+                None if more && finding.limit == Limit::App => candidates.push(Candidate {
+                    limits: vec![Limit::App, Limit::Pacing],
+                    what: "the sending application or its pacing rate".into(),
+                }),
+                None if more => {
+                    candidates.push(Candidate { limits: vec![finding.limit], what: noun(finding) });
+                }
+                None => {}
+            }
+        }
+        let test = if room { Some(SOCKET_STATE.into()) } else { first.next_test.clone() };
+        if candidates.len() < 2 {
+            return Self::of_times(findings);
+        }
+        Some(Self { candidates, test: test.unwrap_or_else(|| SOCKET_STATE.into()) })
+    }
+
+    /// Returns the candidates for the limit of a trace or capture, whose findings cover different times: the
+    /// first limit, and those that look like it there. `None` if the first finding is decided.
+    pub(super) fn of_times(findings: &[Finding]) -> Option<Self> {
+        let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
+        let alike = alike(first.limit).iter().map(|limit| (*limit, name(*limit).to_owned()));
+        let candidates = std::iter::once((first.limit, noun(first)))
+            .chain(alike)
+            .map(|(limit, what)| Candidate { limits: vec![limit], what });
+        let test = first.next_test.clone().unwrap_or_else(|| SOCKET_STATE.into());
+        Some(Self { candidates: candidates.collect(), test })
+    }
+
+    /// Returns the name of the likeliest limit of each candidate instead of descriptions: `app, rwnd or cap`.
+    pub(crate) fn short(&self) -> String {
+        let first = self.candidates.iter().filter_map(|one| one.limits.first());
+        listed(&first.map(|limit| limit.name()).collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Display for Undecided {
+    /// `not decided: a receive window near 3 MiB, the sending application or a rate cap near 108 Mbit/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.candidates.iter().map(|one| one.what.as_str()).collect();
+        f.write_str("not decided: ")?;
+        match names.as_slice() {
+            // A candidate may contain an "or" of its own.
+            [first @ .., last] if names.iter().any(|name| name.contains(" or ")) => {
+                write!(f, "{}, or {last}", first.join(", "))
+            }
+            names => f.write_str(&listed(names)),
+        }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).into(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// Returns a number for limits between which the same observation decides.
+const fn kind(limit: Limit) -> u8 {
+    match limit {
+        Limit::App | Limit::Pacing => 0,
+        Limit::ReceiverApp => 1,
+        Limit::Rwnd | Limit::Sndbuf => 2,
+        Limit::Cwnd | Limit::SlowStart => 3,
+        Limit::Cap | Limit::Policer | Limit::Link => 4,
+        Limit::Cpu => 5,
+    }
+}
+
+/// Returns the limits for which the state of the sending socket may be the same as for `limit`.
+const fn alike(limit: Limit) -> &'static [Limit] {
+    match limit {
+        Limit::App => &[Limit::Sndbuf, Limit::Pacing],
+        Limit::ReceiverApp => &[Limit::Rwnd],
+        Limit::Rwnd => &[Limit::ReceiverApp],
+        Limit::Sndbuf => &[Limit::App, Limit::Rwnd],
+        Limit::Cwnd => &[Limit::Policer, Limit::Link],
+        Limit::SlowStart => &[Limit::Cwnd],
+        Limit::Pacing => &[Limit::App, Limit::Cap],
+        Limit::Cap => &[Limit::Link, Limit::Cwnd],
+        Limit::Policer => &[Limit::Cap, Limit::Cwnd],
+        Limit::Cpu => &[Limit::App],
+        Limit::Link => &[Limit::Cap, Limit::Cwnd],
+    }
+}
+
+const fn name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::App => "the sending application",
+        Limit::ReceiverApp => "the receiving application",
+        Limit::Rwnd => "the receive window",
+        Limit::Sndbuf => "the send buffer",
+        Limit::Cwnd => "the congestion window",
+        Limit::SlowStart => "the start",
+        Limit::Pacing => "the socket's pacing rate",
+        Limit::Cap => "a rate cap",
+        Limit::Policer => "a policer",
+        Limit::Cpu => "a processor",
+        Limit::Link => "the link",
+    }
+}
+
+/// Returns a finding as a noun phrase: its description if that is one, otherwise the name of its limit.
+fn noun(finding: &Finding) -> String {
+    let what = finding.what.as_str();
+    let noun = what.strip_suffix(" holds it").or_else(|| what.strip_suffix(" is full"));
+    noun.filter(|noun| noun.starts_with("a ")).unwrap_or_else(|| name(finding.limit)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every limit that is a guess has one or two rivals, and never itself.
+    #[test]
+    fn a_guess_has_two_or_three_candidates() {
+        for limit in Limit::ALL {
+            let finding = Finding {
+                limit,
+                what: "it holds it".into(),
+                share: 1.0,
+                confidence: Confidence::Low,
+                ceiling: None,
+                evidence: Vec::new(),
+                could_not_tell: Vec::new(),
+                next_test: None,
+            };
+            let undecided = Undecided::of_times(std::slice::from_ref(&finding)).expect("a guess");
+            let mut limits: Vec<Limit> =
+                undecided.candidates.iter().flat_map(|one| one.limits.clone()).collect();
+            limits.sort_unstable();
+            limits.dedup();
+            assert_eq!(limits.len(), undecided.candidates.len(), "{limit}");
+            assert!((2..=MOST).contains(&limits.len()), "{limit}");
+            assert!(undecided.to_string().contains(" or ") && !undecided.test.is_empty(), "{limit}");
+            let sure = Finding { confidence: Confidence::High, ..finding };
+            assert_eq!(Undecided::of_times(&[sure]), None, "{limit}");
+        }
+    }
+}

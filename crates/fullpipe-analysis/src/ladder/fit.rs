@@ -1,0 +1,273 @@
+//! Fits the path to a log until the simulated present state has the log's rate.
+//!
+//! Only what the input does not state is fitted: the loss rate, within the interval that its estimate leaves.
+//! Buffers, kernel, congestion control, link and RTT stay as they are known. Every loss rate that meets the log
+//! belongs to the range of the later rungs.
+//!
+//! ```text
+//!   loss:   low ├────x────x────o────o────o────x────┤ high      o  the simulated rate is the log's
+//!                              └ range of ┘
+//!                              later rungs
+//! ```
+
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use fullpipe_lab::campaign::{self, Job, RunPanicked};
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::sim;
+use fullpipe_units::{Probability, Rate};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::model::{Model, PathModel};
+use super::{LONGEST, SHORTEST};
+use crate::classify::Limit;
+use crate::explain::Findings;
+use crate::stats::{LossBasis, LossEstimate};
+
+/// Number of loss rates that are tried, the estimate and both bounds included.
+const TRIED: usize = 7;
+/// Number of seeds for each of them. With two seeds, a range that contains the log's rate is often missed.
+const SEEDS: u64 = 3;
+/// Number of seeds for the comparison with the log.
+const SEEDS_SHOWN: u64 = 8;
+/// Smallest loss rate that is tried, as a share of the estimate, if the lower bound is far below it: a
+/// loss-based sender is then about ten times as fast.
+const LEAST: f64 = 0.03;
+/// Quantiles of the simulated rates between which the log's rate must lie.
+const MIDDLE: (f64, f64) = (0.1, 0.9);
+/// The mean of the simulated rates meets the log if it differs by at most this share.
+/// Source: the project's bound for simulated goodput against a kernel's.
+const NEAR: f64 = 0.1;
+/// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw of
+/// many.
+const MANY_EVENTS: u64 = 20;
+/// Maximum number of packets in all runs of a fit, a few seconds on two cores. A log on a faster path is compared
+/// without a fit, or not at all.
+const PACKETS: u64 = 60_000_000;
+
+/// Comparison of a log with the simulation of its present state.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Fit {
+    /// Whether the simulation meets the log: the log's rate lies between the 10th and the 90th percentile of the
+    /// simulated rates, and their mean is within 10 % of it. With 1 to 19 loss events the percentiles alone
+    /// decide, and without any loss the mean alone.
+    pub met: bool,
+    /// Rate of the log: key `log_bps`.
+    #[serde(rename = "log_bps", with = "crate::json::Bps")]
+    pub log: Rate,
+    /// Mean of the simulated rates: key `mean_bps`.
+    #[serde(rename = "mean_bps", with = "crate::json::Bps")]
+    pub mean: Rate,
+    /// 10th percentile of the simulated rates: key `low_bps`.
+    #[serde(rename = "low_bps", with = "crate::json::Bps")]
+    pub low: Rate,
+    /// 90th percentile of the simulated rates: key `high_bps`.
+    #[serde(rename = "high_bps", with = "crate::json::Bps")]
+    pub high: Rate,
+    /// Number of simulated seeds.
+    pub seeds: u64,
+    /// Loss rate of the simulation.
+    pub loss: f64,
+    /// Smallest loss rate that meets the log.
+    pub loss_low: f64,
+    /// Largest loss rate that meets the log.
+    pub loss_high: f64,
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { log, mean, low, high, seeds, .. } = self;
+        write!(
+            f,
+            "the fitted path, simulated as it is, gives {mean} ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log \
+             says {log}: "
+        )?;
+        f.write_str(if self.met {
+            "met"
+        } else {
+            "not met, so something on this path is not in the model, and the rungs above are less certain than their ranges"
+        })
+    }
+}
+
+/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the simulation
+/// says nothing about the log or takes too long.
+pub(super) fn fitted(
+    model: &Model<'_>,
+    findings: &Findings,
+) -> Result<Option<(Fit, PathModel)>, RunPanicked> {
+    let first = findings.findings.first().map(|first| first.limit);
+    let by_host = matches!(
+        first,
+        None | Some(Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu)
+    );
+    // Nobody knows the loss that a receiver's log does not count.
+    let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
+    let log = Log::of(findings);
+    let (window, sndbuf) = model.ceilings(model.present());
+    let rate = model.ceiling().min(window).min(sndbuf);
+    let packets = (rate * (model.duration(model.present().cc) * 2)).get() / crate::segment::MTU;
+    let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
+    if packets.saturating_mul(seeds) > PACKETS {
+        return Ok(None);
+    }
+    let estimate = log.compared(model, model.path, seeds, &loss)?;
+    let affordable = packets.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
+    let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
+        return Ok(Some((estimate, model.path)));
+    };
+    let tried = losses(model.path.loss, interval);
+    let runs = runs(model, tried.iter().flat_map(|loss| (1..=SEEDS).map(|seed| (*loss, seed))))?;
+    let rates: Vec<Vec<f64>> = runs
+        .chunks(SEEDS as usize)
+        .map(|of_loss| of_loss.iter().map(|run| log.rate(run)).collect())
+        .collect();
+    // How far the simulated rate is from the log's, for each loss rate that meets the log.
+    let met: Vec<(Probability, f64)> = tried
+        .iter()
+        .zip(&rates)
+        .filter(|(_, rates)| log.is_among(rates))
+        .map(|(loss, rates)| (*loss, (mean(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
+        .collect();
+    let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return Ok(Some((estimate, model.path)));
+    };
+    // Three seeds hardly tell two rates apart, so the estimate is kept if it meets the log.
+    let at = if estimate.met { model.path.loss } else { *nearest };
+    let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
+    let range = meeting().min().zip(meeting().max());
+    let path = PathModel { loss: at, loss_interval: range, ..model.path };
+    Ok(Some((log.compared(model, path, seeds, &loss)?, path)))
+}
+
+/// Rate of a log, and the part of a simulated run that corresponds to it.
+struct Log {
+    rate: Rate,
+    /// Whether the run is as long as the log; otherwise steady-state rates are compared.
+    whole: bool,
+}
+
+impl Log {
+    fn of(findings: &Findings) -> Self {
+        let measured = &findings.measured;
+        let whole = (SHORTEST..=LONGEST).contains(&measured.length);
+        Self { rate: if whole { measured.mean } else { measured.steady }, whole }
+    }
+
+    /// Returns whether some of the simulated rates are higher than the log's, and some lower, or nearly so.
+    fn is_among(&self, rates: &[f64]) -> bool {
+        let (least, most) = rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
+        let rate = self.rate.as_bps() as f64;
+        (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
+    }
+
+    /// Compares the log with `seeds` runs of the present state on `path`; `loss` is the log's own estimate.
+    fn compared(
+        &self,
+        model: &Model<'_>,
+        path: PathModel,
+        seeds: u64,
+        loss: &LossEstimate,
+    ) -> Result<Fit, RunPanicked> {
+        let runs = runs(&model.on(path), (1..=seeds).map(|seed| (path.loss, seed)))?;
+        let mut rates: Vec<f64> = runs.iter().map(|run| self.rate(run)).collect();
+        rates.sort_by(f64::total_cmp);
+        let (low, high) = (quantile(&rates, MIDDLE.0), quantile(&rates, MIDDLE.1));
+        let (rate, mean) = (self.rate.as_bps() as f64, mean(&rates));
+        let near = (mean - rate).abs() <= NEAR * rate;
+        let among = (low..=high).contains(&rate);
+        let lossless = seeds == 1 || loss.events == 0;
+        let few = loss.basis == LossBasis::Events && (1..MANY_EVENTS).contains(&loss.events);
+        let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
+        let (loss_low, loss_high) = path.loss_interval.unwrap_or((path.loss, path.loss));
+        Ok(Fit {
+            met: (among || lossless) && (near || few),
+            log: self.rate,
+            mean: bps(mean),
+            low: bps(low),
+            high: bps(high),
+            seeds,
+            loss: path.loss.as_f64(),
+            loss_low: loss_low.as_f64(),
+            loss_high: loss_high.as_f64(),
+        })
+    }
+
+    /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long as
+    /// the log.
+    fn rate(&self, run: &Outcome) -> f64 {
+        let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
+            run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
+        };
+        let later = sum(|flow| flow.goodput_second_half);
+        if self.whole { 2.0 * sum(|flow| flow.goodput) - later } else { later }
+    }
+}
+
+/// Returns the loss rates to try, in ascending order without duplicates: the estimate, its bounds, and rates
+/// between them at equal ratios.
+fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec<Probability> {
+    let of = Probability::from_f64;
+    let top = high.as_f64().max(estimate.as_f64());
+    let reference = if estimate.is_zero() { top } else { estimate.as_f64() };
+    let bottom = low.as_f64().max(LEAST * reference);
+    let steps = TRIED - 3;
+    let between = (0..=steps).map(|n| of(bottom * (top / bottom.max(1e-12)).powf(n as f64 / steps as f64)));
+    let mut tried: Vec<Probability> = between.chain([estimate, low]).collect();
+    tried.sort_unstable();
+    tried.dedup();
+    tried
+}
+
+/// Simulates the present state with each loss rate and seed.
+fn runs(
+    model: &Model<'_>,
+    which: impl Iterator<Item = (Probability, u64)>,
+) -> Result<Vec<Outcome>, RunPanicked> {
+    let jobs: Vec<Job> = which
+        .map(|(loss, seed)| Job {
+            label: "fit of the present state".into(),
+            scenario: model.scenario(model.present(), loss, seed),
+        })
+        .collect();
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    campaign::run_jobs(threads, &jobs, sim::run, |_| ())
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Returns a quantile of sorted values, interpolated; zero for no values.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let at = share * values.len().saturating_sub(1) as f64;
+    let value = |index: f64| values.get(index as usize).copied().unwrap_or(0.0);
+    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * (at - at.floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_to_try_cover_the_interval() {
+        let ppm = Probability::from_ppm;
+        let tried = losses(ppm(17), (ppm(3), ppm(49)));
+        assert!(tried.is_sorted() && tried.contains(&ppm(17)) && tried.contains(&ppm(3)), "{tried:?}");
+        assert!((48.0..50.0).contains(&(1e6 * tried.last().unwrap().as_f64())) && tried.len() <= TRIED);
+        let none = losses(Probability::ZERO, (Probability::ZERO, ppm(20)));
+        assert_eq!(none[0], Probability::ZERO);
+        assert!(none.len() > 3, "{none:?}");
+        assert_eq!(losses(Probability::ZERO, (Probability::ZERO, Probability::ZERO)), [Probability::ZERO]);
+    }
+
+    #[test]
+    fn quantiles_are_between_the_values() {
+        let values: Vec<f64> = (0..=10).map(f64::from).collect();
+        assert_eq!((quantile(&values, 0.1), quantile(&values, 0.9)), (1.0, 9.0));
+        assert_eq!(quantile(&[5.0], 0.9), 5.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}
