@@ -53,8 +53,8 @@ pub use facts::{HostFacts, SettingsSource};
 pub use findings::{
     BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender, StandingQueue,
 };
-pub use undecided::{Candidate, Undecided};
 pub(crate) use shared::subject;
+pub use undecided::{Candidate, Undecided};
 
 /// Maximum plausible ratio of goodput to link rate: rounding in the log explains no more.
 const MORE_THAN_THE_LINK: f64 = 1.05;

@@ -6,7 +6,9 @@
 use serde::Deserialize;
 
 use crate::document::{Document, EndStream, Start};
-use crate::lenient::{Array, Collect, array, count, lenient_object, maybe, nested, number, present, switch, text};
+use crate::lenient::{
+    Array, Collect, array, count, lenient_object, maybe, nested, number, present, switch, text,
+};
 use crate::report::Report;
 
 /// Maximum number of streams in an interval or at the end of a test. iperf3 opens at most 128 in each
@@ -269,10 +271,10 @@ impl<I: Default + Extend<LogInterval>> From<&Document> for Log<I> {
             sum: sum(&end.sum),
             sum_sent: sum(&end.sum_sent),
             sum_received: sum(&end.sum_received),
-            cpu_utilization_percent: end.cpu_utilization_percent.as_ref().map(|cpu| LogCpu {
-                host_total: Some(cpu.host_total),
-                remote_total: Some(cpu.remote_total),
-            }),
+            cpu_utilization_percent: end
+                .cpu_utilization_percent
+                .as_ref()
+                .map(|cpu| LogCpu { host_total: Some(cpu.host_total), remote_total: Some(cpu.remote_total) }),
             sender_tcp_congestion: end.sender_tcp_congestion.clone(),
             receiver_tcp_congestion: end.receiver_tcp_congestion.clone(),
         };

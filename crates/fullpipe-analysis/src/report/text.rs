@@ -61,8 +61,9 @@ pub fn render_brief(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(diagnosis));
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
-    let test = diagnosis.findings.iter().find_map(|finding| finding.next_test.as_deref());
-    if let Some(test) = test {
+    let deciding = diagnosis.undecided.as_ref().map(|undecided| undecided.test.as_str());
+    let next_test = || diagnosis.findings.iter().find_map(|finding| finding.next_test.as_deref());
+    if let Some(test) = deciding.or_else(next_test) {
         page.line("");
         page.hanging("Next test: ", test);
     }
@@ -107,7 +108,8 @@ fn next(diagnosis: &Diagnosis) -> Option<String> {
         return None;
     }
     // The first rung is the present state, so its limit is not the next one. A rate cap that is the present
-    // limit ends the ladder. The last rung of an unknown link is the rate that was measured, not a limit that was found.
+    // limit ends the ladder. The last rung of an unknown link is the rate that was measured, not a limit that
+    // was found.
     let is_found = |wall: &&Rung| diagnosis.path.link.is_some() || wall.limit != Limit::Link;
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit).filter(is_found)?;
     // The later rungs are those of a path on which the measured run would have had another rate.
