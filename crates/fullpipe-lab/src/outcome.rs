@@ -57,6 +57,8 @@ pub struct RttOutcome {
     pub min: Duration,
     /// Mean.
     pub mean: Duration,
+    /// Median.
+    pub p50: Duration,
     /// 95th percentile.
     pub p95: Duration,
 }
