@@ -152,6 +152,7 @@ mod tests {
             source,
             remedy: remedy.map(str::to_owned),
             commands: Vec::new(),
+            rtt: None,
             scenario: None,
         };
         vec![

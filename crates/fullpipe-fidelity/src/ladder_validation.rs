@@ -237,6 +237,7 @@ mod tests {
             source: Source::Simulated,
             remedy: None,
             commands: Vec::new(),
+            rtt: None,
             scenario: None,
         }
     }

@@ -139,6 +139,9 @@ impl Page {
                 _ => write!(text, " ({source})"),
             };
             self.hanging_after(&lead, indent, &text);
+            if let Some(rtt) = &rung.rtt {
+                self.hanging(&" ".repeat(indent), &format!("RTT {rtt}"));
+            }
             if let Some(remedy) = &rung.remedy {
                 self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));
             }

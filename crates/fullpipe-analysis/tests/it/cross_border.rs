@@ -209,6 +209,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         source,
         remedy: None,
         commands: Vec::new(),
+        rtt: None,
         scenario: None,
     };
     let ladder = vec![
