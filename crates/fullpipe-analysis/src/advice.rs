@@ -1,18 +1,22 @@
 //! Advice: the commands that bring each host from one state to another.
 
-use crate::remedy::{Case, Remedy, State, catalogue};
+use fullpipe_units::Bytes;
+
+use crate::remedy::{Case, Remedy, State, Transition, catalogue};
 
 pub use crate::remedy::{Command, Host, Scope, memory_note};
 
-/// Returns the ladder's remedies that lead from state `before` to state `after`, in catalogue order.
+/// Returns the remedies that lead from state `before` to state `after`, in catalogue order.
 pub fn taken(before: State, after: State) -> impl Iterator<Item = &'static Remedy> {
-    catalogue::of_ladder().filter(move |remedy| remedy.is_between(before, after))
+    catalogue::ALL.into_iter().filter(move |remedy| remedy.is_between(before, after))
 }
 
 /// Returns the names of the remedies that lead from `before` to `after`, for example `BBR on the sender and
-/// buffers for 2 x BDP on both hosts`.
-pub fn title(before: State, after: State) -> String {
-    taken(before, after).map(|remedy| (remedy.title)(after)).collect::<Vec<_>>().join(" and ")
+/// buffers for 2 x BDP on the receiver (42 MiB per connection)`. `buffers` are the maximum send and receive
+/// buffers in the state `after`.
+pub fn title(before: State, after: State, buffers: (Bytes, Bytes)) -> String {
+    let step = Transition { before, after, buffers };
+    taken(before, after).map(|remedy| (remedy.title)(&step)).collect::<Vec<_>>().join(" and ")
 }
 
 /// Returns the commands that apply the remedies between `before` and `after`: grouped by remedy, narrowest

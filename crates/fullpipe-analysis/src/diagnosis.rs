@@ -290,6 +290,8 @@ pub struct HostSummary {
     pub buffer_bytes: u64,
     /// Source of the buffer size.
     pub buffer_source: BufferSource,
+    /// Whether the application fixes the buffer, so that no kernel setting changes it.
+    pub buffer_fixed: bool,
     /// Rule that converts receive memory to a window, in words; null for the sender.
     pub window_rule: Option<String>,
 }
@@ -396,6 +398,7 @@ impl Diagnosis {
                     kernel: kernel_of(facts.sender()),
                     buffer_bytes: findings.buffers.sndbuf.get(),
                     buffer_source: findings.buffers.sndbuf_source,
+                    buffer_fixed: findings.buffers.sndbuf_fixed,
                     window_rule: None,
                 },
                 receiver: HostSummary {
@@ -404,6 +407,7 @@ impl Diagnosis {
                     kernel: kernel_of(facts.receiver()),
                     buffer_bytes: findings.buffers.rcvbuf.get(),
                     buffer_source: findings.buffers.rcvbuf_source,
+                    buffer_fixed: findings.buffers.rcvbuf_fixed,
                     window_rule: Some(findings.buffers.rule.to_string()),
                 },
             },

@@ -2,44 +2,52 @@
 //!
 //! The path is either fitted to a log (RTT, loss events, the hosts' buffers) or given. Each combination of
 //! the catalogue's ladder remedies ([`catalogue`](crate::remedy::catalogue)) is one state of the hosts. The
-//! engine's own TCP simulates each state over several seeds. At present there are four states:
+//! engine's own TCP simulates the states as the walk needs them: with one seed to choose between remedies, with
+//! several for what is shown.
 //!
 //! ```text
-//!                        buffers as they are        buffers for 2 x BDP
+//!                        buffers as they are    windows of 1 BDP   2   4   8   16
 //!   congestion control
-//!   as it is             the present (a check)      raising buffers alone
-//!   BBR                  changing it alone          both
+//!   as it is             the present (a check)  raising buffers alone
+//!   BBR                  changing it alone      both, until a doubling gains nothing
 //! ```
 //!
 //! The ladder removes the present limit, determines the next one, and so on up to the link. Notes give the
-//! rates of the states that are not on the ladder. A remedy that fails alone often leads to a wrong
-//! conclusion ("buffers changed nothing, so it is not the buffers").
+//! rates of each remedy by itself. A remedy that fails alone often leads to a wrong conclusion ("buffers
+//! changed nothing, so it is not the buffers").
 
 mod fit;
 mod given;
 mod known;
 mod model;
+mod phrases;
+mod prediction;
 mod rung;
+mod runs;
 mod walk;
 
-use std::num::NonZeroUsize;
-
-use fullpipe_lab::campaign::{self, Progress, RunPanicked};
-use fullpipe_lab::sim;
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, default_rmem};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
 use crate::classify::Limit;
-use crate::explain::{Facts, Findings, path_loss};
+use crate::explain::{Facts, Findings, MeasuredFigures, RttSource, path_loss};
 use crate::input::InputError;
-use crate::measurement::Protocol;
-use crate::remedy::State;
+use crate::measurement::{Protocol, RttRange};
+use crate::remedy::{Change, Host, State};
+use crate::segment::DEFAULT_MSS;
+use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
+use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
-pub use rung::{Rung, Source};
-use walk::{last_rung, predictions, present, walk};
+use phrases::last_rung;
+pub use rung::{Rung, RungRtt, Source};
+use runs::{Predict, Runs};
+use walk::{Walk, walk};
 
 /// Bounds of the simulated duration for a log. A shorter run would be all ramp; a longer one costs time and
 /// adds no information.
@@ -58,6 +66,8 @@ const PACKETS_UNDER_LOSS: u64 = 200_000_000;
 /// Packet budget for the runs of a log that fill the link, and the size to which runs above either budget are
 /// shortened. Simulating it takes a second or two.
 const PACKETS: u64 = 12_000_000;
+/// Plausible payloads of a full segment: from the least that a host must accept to a jumbo frame.
+const SEGMENTS: std::ops::RangeInclusive<u64> = 500..=9_000;
 
 /// Reason why there is no diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +87,8 @@ pub struct Ladder {
     pub assumptions: Vec<String>,
     /// Notes: how well the model agrees with the log, and the rates with the other remedies.
     pub notes: Vec<String>,
-    /// How well the simulation of the present state agrees with the measurement; `None` if there is none or it
-    /// was not simulated.
+    /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or if
+    /// the present state was not simulated.
     pub fit: Option<Fit>,
 }
 
@@ -94,30 +104,11 @@ pub(crate) fn climb(
     if facts.transfer.protocol == Protocol::Udp {
         return climb_after_udp(facts, findings, progress);
     }
-    // The log is compared with a run of the same length, whatever the congestion control.
-    let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
     let path = path_of_log(facts, findings);
-    let by_loss = loss_based_rate(path.rtt, path.loss.as_f64(), findings.measured.mss);
-    let far_below = |line: Rate| by_loss < line.mul_div(1, 2);
-    let packets =
-        if !path.loss.is_zero() && path.link.is_none_or(far_below) { PACKETS_UNDER_LOSS } else { PACKETS };
-    let model = Model::new(
-        path,
-        hosts_of_log(facts, findings),
-        Effort {
-            seeds: 5,
-            together: 1,
-            seeds_at_ends: 2,
-            duration: followed,
-            duration_by_rate: followed,
-            shortest: (findings.measured.rtt * ROUND_TRIPS).max(SHORTEST_OF_ALL).min(SHORTEST),
-            packets,
-            packets_if_more: PACKETS,
-            most: PACKETS_UNDER_LOSS.max(2 * packets),
-        },
-    );
+    let effort = effort_of_log(&path, findings.measured.length);
+    let model = Model::new(path, hosts_of_log(facts, findings), effort);
     if let Some(why) = model.too_fast() {
-        let rungs = vec![measured_rung(findings), last_rung(&model)];
+        let rungs = vec![measured_rung(findings), last_rung(&model, model.present())];
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
     let (fit, path) = match fit::fitted(&model, findings)? {
@@ -125,12 +116,16 @@ pub(crate) fn climb(
         None => (None, model.path),
     };
     let model = model.on(path);
-    let mut ladder = climb_model(&model, Some(findings), progress)?;
-    ladder.notes.extend(fit.iter().map(ToString::to_string));
+    let Climb { mut ladder, check, .. } = climb_states(&model, Some(findings), progress)?;
+    let comparison = fit.as_ref().map(ToString::to_string).or(check);
+    ladder.notes.splice(0..0, comparison);
     ladder.assumptions.extend(model.hosts_are_not_modelled());
     ladder.fit = fit;
+    if let Some(first) = ladder.rungs.first_mut() {
+        first.rtt = measured_rtt(facts, findings);
+    }
     let length = findings.measured.length;
-    let duration = model.duration(model.present().cc);
+    let duration = model.duration(model.present());
     if duration != length {
         let seeds = match model.seeds().0 {
             1 => String::new(),
@@ -138,11 +133,40 @@ pub(crate) fn climb(
         };
         ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}{seeds}"));
     }
+    let by_rate = model.duration(model.present().with(Change::CongestionControl(Algorithm::Bbr1)));
+    let shows_bbr = ladder.rungs.iter().any(|rung| rung.source == Source::Simulated);
+    if by_rate != duration && shows_bbr {
+        ladder.assumptions.push(format!(
+            "runs with BBR last {by_rate}, and the same time again for the steady state: its rate settles sooner"
+        ));
+    }
     if model.path.link.is_none() && model.path.cap.is_none() {
         let unknown = "the link is assumed faster than every window on the ladder; give --link to go on";
         ladder.assumptions.push(unknown.into());
     }
     Ok(ladder)
+}
+
+/// Returns the effort for a log of this length. The log is compared with a run of the same length, whatever the
+/// congestion control; only the present state needs that.
+fn effort_of_log(path: &PathModel, length: Duration) -> Effort {
+    let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
+    // Without a link rate the simulated link is so fast that only the loss can keep a flow below it.
+    let far_below =
+        loss_based_rate(path.rtt, path.loss.as_f64(), path.mss) < path.link.unwrap_or(AMPLE).mul_div(1, 2);
+    let packets = if !path.loss.is_zero() && far_below { PACKETS_UNDER_LOSS } else { PACKETS };
+    Effort {
+        seeds: 5,
+        together: 1,
+        seeds_at_ends: 2,
+        duration: followed,
+        duration_by_rate: round_trips.max(SHORTEST).min(followed),
+        present_by_rate: false,
+        shortest: round_trips.max(SHORTEST_OF_ALL).min(SHORTEST),
+        packets,
+        packets_if_more: PACKETS,
+        most: PACKETS_UNDER_LOSS.max(2 * packets),
+    }
 }
 
 /// Builds the ladder for TCP on a path that was measured over UDP. It is the ladder of `whatif`, with the
@@ -186,6 +210,8 @@ pub(crate) struct Climb {
     pub(crate) simulated: Vec<SimulatedState>,
     /// State after the last remedy of the ladder, or the present state if there is no remedy.
     pub(crate) reached: State,
+    /// Comparison of the simulated present state with the log, as a note.
+    check: Option<String>,
 }
 
 /// Builds the ladder of any path. The first rung is the measurement if there is one, otherwise the simulated
@@ -205,53 +231,58 @@ pub(crate) fn climb_states(
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Climb, RunPanicked> {
+    let mut runs = Runs::new(model, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket), so no simulation is necessary.
-    let first = measured.map(measured_rung);
+    // socket), so the present state says nothing about the log.
     let by_application =
         |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu);
-    let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
-    let predicted = predictions(model, &states, &outcomes);
-    let first =
-        first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
-    let (mut rungs, others, reached) = walk(model, first, &predicted);
+    let (mut first, mut check) = (measured.map(measured_rung), None);
+    if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung))) {
+        let as_it_is = runs.shown(model.present())?;
+        rung.scenario = Some(as_it_is.example(model));
+        check = Some(format!(
+            "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
+            as_it_is.rate,
+            model.duration(model.present()),
+            as_it_is.steady,
+            findings.measured.mean
+        ));
+    }
+    let Walk { mut rungs, notes, reached } = walk(model, first, &mut runs)?;
     if let Some(findings) = measured.filter(|findings| findings.undecided.is_some()) {
         // The remedies were chosen for the likeliest candidate.
         let present = findings.findings.first().map(|finding| finding.limit);
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
     }
-    let check = measured.and_then(|findings| {
-        let as_it_is = present(model, &predicted)?;
-        Some(format!(
-            "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
-            as_it_is.rate,
-            model.duration(model.present().cc),
-            as_it_is.steady,
-            findings.measured.mean
-        ))
-    });
     let assumptions = vec![
         format!(
-            "one bottleneck with a drop-tail queue of 1 BDP ({}), and no other traffic on it",
-            model.bdp()
+            "one bottleneck with a drop-tail queue of {}, and no other traffic on it",
+            match model.path.queue {
+                Some(queue) => queue.to_string(),
+                None => format!("1 BDP ({})", model.bdp()),
+            }
         ),
         "losses are independent of each other and of this flow's own rate".into(),
     ];
-    let simulated = predicted.iter().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
-    let notes = check.into_iter().chain(others).collect();
+    let simulated = runs.states().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
     let ladder = Ladder { rungs, assumptions, notes, fit: None };
-    Ok(Climb { ladder, simulated, reached })
+    Ok(Climb { ladder, simulated, reached, check })
 }
 
 /// Derives the path model from a log.
 fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     let loss = findings.loss;
+    let tcp = facts.transfer.protocol == Protocol::Tcp;
     PathModel {
         link: facts.path.link,
         cap: findings.cap,
+        // A control measurement shows a cap of the host, for all of its flows.
+        cap_is_per_flow: false,
+        mss: Some(findings.measured.mss)
+            .filter(|mss| tcp && SEGMENTS.contains(&mss.get()))
+            .unwrap_or(DEFAULT_MSS),
+        queue: facts.path.queue.or(standing_queue(facts, findings)),
         at_least: facts.measurement.proven_rate(),
         rtt: findings.measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
@@ -261,21 +292,46 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     }
 }
 
+/// Returns the size of the queue that a log shows: on a full link the RTT rises by the time that the queue
+/// takes to drain.
+fn standing_queue(facts: &Facts<'_>, findings: &Findings) -> Option<Bytes> {
+    let full = findings.findings.first().is_some_and(|first| first.limit == Limit::Link);
+    let RttRange { min, max, .. } = facts.transfer.rtt.filter(|_| full)?;
+    let stands = max.as_nanos() as f64 >= queue::STANDS * min.as_nanos() as f64;
+    facts.path.link.filter(|_| stands).map(|link| link * max.saturating_sub(min))
+}
+
 /// Derives the model of both hosts from a log.
 fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let buffers = findings.buffers;
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
+    let by_rate = findings.findings.first().is_some_and(|first| first.limit == Limit::Pacing);
+    // What a buffer that the application fixes would be without that.
+    let kernel =
+        facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
+    let limit = |triple: Option<[Bytes; 3]>, default| triple.map_or(default, |triple| triple[2]);
+    let autotuned = (
+        limit(sender.and_then(|host| host.tcp_wmem), DEFAULT_WMEM),
+        limit(receiver.and_then(|host| host.tcp_rmem), kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem)),
+    );
+    let fixed = (
+        Some(buffers.sndbuf).filter(|_| buffers.sndbuf_fixed),
+        Some(buffers.rcvbuf).filter(|_| buffers.rcvbuf_fixed),
+    );
     Hosts {
         cc: findings.sender.algorithm(),
         flows: findings.measured.streams,
         kernel: facts.hosts.kernel,
-        sndbuf: buffers.sndbuf,
-        rcvbuf: buffers.rcvbuf,
+        sndbuf: if fixed.0.is_some() { autotuned.0 } else { buffers.sndbuf },
+        rcvbuf: if fixed.1.is_some() { autotuned.1 } else { buffers.rcvbuf },
+        fixed,
+        limited: by_rate || facts.transfer.offered.is_some(),
+        this: Some(if facts.made_by_sender() { Host::Sender } else { Host::Receiver }),
         rule: buffers.rule,
         sender,
-        sender_buffers: sender.filter(|_| buffers.sndbuf_source.is_fact()),
-        receiver_buffers: receiver.filter(|_| buffers.rcvbuf_source.is_fact()),
+        sender_buffers: sender.filter(|_| fixed.0.is_some() || buffers.sndbuf_source.is_fact()),
+        receiver_buffers: receiver.filter(|_| fixed.1.is_some() || buffers.rcvbuf_source.is_fact()),
         room: (Bytes::MAX, Bytes::MAX),
     }
 }
@@ -292,8 +348,44 @@ fn measured_rung(findings: &Findings) -> Rung {
         high: None,
         source: Source::Measured,
         only_if: None,
+        rtt: None,
         remedy: None,
         commands: Vec::new(),
         scenario: None,
+    }
+}
+
+/// Returns the round-trip times of a log: quantiles of its smoothed RTTs after the ramp, if it has them.
+fn measured_rtt(facts: &Facts<'_>, findings: &Findings) -> Option<RungRtt> {
+    let MeasuredFigures { rtt, rtt_source, ramp, .. } = findings.measured;
+    let after = Instant::ZERO + ramp;
+    let intervals = facts.transfer.intervals.iter().filter(|interval| interval.start >= after);
+    let mut samples: Vec<Duration> = intervals.filter_map(|interval| interval.rtt).collect();
+    samples.sort();
+    let of = |percent: usize| samples.get((samples.len() * percent).div_ceil(100).saturating_sub(1)).copied();
+    // A bound on the RTT is not the RTT of the idle path.
+    (rtt_source != RttSource::Bound).then(|| RungRtt::new(rtt, of(50), of(95)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model::tests::model;
+    use super::*;
+
+    /// The runs of a log take seconds, not the better part of a minute, whatever the RTT: at an RTT of
+    /// microseconds a window is many Gbit/s, and an unknown link is taken to carry that.
+    #[test]
+    fn the_effort_for_a_log_is_bounded_by_its_round_trips_and_packets() {
+        let model = model();
+        let packets = |rtt, link| {
+            let loss_interval = Some((Probability::from_ppm(5), Probability::from_ppm(50)));
+            let path = PathModel { rtt, link, loss_interval, ..model.path };
+            let effort = effort_of_log(&path, Duration::from_secs(3));
+            Model::new(path, model.hosts, effort).most_packets()
+        };
+        let near = packets(Duration::from_micros(119), None);
+        assert!(near < 2 * PACKETS, "{near}");
+        let (far, line) = (Duration::from_millis(210), Some(Rate::from_bps(1_000_000_000)));
+        assert!(packets(far, line) > 2 * PACKETS, "loss leaves most of these unsent");
     }
 }

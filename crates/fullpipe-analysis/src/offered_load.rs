@@ -153,6 +153,7 @@ mod tests {
             remedy: remedy.map(str::to_owned),
             commands: Vec::new(),
             only_if: None,
+            rtt: None,
             scenario: None,
         };
         vec![

@@ -15,6 +15,10 @@ pub struct PathFacts {
     pub flows: Option<u64>,
     /// Capacity of the queue at the bottleneck, in bytes.
     pub queue: Option<Bytes>,
+    /// Payload of a full segment.
+    pub mss: Option<Bytes>,
+    /// Rate that a policer or shaper lets one flow have, in bits of payload per second.
+    pub cap: Option<Rate>,
 }
 
 impl PathFacts {
@@ -27,6 +31,8 @@ impl PathFacts {
             loss: self.loss.or(other.loss),
             flows: self.flows.or(other.flows),
             queue: self.queue.or(other.queue),
+            mss: self.mss.or(other.mss),
+            cap: self.cap.or(other.cap),
         }
     }
 }

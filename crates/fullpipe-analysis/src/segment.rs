@@ -2,8 +2,7 @@
 
 use fullpipe_units::Bytes;
 
-/// Size of a full IP packet in bytes; `HEADERS` is the length of its headers, including TCP timestamps.
-pub(crate) const MTU: u64 = 1500;
+/// Length of the IP and TCP headers of a packet in bytes, including TCP timestamps.
 pub(crate) const HEADERS: u64 = 52;
 /// TCP payload of a full segment with timestamps, on a path with an MTU of 1500 bytes.
 pub const DEFAULT_MSS: Bytes = Bytes::new(1448);

@@ -19,9 +19,10 @@ pub(crate) mod link {
     /// Source: chosen, not measured: the value for a log.
     pub(crate) const FULL_BY_CONTROL: f64 = 0.93;
     /// A simulated run fills the link if its rate reaches this share of the link's payload rate. The rate is
-    /// taken over the second half of the run, just as the rate of a log is taken after the ramp.
-    /// Source: chosen, not measured: the value for a log; `docs/LADDER.md` compares rungs with kernels.
-    pub(crate) const FULL_SIMULATED: f64 = 0.93;
+    /// taken over the second half of the run, just as the rate of a log is taken after the ramp. A run has no
+    /// noise, so the value is higher than for a log.
+    /// Source: chosen, not measured; `docs/LADDER.md` compares rungs with kernels.
+    pub(crate) const FULL_SIMULATED: f64 = 0.95;
     /// The link is the limit if the flow delivers this share of the link's payload rate over a few round
     /// trips. The value is lower than for a log, because a window that shrinks at a loss leaves the link idle
     /// for some round trips.
@@ -94,6 +95,10 @@ pub(crate) mod queue {
     /// Source: `experiments/flow-cap.toml` measured the doubled RTT; allowing a tenth of the increase is
     /// chosen.
     pub(crate) const NONE_IN_LOG: f64 = 1.1;
+    /// A larger buffer only lengthens the queue if the 95th percentile of the RTT exceeds this multiple of that
+    /// with the smaller buffer.
+    /// Source: chosen, not measured.
+    pub(crate) const LENGTHENED: (u64, u64) = (6, 5);
 }
 
 /// A receiving application reads too slowly.
@@ -166,4 +171,8 @@ pub(crate) mod rate {
     /// remedy may seem to cost this much, because runs and logs vary randomly.
     /// Source: chosen, not measured.
     pub(crate) const SETBACK: (u64, u64) = (20, 19);
+    /// Larger buffers or more connections are worth their cost if each doubling gains this share of the
+    /// bottleneck's rate.
+    /// Source: chosen, not measured: the twentieth of `WORTH`, of what can be gained at most.
+    pub(crate) const DOUBLING: (u64, u64) = (1, 20);
 }

@@ -19,7 +19,9 @@ use serde::Serialize;
 use crate::advice::{self, Command};
 use crate::demand::Demand;
 use crate::input::InputError;
-use crate::ladder::{DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_model, effort, lengths};
+use crate::ladder::{
+    Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
+};
 use crate::offered_load::OfferedLoad;
 use crate::path_facts::PathFacts;
 use crate::remedy::LARGER_BUFFERS;
@@ -32,10 +34,13 @@ pub const SCHEMA: &str = "fullpipe.whatif/1";
 /// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. Its link rate and RTT are required; a missing loss counts as zero.
+    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow, segments
+    /// of 1448 bytes, a queue of one BDP, and no cap below the link rate.
     pub path: PathFacts,
-    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; `None` means the kernel defaults.
-    pub buffers: Option<Bytes>,
+    /// `tcp_wmem[2]` of the sender; `None` means the kernel default.
+    pub sndbuf: Option<Bytes>,
+    /// `tcp_rmem[2]` of the receiver; `None` means the kernel default.
+    pub rcvbuf: Option<Bytes>,
     /// Kernel release of both hosts; `None` means [`ASSUMED_KERNEL`].
     pub kernel: Option<KernelVersion>,
     /// Congestion control of the sender.
@@ -84,6 +89,15 @@ pub struct Inputs {
     pub sndbuf_bytes: u64,
     /// `tcp_rmem[2]` of the receiver.
     pub rcvbuf_bytes: u64,
+    /// Number of parallel flows.
+    pub flows: u64,
+    /// Payload of a full segment.
+    pub mss_bytes: u64,
+    /// Capacity of the queue at the bottleneck.
+    pub queue_bytes: u64,
+    /// Rate that one flow gets at most, below the link rate; null without a cap: key `cap_bps`.
+    #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
+    pub cap: Option<Rate>,
 }
 
 /// Rate that each limit allows by itself, from closed-form models.
@@ -125,6 +139,8 @@ pub struct Plan {
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
+/// The kernel stores sizes in an `int`.
+const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
 /// Answers a question. `progress` is called from any thread as simulated runs finish.
 ///
@@ -138,11 +154,16 @@ pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result
 /// Checks a question and returns its path.
 fn check(question: &Question) -> Result<PathModel, InputError> {
     let path = PathModel::of_figures(&question.path)?;
-    if question.buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
-        return Err(InputError::new(
-            "socket buffers below 4 KiB do not exist on any kernel",
-            "give the buffer size, for example --buffers 4MiB",
-        ));
+    let refuse = |message: &str| {
+        let hint = "give the buffer size, for example --buffers 4MiB, or --sndbuf 4MiB --rcvbuf 6MiB";
+        Err(InputError::new(message, hint))
+    };
+    let given = || question.sndbuf.into_iter().chain(question.rcvbuf);
+    if given().any(|size| size < LEAST_BUFFER) {
+        return refuse("socket buffers below 4 KiB do not exist on any kernel");
+    }
+    if given().any(|size| size > LARGEST_BUFFER) {
+        return refuse("socket buffers of 2 GiB and more do not exist on any kernel");
     }
     Ok(path)
 }
@@ -152,17 +173,22 @@ fn answer(
     path: PathModel,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<WhatIf, RunPanicked> {
-    let Question { buffers, cc, .. } = *question;
-    let PathModel { at_least: link, rtt, loss, .. } = path;
+    let Question { cc, .. } = *question;
+    let PathModel { at_least: link, rtt, loss, mss, .. } = path;
+    let flows = question.path.flows.unwrap_or(1);
     let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
-    let rule = WindowRule::of(kernel, None);
-    let (sndbuf, rcvbuf) = (buffers.unwrap_or(DEFAULT_WMEM), buffers.unwrap_or(default_rmem(kernel)));
+    let rule = WindowRule::of(kernel, None).with_segments(mss.get(), DEFAULT_MSS.get());
+    let sndbuf = question.sndbuf.unwrap_or(DEFAULT_WMEM);
+    let rcvbuf = question.rcvbuf.unwrap_or(default_rmem(kernel));
     let hosts = Hosts {
         cc,
-        flows: 1,
+        flows,
         kernel: Some(kernel),
         sndbuf,
         rcvbuf,
+        fixed: (None, None),
+        limited: false,
+        this: None,
         rule,
         sender: None,
         sender_buffers: None,
@@ -175,28 +201,50 @@ fn answer(
     if question.kernel.is_none() {
         assumptions.push(format!("kernel {kernel} on both hosts; --kernel says otherwise"));
     }
-    if buffers.is_none() {
-        assumptions.push(format!(
+    match (question.sndbuf, question.rcvbuf) {
+        (Some(_), Some(_)) => {}
+        (None, None) => assumptions.push(format!(
             "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers says otherwise"
-        ));
+        )),
+        (None, Some(_)) => {
+            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf says otherwise"))
+        }
+        (Some(_), None) => assumptions
+            .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf says otherwise")),
     }
-    let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
-    notes.extend(model.hosts_are_not_modelled());
-    let ladder = if let Some(why) = model.too_fast() {
-        notes.insert(0, why);
-        Vec::new()
-    } else {
-        let Ladder { rungs, assumptions: simulated, notes: others, .. } =
-            climb_model(&model, None, progress)?;
-        assumptions.extend(simulated);
-        assumptions.push(lengths(&model, "their range is that of the seeds"));
-        notes.splice(0..0, others);
-        rungs
-    };
-
+    let open = [
+        ("one flow; --flows", question.path.flows.is_none()),
+        ("no cap on a flow below the link rate; --cap", question.path.cap.is_none()),
+    ];
+    let open = open.into_iter().filter(|(_, assumed)| *assumed);
+    assumptions.extend(open.map(|(what, _)| format!("{what} says otherwise")));
+    if question.path.mss.is_none() {
+        assumptions.push(format!("segments of {} bytes; --mss says otherwise", mss.get()));
+    }
     // The buffers depend only on the BDP, so an answer without a ladder has them, too.
     let present = model.present();
-    let larger = present.with(LARGER_BUFFERS);
+    let mut larger = present.with(LARGER_BUFFERS);
+    let mut notes: Vec<String> = model.hosts_are_not_modelled().into_iter().collect();
+    let ladder = if let Some(why) = model.too_fast() {
+        notes.push(why);
+        Vec::new()
+    } else {
+        let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
+        let Ladder { rungs, assumptions: simulated, notes: others, .. } = ladder;
+        assumptions.extend(simulated);
+        if question.path.queue.is_none() {
+            assumptions.push("the queue's capacity of 1 BDP; --queue says otherwise".into());
+        }
+        assumptions.push(lengths(&model, "their range is that of the seeds"));
+        notes.extend(others);
+        // The ladder chose the size, if it raised a buffer.
+        if model.buffers(reached) != model.buffers(present) {
+            larger = present.without(LARGER_BUFFERS, reached);
+        }
+        rungs
+    };
+    let (send, receive) = model.buffers(larger);
+    notes.push(advice::memory_note(send.max(receive), None));
     let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
     Ok(WhatIf {
         schema: SCHEMA,
@@ -208,6 +256,10 @@ fn answer(
             congestion_control: cc.name(),
             sndbuf_bytes: sndbuf.get(),
             rcvbuf_bytes: rcvbuf.get(),
+            flows,
+            mss_bytes: mss.get(),
+            queue_bytes: path.queue.unwrap_or(model.bdp()).get(),
+            cap: question.path.cap,
         },
         bdp_bytes: model.bdp().get(),
         figures: Figures {
@@ -216,8 +268,8 @@ fn answer(
             window_rule: rule.to_string(),
             window,
             sndbuf: send,
-            loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64(), DEFAULT_MSS)),
-            loss_to_fill: loss_to_fill(rtt, model.ceiling(), DEFAULT_MSS),
+            loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64(), mss).mul_div(flows, 1)),
+            loss_to_fill: loss_to_fill(rtt, model.ceiling().mul_div(1, flows.max(1)), mss),
         },
         plan: Plan {
             wmem_bytes: wmem.get(),

@@ -313,10 +313,34 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Maximum buffer sizes, tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example 4MiB
-    /// [default: the kernel's default sizes]
+    /// Set the number of parallel flows, 1 to 1000 [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) flows: Option<u64>,
+
+    /// Set the payload of a full segment, for example 1448B or 8948B [default: 1448B]
     #[arg(long, value_name = "SIZE")]
+    pub(crate) mss: Option<Bytes>,
+
+    /// Set the capacity of the queue at the bottleneck, for example 1MiB [default: 1 BDP]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) queue: Option<Bytes>,
+
+    /// Cap each flow at this rate below the link's, for example 100mbit [default: no cap]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) cap: Option<Rate>,
+
+    /// Set both maximum buffer sizes, tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example
+    /// 4MiB [default: the kernel's]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["sndbuf", "rcvbuf"])]
     pub(crate) buffers: Option<Bytes>,
+
+    /// Set the sender's maximum buffer size, tcp_wmem[2], for example 4MiB [default: the kernel's]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) sndbuf: Option<Bytes>,
+
+    /// Set the receiver's maximum buffer size, tcp_rmem[2], for example 6MiB [default: the kernel's]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rcvbuf: Option<Bytes>,
 
     /// Kernel version of both hosts, for example 6.8
     #[arg(long, value_name = "VERSION")]

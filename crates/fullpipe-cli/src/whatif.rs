@@ -14,9 +14,13 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
             link: Some(args.link),
             rtt: Some(args.rtt),
             loss: Some(args.loss),
-            ..PathFacts::default()
+            flows: args.flows,
+            mss: args.mss,
+            queue: args.queue,
+            cap: args.cap,
         },
-        buffers: args.buffers,
+        sndbuf: args.sndbuf.or(args.buffers),
+        rcvbuf: args.rcvbuf.or(args.buffers),
         kernel: args.kernel,
         cc: args.cc,
     };

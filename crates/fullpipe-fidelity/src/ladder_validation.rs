@@ -241,6 +241,7 @@ mod tests {
             remedy: None,
             commands: Vec::new(),
             only_if: None,
+            rtt: None,
             scenario: None,
         }
     }

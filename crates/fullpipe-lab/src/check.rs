@@ -61,7 +61,7 @@ mod tests {
             goodput: Rate::from_bps(mbit * 1_000_000),
             goodput_second_half: Rate::from_bps(mbit * 2_000_000),
             retransmits: mbit,
-            rtt: rtt_ms.map(|rtt| RttOutcome { min: ms(1), mean: ms(rtt), p95: ms(2 * rtt) }),
+            rtt: rtt_ms.map(|rtt| RttOutcome { min: ms(1), mean: ms(rtt), p50: ms(rtt), p95: ms(2 * rtt) }),
             send_limit: vec![(SendLimit::Rwnd, ms(3)), (SendLimit::Cwnd, ms(1))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,

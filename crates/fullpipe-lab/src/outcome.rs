@@ -60,7 +60,9 @@ pub struct RttOutcome {
     pub min: Duration,
     /// Mean RTT.
     pub mean: Duration,
-    /// 95th percentile of the RTT.
+    /// Median.
+    pub p50: Duration,
+    /// 95th percentile.
     pub p95: Duration,
 }
 

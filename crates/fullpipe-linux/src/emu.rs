@@ -328,8 +328,8 @@ impl<'a> Watch<'a> {
         let flows = last_rows.iter().enumerate().map(|(number, last)| {
             let finished = self.flows[number].finished.get().copied();
             let rtts = &self.rtts[number];
-            let rtt = match (last.sender.min_rtt, rtts.mean(), rtts.percentile(95)) {
-                (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
+            let rtt = match (last.sender.min_rtt, rtts.mean(), rtts.percentile(50), rtts.percentile(95)) {
+                (Some(min), Some(mean), Some(p50), Some(p95)) => Some(RttOutcome { min, mean, p50, p95 }),
                 _ => None,
             };
             let mut moment: fullpipe_lab::history::Moment = last.into();

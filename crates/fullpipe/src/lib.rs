@@ -155,7 +155,8 @@ pub fn diagnose(
 ///
 /// let question = Question {
 ///     path: PathFacts { link: "10mbit".parse().ok(), rtt: "50ms".parse().ok(), ..PathFacts::default() },
-///     buffers: None,
+///     sndbuf: None,
+///     rcvbuf: None,
 ///     kernel: None,
 ///     cc: fullpipe::tcp::cc::Algorithm::Cubic,
 /// };

@@ -85,7 +85,11 @@ pub(super) fn buffers(
         Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
         _ => choose((sender.and_then(|host| host.tcp_wmem), of_sender), DEFAULT_WMEM, held),
     };
-    Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
+    // iperf3 sets both ends with -w. A size that contradicts the log is not in force.
+    let set = facts.measurement.hosts.set_buffers.is_some();
+    let rcvbuf_fixed = set && matches!(rcvbuf_source, BufferSource::Socket | BufferSource::Window);
+    let sndbuf_fixed = set && sndbuf_source == BufferSource::Socket;
+    Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rcvbuf_fixed, sndbuf_fixed, rule }
 }
 
 fn per_flow(bytes: Bytes, measured: &MeasuredFigures) -> Bytes {

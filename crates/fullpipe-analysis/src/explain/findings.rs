@@ -181,6 +181,10 @@ pub struct Buffers {
     pub sndbuf: Bytes,
     /// Source of the send buffer size.
     pub sndbuf_source: BufferSource,
+    /// Whether the application fixes the receive buffer (`-w`, `SO_RCVBUF`), so that no sysctl changes it.
+    pub rcvbuf_fixed: bool,
+    /// Whether the application fixes the send buffer (`-w`, `SO_SNDBUF`).
+    pub sndbuf_fixed: bool,
     /// Rule that converts receive memory to a window.
     pub rule: WindowRule,
 }
@@ -193,7 +197,7 @@ impl Buffers {
 
     /// Returns the assumed buffers of the receiver and the sender, one sentence each.
     pub(super) fn assumed(&self) -> [String; 2] {
-        let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self;
+        let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule, .. } = self;
         let name = |source: BufferSource, limit: &'static str| match source {
             BufferSource::Socket | BufferSource::Window | BufferSource::Trace => "a buffer of",
             _ => limit,

@@ -178,6 +178,21 @@ pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classi
     let window = largest(|row| Some(row.sender.rwnd));
     let rcvbuf = largest(|row| row.receiver.map(|receiver| receiver.rcvbuf));
     let mut known = base;
+    // A buffer that never grew to the limit of autotuning, although it held the flow, was set by a program.
+    let constant = |of: fn(&Row) -> Option<Bytes>| {
+        let mut sizes = rows().filter_map(of);
+        let first = sizes.next();
+        sizes.all(|size| Some(size) == first)
+    };
+    known.sndbuf_fixed = held(Limit::Sndbuf)
+        && base.sndbuf_source == BufferSource::Dump
+        && sndbuf < base.sndbuf
+        && constant(|row| Some(row.sender.sndbuf));
+    known.rcvbuf_fixed = held(Limit::Rwnd)
+        && base.rcvbuf_source == BufferSource::Dump
+        && !rcvbuf.is_zero()
+        && rcvbuf < base.rcvbuf
+        && constant(|row| row.receiver.map(|receiver| receiver.rcvbuf));
     if held(Limit::Sndbuf) || sndbuf > base.sndbuf {
         (known.sndbuf, known.sndbuf_source) = (sndbuf, BufferSource::Trace);
     }

@@ -4,6 +4,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};
 
 use super::model::{Effort, Model};
+use crate::remedy::Change;
 pub(crate) use crate::thresholds::loss::MOST as MOST_LOSS;
 
 /// Number of packets above which a simulation is too slow for an interactive answer.
@@ -15,7 +16,9 @@ const SEEDS: u64 = 3;
 /// of the rates.
 pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
     let (seeds, _) = model.seeds();
-    let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
+    let present = model.present();
+    let by_rate = present.with(Change::CongestionControl(Algorithm::Bbr1));
+    let [duration, by_rate] = [present, by_rate].map(|state| model.duration(state));
     let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR") };
     let (runs, range) = if seeds == 1 {
         ("one run".into(), "without loss another seed changes almost nothing")
@@ -33,13 +36,14 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
 /// run still lasts at least thirty round trips; a shorter run would be all start.
 pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
     // With loss most of these packets are never sent; without loss all of them are.
-    let packets = if loss.is_zero() { 10_000_000 } else { 30_000_000 };
+    let packets = if loss.is_zero() { 20_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,
         together: 1,
         seeds_at_ends: 0,
         duration: (rtt * 60).max(Duration::from_secs(25)),
         duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),
+        present_by_rate: true,
         shortest: (rtt * 30).max(Duration::from_millis(100)),
         packets,
         packets_if_more: packets,

@@ -45,6 +45,7 @@ pub fn climb_known(
         seeds_at_ends: 0,
         duration: half,
         duration_by_rate: half,
+        present_by_rate: true,
         shortest: half,
         packets: u64::MAX,
         packets_if_more: u64::MAX,
@@ -97,6 +98,10 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
     PathModel {
         link: Some(line),
         cap: cap.map(payload),
+        cap_is_per_flow: true,
+        mss: Bytes::new(path.mtu.saturating_sub(HEADERS).max(1)),
+        // The queue is that of the run.
+        queue: None,
         at_least: line,
         rtt: path.rtt(),
         // ACKs are lost at random, too.
@@ -112,6 +117,9 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
         kernel: Some(host.kernel),
         sndbuf: host.sndbuf.limit(),
         rcvbuf: host.rcvbuf.limit(),
+        fixed: (None, None),
+        limited: false,
+        this: None,
         rule: host.window_rule,
         sender: None,
         sender_buffers: None,
@@ -173,8 +181,9 @@ mod tests {
         };
         let payload = |mbit: u64| Rate::from_bps(mbit * 1_000_000).mul_div(1448, 1500);
         let shaper = |per_flow| format!("shaper = {{ rate = '5mbit', per_flow = {per_flow} }}");
-        assert_eq!(limited(&shaper(true), 1), (Limit::Cap, Limit::Cap, payload(5)));
-        assert_eq!(limited(&shaper(true), 2), (Limit::Cap, Limit::Cap, payload(10)));
+        // Several connections pass it.
+        assert_eq!(limited(&shaper(true), 1), (Limit::Cap, Limit::Link, payload(20)));
+        assert_eq!(limited(&shaper(true), 2), (Limit::Cap, Limit::Link, payload(20)));
         assert_eq!(limited(&shaper(true), 4), (Limit::Link, Limit::Link, payload(20)), "no cap any more");
         assert_eq!(limited(&shaper(false), 1), (Limit::Link, Limit::Link, payload(5)));
     }

@@ -1,7 +1,9 @@
 //! Steps of the ladder.
 
+use std::fmt;
+
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_units::Rate;
+use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,43 @@ pub enum Source {
     Simulated,
     /// The link rate or rate cap, as given or as far as it is known.
     Given,
+}
+
+/// Round-trip times at the rate of a rung.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungRtt {
+    /// RTT of the idle path, in milliseconds.
+    pub idle_ms: f64,
+    /// Median RTT under load, in milliseconds; null if it was not measured.
+    pub p50_ms: Option<f64>,
+    /// 95th percentile of the RTT under load, in milliseconds; null if it was not measured.
+    pub p95_ms: Option<f64>,
+}
+
+impl RungRtt {
+    pub(super) fn new(idle: Duration, p50: Option<Duration>, p95: Option<Duration>) -> Self {
+        let millis = |time: Option<Duration>| time.map(Duration::as_millis_f64);
+        Self { idle_ms: idle.as_millis_f64(), p50_ms: millis(p50), p95_ms: millis(p95) }
+    }
+}
+
+impl fmt::Display for RungRtt {
+    /// Writes the times under load, then that of the idle path; only the latter if nothing else is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        match (self.p50_ms, self.p95_ms) {
+            (Some(p50), Some(p95)) => {
+                write!(
+                    f,
+                    "{} (p50) and {} (p95) under load, {} idle",
+                    time(p50),
+                    time(p95),
+                    time(self.idle_ms)
+                )
+            }
+            _ => write!(f, "{} idle", time(self.idle_ms)),
+        }
+    }
 }
 
 /// One step of the ladder from the present rate to the link.
@@ -47,6 +86,9 @@ pub struct Rung {
     /// Present limit on which this rung depends, if the input does not decide the present limit.
     #[serde(default)]
     pub only_if: Option<Limit>,
+    /// Round-trip times on this rung; null if they are unknown.
+    #[serde(default)]
+    pub rtt: Option<RungRtt>,
     /// Change that leads from the previous rung to this one; `None` for the first rung and the link.
     pub remedy: Option<String>,
     /// Commands that apply the change, narrowest scope first.

@@ -1,126 +1,388 @@
-//! Selects the rungs from the outcomes of the simulated states.
+//! Walks from the present state to the link: names the limit, takes the first remedy that lifts it, and names
+//! the next limit.
+//!
+//! ```text
+//!   limit ──► steps that lift it, in their fixed order ──► first with a gain ──► next rung
+//!                └─ none gains alone ──► pairs of steps ──────────┘
+//! ```
 
-use fullpipe_lab::outcome::{FlowOutcome, Outcome};
-use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_tcp::SendLimit;
-use fullpipe_units::Rate;
+use fullpipe_units::{Duration, Rate};
 
 use super::model::Model;
-use super::rung::{Rung, Source};
+use super::phrases::{last_rung, noun};
+use super::prediction::Prediction;
+use super::rung::{Rung, RungRtt, Source};
+use super::runs::Predict;
 use crate::advice;
 use crate::classify::Limit;
-use crate::remedy::{State, catalogue};
-use crate::thresholds::{link, rate, time, window};
+use crate::remedy::{BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, catalogue};
+use crate::thresholds::{link, queue, rate, time, window};
 
-/// Simulated rates of one state.
-#[derive(Clone, Debug)]
-pub(super) struct Prediction {
-    pub(super) state: State,
-    /// Mean rate over the first half of the run.
-    pub(super) rate: Rate,
-    /// Mean rate over the second half of the run.
-    pub(super) steady: Rate,
-    /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
-    /// estimate, over the measurements that the seeds form.
-    low: Rate,
-    high: Rate,
-    /// Share of the second half of the run for which each limit stopped the sender.
-    shares: [f64; SendLimit::ALL.len()],
+/// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer changes.
+const MOST_STEPS: usize = 8;
+
+/// Result of a walk.
+pub(super) struct Walk {
+    /// Rungs from the present state to the link.
+    pub(super) rungs: Vec<Rung>,
+    /// Notes on states that are not on the ladder, and on the limit that nothing lifts.
+    pub(super) notes: Vec<String>,
+    /// State at the top of the ladder.
+    pub(super) reached: State,
 }
 
-impl Prediction {
-    /// Returns one of the runs at the estimated loss.
-    pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
-        model.scenario(self.state, model.path.loss, model.first_seed())
-    }
-}
-
-/// Returns the prediction for each state. `outcomes` must be in the order of [`Model::jobs`].
-pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Prediction> {
-    let (seeds, at_ends) = model.seeds();
-    let runs = outcomes.chunks(model.runs_per_state());
-    let predict = |(&state, outcomes): (&State, &[Outcome])| {
-        let (at_loss, ends) = outcomes.split_at(seeds);
-        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(model.together()) };
-        let spread: Vec<Rate> = spread.map(steady).collect();
-        let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
-        let steady = steady(at_loss);
-        // The rate of the first half is derived from the means of the whole run and of the second half.
-        let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
-        Prediction {
-            state,
-            rate: Rate::from_bps((2.0 * whole - steady.as_bps() as f64).max(0.0) as u64),
-            steady,
-            low: spread.iter().copied().fold(steady, Rate::min),
-            high: spread.iter().copied().fold(steady, Rate::max),
-            shares: SendLimit::ALL.map(|limit| mean(at_loss, |flow| flow.share_second_half(limit)) / flows),
-        }
-    };
-    states.iter().zip(runs).map(predict).collect()
-}
-
-fn steady(outcomes: &[Outcome]) -> Rate {
-    Rate::from_bps(mean(outcomes, |flow| flow.goodput_second_half.as_bps() as f64) as u64)
-}
-
-/// Returns the mean over all runs of a figure that is summed over the flows of each run.
-fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
-    let sum: f64 = outcomes.iter().flat_map(|outcome| &outcome.flows).map(of).sum();
-    sum / outcomes.len().max(1) as f64
-}
-
-/// Returns the rungs from the present state to the link, notes on the states that are not on the ladder, and
-/// the state at the top. Without a measured first rung, the ladder starts at the simulated present state.
+/// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at the
+/// simulated present state.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
-    predicted: &[Prediction],
-) -> (Vec<Rung>, Vec<String>, State) {
+    runs: &mut impl Predict,
+) -> Result<Walk, RunPanicked> {
     let now = model.present();
-    let simulated = || {
-        let present = predicted.iter().find(|p| p.state == now)?;
-        Some(rung(model, None, binding(model, present), present))
-    };
-    let mut rungs = Vec::from_iter(measured.or_else(simulated));
-    let (mut state, mut walked) = (now, vec![now]);
-    while let Some(last) = rungs.last() {
-        // A remedy that lowers the rate by itself is not a step, but all remedies together may be one.
-        let all = model.all_changed();
-        let better =
-            |next: &&Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
-        let steps = next_states(state, last.limit).flat_map(|next| [next, all]);
-        let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
-        let Some(next) = possible.find(better) else { break };
-        rungs.push(rung(model, Some(state), binding(model, next), next));
-        walked.push(next.state);
-        state = next.state;
+    Walker { model, runs, notes: Vec::new(), walked: vec![now], state: now }.walk(measured)
+}
+
+struct Walker<'a, 'm, P> {
+    model: &'a Model<'m>,
+    runs: &'a mut P,
+    notes: Vec<String>,
+    /// States on the ladder.
+    walked: Vec<State>,
+    state: State,
+}
+
+impl<P: Predict> Walker<'_, '_, P> {
+    fn walk(mut self, measured: Option<Rung>) -> Result<Walk, RunPanicked> {
+        let mut rungs = Vec::new();
+        rungs.push(match measured {
+            Some(rung) => rung,
+            None => {
+                let present = self.runs.shown(self.state)?;
+                self.rung(None, &present)?
+            }
+        });
+        let first = rungs[0].limit;
+        while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
+            let Some(next) = self.next(last.limit, last.lasting())? else { break };
+            let before = std::mem::replace(&mut self.state, next);
+            let shown = self.runs.shown(next)?;
+            // The rung below was drawn from more runs than the choice was, or measured.
+            if shown.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
+                self.state = before;
+                break;
+            }
+            self.walked.push(next);
+            rungs.push(self.rung(Some(before), &shown)?);
+            if next.connections != before.connections {
+                self.note_the_share(before, next)?;
+            }
+        }
+        if let Some(shorter) = self.shorten_the_queue(rungs.last())? {
+            rungs.push(shorter);
+        }
+        self.note_the_end(rungs.last());
+        self.note_what_else(first)?;
+        rungs.push(last_rung(self.model, self.state));
+        Ok(Walk { rungs, notes: self.notes, reached: self.state })
     }
-    let others = predicted.iter().filter(|p| !walked.contains(&p.state));
-    let notes = others.map(|other| {
-        format!(
-            "{} would leave it at {} in steady state (simulated): {}",
-            advice::title(now, other.state),
-            other.steady,
-            noun(model, binding(model, other), other.state)
-        )
-    });
-    let notes = notes.collect();
-    rungs.push(last_rung(model));
-    (rungs, notes, state)
+
+    /// Returns the state after the first remedy that lifts `limit` with a gain; `None` if there is none. The
+    /// last rung has the rate `reached`.
+    fn next(&mut self, limit: Limit, reached: Rate) -> Result<Option<State>, RunPanicked> {
+        let offered: Vec<_> =
+            catalogue::steps().into_iter().filter(|(_, step)| self.model.offers(step)).collect();
+        let possible = |change: &Change| self.model.can_make(self.state, *change);
+        let lifts = |step: &Step| step.lifts.contains(&limit) && step.sizes.iter().any(possible);
+        let lifting: Vec<_> = offered.iter().copied().filter(|(_, step)| lifts(step)).collect();
+        let worth_it = |next: &Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
+        // Behind the application's own limit lies what the hosts do without it, be it slower or faster.
+        if let Some((_, step)) = lifting.iter().find(|(_, step)| step.sizes == [Change::UnlimitedRate]) {
+            let next = self.state.with(step.sizes[0]);
+            let next = self.tried(next)?;
+            return Ok(Some(next.state).filter(|_| worth_it(&next)));
+        }
+        if lifting.is_empty() {
+            return Ok(None);
+        }
+        let base = self.tried(self.state)?;
+        for (_, step) in &lifting {
+            let next = self.strongest(limit, &base, step)?;
+            if let Some(next) = next.filter(|next| gains(&base, next) && worth_it(next)) {
+                return Ok(Some(next.state));
+            }
+        }
+        for (remedy, step) in &lifting {
+            for (other, second) in &offered {
+                if remedy.name == other.name || second.order == Order::Application {
+                    continue;
+                }
+                // A size is chosen last, when all else is in place.
+                let (first, sized) = if step.sizes.len() > 1 { (second, step) } else { (step, second) };
+                let first = first.sizes[first.sizes.len() / 2];
+                if !self.model.can_make(self.state, first) {
+                    continue;
+                }
+                let middle = self.tried(self.model.after(self.state, first))?;
+                let next = self.strongest(limit, &middle, sized)?;
+                let next = next.filter(|next| gains(&base, next) && gains(&middle, next) && worth_it(next));
+                if let Some(next) = next {
+                    return Ok(Some(next.state));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the figures with the largest size of `step` whose doubling still gained enough; `None` if no
+    /// size gains anything. A size beyond one BDP that mainly lengthens the queue is noted, and not chosen.
+    fn strongest(
+        &mut self,
+        limit: Limit,
+        base: &Prediction,
+        step: &Step,
+    ) -> Result<Option<Prediction>, RunPanicked> {
+        let possible = |change: &&Change| self.model.can_make(base.state, **change);
+        let states: Vec<State> =
+            step.sizes.iter().filter(possible).map(|change| self.model.after(base.state, *change)).collect();
+        let ceiling = self.model.ceiling_of(base.state);
+        let worth = ceiling.mul_div(rate::DOUBLING.0, rate::DOUBLING.1);
+        let worth_it = |from: &Prediction, next: &Prediction| {
+            next.steady >= Rate::from_bps(from.steady.as_bps().saturating_add(worth.as_bps()))
+                || (is_full(next.steady, ceiling) && !is_full(from.steady, ceiling))
+        };
+        // A step that was taken before has found its largest size.
+        let is_new =
+            step.sizes.iter().all(|change| base.state.without(*change, self.model.present()) == base.state);
+        let (mut best, mut first): (Option<Prediction>, Option<Prediction>) = (None, None);
+        // Two sizes at a time: the second one tells whether the first one is enough.
+        'sizes: for two in states.chunks(2) {
+            for next in self.runs.tried(two)? {
+                let from = best.as_ref().unwrap_or(base);
+                // Loss, too, is lifted by more connections, which then queue as any full link does.
+                let by_window = matches!(step.sizes, [Change::Buffers { .. }, ..])
+                    || matches!(limit, Limit::Rwnd | Limit::Sndbuf);
+                let queues = by_window && self.only_queues(from, &next);
+                if first.is_none() && is_new && gains(base, &next) && !queues {
+                    first = Some(next.clone());
+                }
+                if !worth_it(from, &next) {
+                    // Less than twice as much was not a fair trial.
+                    if self.usable(next.state) < self.usable(from.state).mul_div(2, 1) && step.sizes.len() > 1
+                    {
+                        continue;
+                    }
+                    break 'sizes;
+                }
+                if queues {
+                    if base.state == self.state {
+                        self.note_the_queue(from, &next);
+                    }
+                    break 'sizes;
+                }
+                best = Some(next);
+            }
+        }
+        // The first size that gains anything need not gain a share of a link that is far away.
+        Ok(best.or(first))
+    }
+
+    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without it
+    /// the link cannot be filled at all.
+    fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
+        let one_bdp = self.usable(from.state) >= self.model.ceiling_of(from.state);
+        let (times, of) = queue::LENGTHENED;
+        let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
+        // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the median.
+        let stands = |(from, next): (Duration, Duration)| next > from.mul_div(rate::WORTH.0, rate::WORTH.1);
+        one_bdp && from.p95.zip(next.p95).is_some_and(longer) && from.p50.zip(next.p50).is_some_and(stands)
+    }
+
+    /// Returns the rate that the windows of a state allow.
+    fn usable(&self, state: State) -> Rate {
+        let (window, sndbuf) = self.model.ceilings(state);
+        window.min(sndbuf)
+    }
+
+    fn tried(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+        // One state gives one prediction.
+        Ok(self.runs.tried(&[state])?.remove(0))
+    }
+
+    /// Returns a simulated rung, with the commands that lead to it from the state `before`.
+    fn rung(&mut self, before: Option<State>, predicted: &Prediction) -> Result<Rung, RunPanicked> {
+        let (model, state) = (self.model, predicted.state);
+        let limit = self.limit(predicted)?;
+        let commands = before.map(|before| advice::commands(&model.case(), before, state));
+        Ok(Rung {
+            limit,
+            what: noun(model, limit, state),
+            rate: predicted.rate,
+            steady: Some(predicted.steady),
+            low: Some(predicted.low),
+            high: Some(predicted.high),
+            source: Source::Simulated,
+            only_if: None,
+            rtt: Some(RungRtt::new(model.path.rtt, predicted.p50, predicted.p95)),
+            remedy: before.map(|before| self.title(before, state)),
+            commands: commands.unwrap_or_default(),
+            scenario: Some(predicted.example(model)),
+        })
+    }
+
+    /// Returns the limit of a simulated state. BBR's pacing is the limit only where twice the buffers change
+    /// nothing: behind a hole in the sequence, data fills a window that is large enough without loss.
+    fn limit(&mut self, predicted: &Prediction) -> Result<Limit, RunPanicked> {
+        let limit = binding(self.model, predicted);
+        // Without loss nothing holds the congestion window down but a window or buffer that it cannot use.
+        let unclear = limit == Limit::Pacing || (limit == Limit::Cwnd && self.model.path.loss.is_zero());
+        if !unclear {
+            return Ok(limit);
+        }
+        let state = predicted.state;
+        let twice = self.usable(state).mul_div(2, 1);
+        let larger =
+            BUFFER_SIZES.iter().map(|change| state.with(*change)).find(|next| self.usable(*next) >= twice);
+        let Some(larger) = larger.filter(|_| self.model.path.link.is_some()) else { return Ok(limit) };
+        let tried = self.runs.tried(&[state, larger])?;
+        Ok(if gains(&tried[0], &tried[1]) { window_or_buffer(self.model, state).0 } else { limit })
+    }
+
+    fn title(&self, before: State, after: State) -> String {
+        advice::title(before, after, self.model.buffers(after))
+    }
+
+    fn note_the_queue(&mut self, from: &Prediction, next: &Prediction) {
+        let (Some(before), Some(after)) = (from.p95, next.p95) else { return };
+        let note = format!(
+            "{} would reach {} instead of {}, but raise the RTT (95th percentile) from {before} to {after}: not \
+             chosen",
+            self.title(self.model.present(), next.state),
+            next.steady,
+            from.steady
+        );
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands, and
+    /// a managed one shortens it at the same rate.
+    fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, RunPanicked> {
+        let known = self.model.path.queue.is_some();
+        let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
+        if !known || !is_full || !self.model.can_make(self.state, MANAGED_QUEUE) {
+            return Ok(None);
+        }
+        let before = self.state;
+        let tried = self.runs.tried(&[before, before.with(MANAGED_QUEUE)])?;
+        let idle = self.model.path.rtt.as_nanos() as f64;
+        let stands = |p50: Duration| p50.as_nanos() as f64 >= queue::STANDS * idle;
+        let (times, of) = queue::LENGTHENED;
+        let shorter = |(now, then): (Duration, Duration)| now > then.mul_div(times, of);
+        let same = tried[1].steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= tried[0].steady;
+        if !tried[0].p50.is_some_and(stands) || !tried[0].p95.zip(tried[1].p95).is_some_and(shorter) || !same
+        {
+            return Ok(None);
+        }
+        self.state = tried[1].state;
+        self.walked.push(self.state);
+        let shown = self.runs.shown(self.state)?;
+        self.rung(Some(before), &shown).map(Some)
+    }
+
+    /// Notes what several connections take from another flow.
+    fn note_the_share(&mut self, before: State, after: State) -> Result<(), RunPanicked> {
+        let (alone, beside) = (self.runs.left_to_another(before)?, self.runs.left_to_another(after)?);
+        let flows = |state| match self.model.flows(state) {
+            1 => "one connection".to_owned(),
+            flows => format!("{flows} connections"),
+        };
+        self.notes.push(format!(
+            "{} leave {beside} to one CUBIC flow with the same RTT and buffers on this path, {} leaves it {alone} \
+             (simulated)",
+            flows(after),
+            flows(before)
+        ));
+        Ok(())
+    }
+
+    /// Notes the limit that no remedy lifts, if the ladder ends below the link.
+    fn note_the_end(&mut self, last: Option<&Rung>) {
+        let Some(last) = last.filter(|last| last.source == Source::Simulated) else { return };
+        let (rate, ceiling) = (last.lasting(), self.model.ceiling_of(self.state));
+        let known = self.model.path.link.is_some();
+        let is_full = matches!(last.limit, Limit::Link | Limit::Cap | Limit::Policer);
+        if known && !is_full {
+            let share = 100.0 * rate.as_bps() as f64 / ceiling.as_bps().max(1) as f64;
+            self.notes.push(format!(
+                "the ladder ends at {share:.0} % of the link: no simulated remedy, alone or with another, gains 5 % \
+                 more; what remains is {}",
+                last.what
+            ));
+        }
+    }
+
+    /// Simulates each remedy by itself, and all of them but one, and notes what a remedy alone would reach. The
+    /// remedies that were not taken are tried by themselves and on top.
+    fn note_what_else(&mut self, first: Limit) -> Result<(), RunPanicked> {
+        let (now, reached) = (self.model.present(), self.state);
+        if matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu) {
+            return Ok(());
+        }
+        for remedy in catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty()) {
+            let change = remedy.change;
+            if matches!(change, Change::Connections(_) | Change::UnlimitedRate) {
+                continue;
+            }
+            let taken = reached.without(change, now) != reached;
+            if !taken && !self.model.can_make(now, change) {
+                continue;
+            }
+            let alone = if taken { now.without(change, reached) } else { now.with(change) };
+            let others = if taken { reached.without(change, now) } else { reached.with(change) };
+            self.runs.tried(&[alone, others])?;
+            if !self.walked.contains(&alone) {
+                let alone = if taken { self.runs.shown(alone)? } else { self.tried(alone)? };
+                let limit = self.limit(&alone)?;
+                self.notes.push(format!(
+                    "{} would leave it at {} in steady state (simulated): {}",
+                    self.title(now, alone.state),
+                    alone.steady,
+                    noun(self.model, limit, alone.state)
+                ));
+            }
+        }
+        // Several connections come last, and are what many try first.
+        let many = now.with(MANY_CONNECTIONS);
+        if reached.connections.is_none() && self.model.can_make(now, MANY_CONNECTIONS) {
+            let tried = self.tried(many)?;
+            let limit = self.limit(&tried)?;
+            self.notes.push(format!(
+                "{} in place of all this would reach {} in steady state (simulated): {}",
+                self.title(now, many),
+                tried.steady,
+                noun(self.model, limit, many)
+            ));
+            self.note_the_share(now, many)?;
+        }
+        Ok(())
+    }
 }
 
-/// Returns the prediction for the present state, if it was simulated.
-pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Prediction]) -> Option<&'p Prediction> {
-    predicted.iter().find(|p| p.state == model.present())
+/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both have
+/// them.
+fn gains(base: &Prediction, next: &Prediction) -> bool {
+    next.steady > base.steady.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
 
-/// Returns the states that add one more remedy for the present limit.
-fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
-    let lifting = catalogue::lifting(limit).filter(|remedy| remedy.is_of_ladder());
-    lifting.map(move |remedy| state.with(remedy.change)).filter(move |next| *next != state)
+/// Returns whether a simulated rate fills a bottleneck with this payload rate.
+fn is_full(rate: Rate, ceiling: Rate) -> bool {
+    rate.as_bps() as f64 >= link::FULL_SIMULATED * ceiling.as_bps() as f64
 }
 
-/// Returns the limit of a simulated state.
+/// Returns the limit of a simulated state, as its own figures show it.
 ///
 /// The sender's own record shows what stopped each transmission. BBR is an exception, because it paces at the
 /// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
@@ -128,16 +390,12 @@ fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
 fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
-    if fraction(model.ceiling()) >= link::FULL_SIMULATED {
-        return if model.path.cap.is_some() { Limit::Cap } else { Limit::Link };
+    if is_full(*steady, model.ceiling_of(*state)) {
+        return if model.is_capped(*state) { Limit::Cap } else { Limit::Link };
     }
     let share = |limit: SendLimit| shares[limit as usize];
-    let (window, sndbuf) = model.ceilings(*state);
-    let (held_by, ceiling, held) = if window <= sndbuf {
-        (Limit::Rwnd, window, share(SendLimit::Rwnd))
-    } else {
-        (Limit::Sndbuf, sndbuf, share(SendLimit::Sndbuf))
-    };
+    let (held_by, ceiling) = window_or_buffer(model, *state);
+    let held = share(if held_by == Limit::Rwnd { SendLimit::Rwnd } else { SendLimit::Sndbuf });
     let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
     let paces = state.cc.is_rate_based();
     let stopped = held > time::HELD_SIMULATED.max(by_cwnd);
@@ -150,64 +408,10 @@ fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// Returns a simulated rung, with the commands that lead to it from the state `before`.
-fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Prediction) -> Rung {
-    Rung {
-        limit,
-        what: noun(model, limit, predicted.state),
-        rate: predicted.rate,
-        steady: Some(predicted.steady),
-        low: Some(predicted.low),
-        high: Some(predicted.high),
-        source: Source::Simulated,
-        only_if: None,
-        remedy: before.map(|before| advice::title(before, predicted.state)),
-        commands: before
-            .map(|before| advice::commands(&model.case(), before, predicted.state))
-            .unwrap_or_default(),
-        scenario: Some(predicted.example(model)),
-    }
-}
-
-pub(super) fn last_rung(model: &Model<'_>) -> Rung {
-    let (limit, what, rate) = match (model.path.cap, model.path.link) {
-        (Some(cap), _) => (
-            Limit::Cap,
-            format!("the cap near {cap} that one flow meets: find it, or use several flows"),
-            cap,
-        ),
-        (None, Some(_)) => (Limit::Link, "the link, less headers".into(), model.ceiling()),
-        (None, None) => {
-            let seen = model.path.at_least;
-            (Limit::Link, format!("link unknown, at least {seen}"), seen)
-        }
-    };
-    Rung {
-        limit,
-        what,
-        rate,
-        steady: None,
-        low: None,
-        high: None,
-        source: Source::Given,
-        only_if: None,
-        remedy: None,
-        commands: Vec::new(),
-        scenario: None,
-    }
-}
-
-/// Returns the limit of a state as a noun phrase.
-fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
-    match limit {
-        Limit::Rwnd => format!("a {} receive window", model.window(state)),
-        Limit::Sndbuf => format!("a {} send buffer", model.buffers(state).0),
-        Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
-        Limit::Cwnd => "loss, which holds cwnd down".into(),
-        Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
-        Limit::Cap | Limit::Policer => "the cap on one flow".into(),
-        _ => "the link".into(),
-    }
+/// Returns the lower one of the receive window and the send buffer, with the rate that it allows.
+fn window_or_buffer(model: &Model<'_>, state: State) -> (Limit, Rate) {
+    let (window, sndbuf) = model.ceilings(state);
+    if window <= sndbuf { (Limit::Rwnd, window) } else { (Limit::Sndbuf, sndbuf) }
 }
 
 #[cfg(test)]
@@ -215,47 +419,173 @@ mod tests {
     use super::super::model::tests::model;
     use super::*;
 
-    /// Builds the ladder of four states with these rates in Mbit/s, all limited by the congestion window.
-    fn ladder(rates: [u64; 4]) -> (Vec<u64>, Vec<Option<String>>, usize, Vec<String>) {
-        let model = model();
-        let mut shares = [0.0; SendLimit::ALL.len()];
-        shares[SendLimit::Cwnd as usize] = 1.0;
-        let predicted = |(state, mbit): (State, u64)| {
-            let rate = Rate::from_bps(mbit * 1_000_000);
-            Prediction { state, rate, steady: rate, low: rate, high: rate, shares }
-        };
-        let predicted: Vec<_> = model.states().into_iter().zip(rates).map(predicted).collect();
-        let (rungs, notes, _) = walk(&model, None, &predicted);
-        let commands = rungs.iter().map(|rung| rung.commands.len()).sum();
-        let (rates, remedies) =
-            rungs.into_iter().map(|r| (r.lasting().as_bps() / 1_000_000, r.remedy)).unzip();
-        (rates, remedies, commands, notes)
+    /// States with given rates in Mbit/s. Every window and buffer has room, and no state is simulated.
+    struct Given<F> {
+        rate: F,
+        /// 95th percentile of the RTT in milliseconds.
+        p95: fn(State) -> u64,
+        limit: SendLimit,
+        tried: Vec<State>,
+    }
+
+    impl<F: Fn(State) -> u64> Predict for Given<F> {
+        fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked> {
+            let predict = |&state: &State| {
+                let rate = Rate::from_bps((self.rate)(state) * 1_000_000);
+                let mut shares = [0.0; SendLimit::ALL.len()];
+                shares[self.limit as usize] = 1.0;
+                let rtt = Some(Duration::from_millis((self.p95)(state)));
+                Prediction { state, rate, steady: rate, low: rate, high: rate, p50: rtt, p95: rtt, shares }
+            };
+            self.tried.extend(states);
+            Ok(states.iter().map(predict).collect())
+        }
+
+        fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+            Ok(self.tried(&[state])?.remove(0))
+        }
+
+        fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked> {
+            Ok(Rate::from_bps(100_000_000 / state.connections.unwrap_or(1)))
+        }
+    }
+
+    fn given<F: Fn(State) -> u64>(rate: F) -> Given<F> {
+        Given { rate, p95: |_| 210, limit: SendLimit::Cwnd, tried: Vec::new() }
+    }
+
+    struct Shown {
+        rates: Vec<u64>,
+        remedies: Vec<String>,
+        commands: usize,
+        notes: Vec<String>,
+        reached: State,
+    }
+
+    fn climbed<F: Fn(State) -> u64>(mut given: Given<F>) -> Shown {
+        let Walk { rungs, notes, reached } = walk(&model(), None, &mut given).expect("no run is made");
+        Shown {
+            rates: rungs.iter().map(|rung| rung.lasting().as_bps() / 1_000_000).collect(),
+            remedies: rungs.iter().filter_map(|rung| rung.remedy.clone()).collect(),
+            commands: rungs.iter().map(|rung| rung.commands.len()).sum(),
+            notes,
+            reached,
+        }
+    }
+
+    /// Rates of the present state, of larger buffers, of BBR, and of both; several connections gain nothing.
+    fn four(rates: [u64; 4]) -> Shown {
+        climbed(given(move |state| {
+            rates[usize::from(state.cc.is_rate_based()) * 2 + usize::from(state.rcvbuf.is_some())]
+        }))
+    }
+
+    #[track_caller]
+    fn starts(texts: &[String], beginnings: &[&str]) {
+        assert_eq!(texts.len(), beginnings.len(), "{texts:?}");
+        assert!(texts.iter().zip(beginnings).all(|(text, begins)| text.starts_with(begins)), "{texts:?}");
     }
 
     #[test]
     fn remedies_are_taken_one_at_a_time() {
-        let (rates, remedies, commands, notes) = ladder([70, 80, 95, 800]);
-        assert_eq!(rates, [70, 95, 800, 965]);
-        assert_eq!(remedies[1].as_deref(), Some("BBR on the sender"));
-        assert_eq!(remedies[2].as_deref(), Some("buffers for 2 x BDP on both hosts"));
-        assert_eq!(commands, 3 + 2);
+        let shown = four([70, 80, 95, 960]);
+        assert_eq!(shown.rates, [70, 95, 960, 965]);
+        starts(
+            &shown.remedies,
+            &["BBR on the sender", "buffers for 1 x BDP on both hosts (49.1 MiB to send and"],
+        );
+        assert_eq!(shown.commands, 3 + 2);
+        let alone = "buffers for 1 x BDP on both hosts (49.1 MiB to send and 40.1 MiB to receive per connection) would \
+                     leave it at 80 Mbit/s";
+        assert!(shown.notes.iter().any(|note| note.starts_with(alone)), "{:?}", shown.notes);
+    }
+
+    /// A remedy that alone makes it worse, or gains nothing, is taken with another one.
+    #[test]
+    fn pairs_are_tried_where_nothing_alone_gains() {
+        for alone in [80, 95] {
+            let shown = four([95, 95, alone, 960]);
+            assert_eq!(shown.rates, [95, 960, 965]);
+            starts(&shown.remedies, &["BBR on the sender and buffers for 1 x BDP on both hosts"]);
+            assert_eq!(shown.commands, 3 + 2);
+            let note = format!("BBR on the sender would leave it at {alone}");
+            assert!(shown.notes.iter().any(|text| text.starts_with(&note)), "{:?}", shown.notes);
+        }
+        let shown = four([95, 90, 80, 70]);
+        assert_eq!((shown.rates, shown.commands), (vec![95, 965], 0), "nothing that helps is known");
+        let end = "the ladder ends at 10 % of the link: no simulated remedy, alone or with another, gains 5 % more; what \
+                   remains is loss, which holds cwnd down";
+        assert!(shown.notes.iter().any(|note| note == end), "{:?}", shown.notes);
+    }
+
+    /// Several connections come last: they are a rung where nothing else lifts the limit, with what they take
+    /// from another flow.
+    #[test]
+    fn connections_are_a_rung_where_nothing_else_helps() {
+        let shown = climbed(given(|state| 95 * state.connections.unwrap_or(1)));
+        assert_eq!(shown.rates, [95, 950, 965]);
+        starts(&shown.remedies, &["10 connections"]);
+        let share = "10 connections leave 10 Mbit/s to one CUBIC flow with the same RTT and buffers on this path, one \
+                     connection leaves it 100 Mbit/s (simulated)";
+        assert!(shown.notes.iter().any(|note| note == share), "{:?}", shown.notes);
+        // The smallest number that is enough.
+        let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(390)));
+        assert_eq!(shown.reached.connections, Some(4));
+        // Where another remedy helps, their rate is a note.
+        let shown = climbed(given(|state| if state.cc.is_rate_based() { 960 } else { 95 }));
+        assert_eq!(shown.reached.connections, None);
         assert!(
-            notes[0].starts_with("buffers for 2 x BDP on both hosts would leave it at 80 Mbit/s"),
-            "{notes:?}"
+            shown
+                .notes
+                .iter()
+                .any(|note| note.starts_with("10 connections in place of all this would reach 95")),
+            "{:?}",
+            shown.notes
         );
     }
 
+    /// BBR behind windows that grow with the buffers, up to 8 BDP.
+    fn window(state: State, most: u64) -> u64 {
+        let bdps = state.rcvbuf.unwrap_or(0).min(most);
+        if state.cc.is_rate_based() { 90 + 100 * bdps } else { 70 }
+    }
+
+    /// Under loss a window of one BDP is not enough: sizes double until that gains less than a twentieth of the
+    /// link, and a pacing sender is limited by its buffers as long as twice of them gain anything.
     #[test]
-    fn a_remedy_that_alone_makes_it_worse_is_taken_with_the_other() {
-        let (rates, remedies, commands, notes) = ladder([95, 120, 80, 800]);
-        assert_eq!(rates, [95, 800, 965]);
-        assert_eq!(remedies[1].as_deref(), Some("BBR on the sender and buffers for 2 x BDP on both hosts"));
-        assert_eq!(commands, 3 + 2);
-        assert!(
-            notes.iter().any(|note| note.starts_with("BBR on the sender would leave it at 80")),
-            "{notes:?}"
+    fn buffers_double_until_that_gains_nothing() {
+        let shown = climbed(given(|state| window(state, 8)));
+        assert_eq!((shown.reached.sndbuf, shown.reached.rcvbuf), (Some(8), Some(8)));
+        assert_eq!(shown.rates, [70, 90, 890, 965]);
+        let last = "what remains is BBR's own pacing, which leaves room for its probes";
+        assert!(shown.notes.iter().any(|note| note.ends_with(last)), "{:?}", shown.notes);
+        assert_eq!(climbed(given(|state| window(state, 2))).reached.rcvbuf, Some(2));
+    }
+
+    /// A size beyond one BDP that lengthens the RTT under load by more than a fifth is shown with that, and not
+    /// chosen. Up to one BDP there is no other way to fill the link.
+    #[test]
+    fn a_size_that_only_lengthens_the_queue_is_not_chosen() {
+        let p95 = |state: State| 210 + 50 * state.rcvbuf.unwrap_or(0);
+        let shown = climbed(Given { p95, ..given(|state| window(state, 8)) });
+        assert_eq!(
+            shown.reached.rcvbuf,
+            Some(2),
+            "310 ms is 19 % more than 260 ms, and 410 ms 32 % more than 310 ms"
         );
-        let (rates, _, commands, _) = ladder([95, 90, 80, 70]);
-        assert_eq!((rates, commands), (vec![95, 965], 0), "nothing that helps is known");
+        let note = "would reach 490 Mbit/s instead of 290 Mbit/s, but raise the RTT (95th percentile) from 310ms to 410ms: \
+                    not chosen";
+        assert!(shown.notes.iter().any(|text| text.ends_with(note)), "{:?}", shown.notes);
+        let steep = |state: State| 210 + 500 * state.rcvbuf.unwrap_or(0);
+        let shown = climbed(Given { p95: steep, ..given(|state| window(state, 8)) });
+        assert_eq!(shown.reached.rcvbuf, Some(1), "the first BDP is never refused");
+    }
+
+    /// A walk simulates only what it needs: a full link needs nothing.
+    #[test]
+    fn a_full_link_is_left_alone() {
+        let mut given = given(|_| 960);
+        let Walk { rungs, notes, .. } = walk(&model(), None, &mut given).expect("no run is made");
+        assert_eq!((rungs.len(), given.tried.len()), (2, 1), "{notes:?}");
     }
 }

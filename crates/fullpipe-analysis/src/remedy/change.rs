@@ -6,16 +6,24 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Bytes;
 
+use super::Host;
+
 /// Change that a remedy makes to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Replace a congestion control that is not rate-based by this one.
     CongestionControl(Algorithm),
-    /// Raise the autotuning limits on both hosts until this many BDPs can be in flight.
+    /// Raise the autotuning limits until this many BDPs can be in flight.
     Buffers {
-        /// Number of BDPs.
+        /// Usable window, in BDPs.
         bdps: u64,
+        /// Hosts whose limit is raised.
+        hosts: BufferHosts,
     },
+    /// Leave the buffers that the application fixes to the kernel's autotuning.
+    AutotunedBuffers,
+    /// Remove the application's own limit on its rate.
+    UnlimitedRate,
     /// Split the transfer into at least this many parallel connections.
     Connections(u64),
     /// Pace every flow on the sending host.
@@ -34,11 +42,31 @@ pub enum Change {
     NotSimulated(NotSimulated),
 }
 
+/// Hosts whose buffer limit is raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferHosts {
+    /// The send buffer of the sender.
+    Sender,
+    /// The receive buffer of the receiver.
+    Receiver,
+    /// Both.
+    Both,
+}
+
+impl BufferHosts {
+    /// Returns whether the buffer of `host` is raised.
+    pub const fn contains(self, host: Host) -> bool {
+        matches!(
+            (self, host),
+            (Self::Both, _) | (Self::Sender, Host::Sender) | (Self::Receiver, Host::Receiver)
+        )
+    }
+}
+
 /// Reason why a remedy changes nothing in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSimulated {
-    /// The application in the model always has more to send, reads immediately, and limits neither buffers
-    /// nor the rate.
+    /// The application in the model always has more to send and reads immediately.
     Application,
 }
 
@@ -47,8 +75,14 @@ pub enum NotSimulated {
 pub struct State {
     /// The sender's congestion control.
     pub cc: Algorithm,
-    /// Buffer limits, as a multiple of the BDP.
-    pub buffers: Option<u64>,
+    /// Usable window of the sender's buffer limit, as a multiple of the BDP.
+    pub sndbuf: Option<u64>,
+    /// Usable window of the receiver's buffer limit, as a multiple of the BDP.
+    pub rcvbuf: Option<u64>,
+    /// Whether buffers that the application fixes are autotuned instead.
+    pub autotuned: bool,
+    /// Whether the application's own limit on its rate is removed.
+    pub unlimited: bool,
     /// Number of parallel connections.
     pub connections: Option<u64>,
     /// Whether the sending host paces every flow.
@@ -70,7 +104,10 @@ impl State {
     pub const fn present(cc: Algorithm) -> Self {
         Self {
             cc,
-            buffers: None,
+            sndbuf: None,
+            rcvbuf: None,
+            autotuned: false,
+            unlimited: false,
             connections: None,
             pacing: false,
             ecn: false,
@@ -88,7 +125,15 @@ impl State {
         match change {
             Change::CongestionControl(_) if self.cc.is_rate_based() => self,
             Change::CongestionControl(cc) => Self { cc, ..self },
-            Change::Buffers { bdps } => Self { buffers: self.buffers.max(Some(bdps)), ..self },
+            Change::Buffers { bdps, hosts } => {
+                let raised =
+                    |host, size: Option<u64>| if hosts.contains(host) { size.max(Some(bdps)) } else { size };
+                let (sndbuf, rcvbuf) =
+                    (raised(Host::Sender, self.sndbuf), raised(Host::Receiver, self.rcvbuf));
+                Self { sndbuf, rcvbuf, ..self }
+            }
+            Change::AutotunedBuffers => Self { autotuned: true, ..self },
+            Change::UnlimitedRate => Self { unlimited: true, ..self },
             Change::Connections(many) => Self { connections: self.connections.max(Some(many)), ..self },
             Change::Pacing => Self { pacing: true, ..self },
             Change::Ecn => Self { ecn: true, ..self },
@@ -105,7 +150,13 @@ impl State {
     pub fn without(self, change: Change, other: Self) -> Self {
         match change {
             Change::CongestionControl(_) => Self { cc: other.cc, ..self },
-            Change::Buffers { .. } => Self { buffers: other.buffers, ..self },
+            Change::Buffers { hosts, .. } => {
+                let of = |host, own, others| if hosts.contains(host) { others } else { own };
+                let sndbuf = of(Host::Sender, self.sndbuf, other.sndbuf);
+                Self { sndbuf, rcvbuf: of(Host::Receiver, self.rcvbuf, other.rcvbuf), ..self }
+            }
+            Change::AutotunedBuffers => Self { autotuned: other.autotuned, ..self },
+            Change::UnlimitedRate => Self { unlimited: other.unlimited, ..self },
             Change::Connections(_) => Self { connections: other.connections, ..self },
             Change::Pacing => Self { pacing: other.pacing, ..self },
             Change::Ecn => Self { ecn: other.ecn, ..self },
@@ -125,10 +176,9 @@ impl State {
     }
 
     /// Applies this state to a scenario of the present state, with the given send and receive buffers.
-    pub(crate) fn set_in(self, scenario: &mut Scenario, (sndbuf, rcvbuf): (Bytes, Bytes)) {
+    pub(crate) fn set_in(self, scenario: &mut Scenario, (sndbuf, rcvbuf): (Buffer, Buffer)) {
         let host = &mut scenario.host;
-        host.sndbuf = Buffer::Auto { max: sndbuf };
-        host.rcvbuf = Buffer::Auto { max: rcvbuf };
+        (host.sndbuf, host.rcvbuf) = (sndbuf, rcvbuf);
         host.fair_queue |= self.pacing;
         host.ecn |= self.ecn;
         host.initcwnd = self.initial_window.or(host.initcwnd);
@@ -168,7 +218,11 @@ mod tests {
     fn a_rate_based_sender_stays_and_nothing_is_lowered() {
         let bbr3 = State::present(Algorithm::Bbr3);
         assert_eq!(bbr3.with(Change::CongestionControl(Algorithm::Bbr1)), bbr3);
-        let larger = bbr3.with(Change::Buffers { bdps: 8 });
-        assert_eq!(larger.with(Change::Buffers { bdps: 2 }), larger);
+        let buffers = |bdps, hosts| Change::Buffers { bdps, hosts };
+        let larger = bbr3.with(buffers(8, BufferHosts::Both));
+        assert_eq!(larger.with(buffers(2, BufferHosts::Both)), larger);
+        let sender = bbr3.with(buffers(4, BufferHosts::Sender));
+        assert_eq!((sender.sndbuf, sender.rcvbuf), (Some(4), None));
+        assert_eq!(larger.without(buffers(1, BufferHosts::Receiver), sender).rcvbuf, None);
     }
 }

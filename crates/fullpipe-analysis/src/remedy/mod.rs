@@ -16,7 +16,9 @@
 //! - `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver* limit autotuned buffers, so both hosts
 //!   need the change. `net.core.*mem_max` only limits `SO_SNDBUF` and `SO_RCVBUF`, and is left alone.
 //! - A send buffer of one BDP is not enough, because only 0.67 to 1.0 of the buffer is in flight. With 1 BDP,
-//!   660 of 956 Mbit/s were measured; with 2 BDP, 955.
+//!   660 of 956 Mbit/s were measured; with 1.5 BDP, 915. Sizes are therefore those of usable windows.
+//! - Under loss one BDP is not enough either: what arrives behind a hole stays in both buffers until the hole is
+//!   filled. The ladder doubles the usable window until that gains nothing.
 //! - Only the sender's congestion control matters, and a change affects only new connections.
 
 mod case;
@@ -29,6 +31,7 @@ pub(crate) mod made;
 mod proposal;
 mod route;
 mod sizes;
+mod step;
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,14 +43,17 @@ use serde::Serialize;
 use crate::classify::Limit;
 pub use case::Case;
 pub(crate) use case::{End, HostCase, Trials, Unsent};
-pub(crate) use catalogue::buffers::CHANGE as LARGER_BUFFERS;
-pub use change::{Change, NotSimulated, State};
+pub(crate) use catalogue::buffers::{CHANGE as LARGER_BUFFERS, OF_BOTH as BUFFER_SIZES};
+pub(crate) use catalogue::connections::CHANGE as MANY_CONNECTIONS;
+pub(crate) use catalogue::qdisc::MANAGED as MANAGED_QUEUE;
+pub use change::{BufferHosts, Change, NotSimulated, State};
 pub use command::{Command, Host, Mechanism, Scope};
 pub use host::{KEYS, LocalHost};
 pub use proposal::{Cost, Gain, Way};
 pub(crate) use proposal::{Decision, Proposal};
 pub use sizes::memory_note;
 pub(crate) use sizes::{PAGE, rcvbuf_for, sndbuf_for};
+pub use step::{Order, Step, Transition};
 
 /// Remedy for a limit or a delay.
 #[derive(Debug)]
@@ -60,8 +66,8 @@ pub struct Remedy {
     pub lifts: &'static [Limit],
     /// Whether the ladder, tune or the operator applies the remedy.
     pub usage: Usage,
-    /// Returns the title of the remedy on a rung, for the resulting state.
-    pub title: fn(State) -> String,
+    /// Returns the title of the remedy on the rung that it leads to.
+    pub title: fn(&Transition) -> String,
     /// Advice for an application whose queue grows because the path carries less than it offers.
     pub backlog: Option<QueueAdvice>,
     /// Parts of the remedy, one setting each.
@@ -84,6 +90,8 @@ pub enum Usage {
     Ladder {
         /// Decides whether the remedy is needed on a path that takes too long to simulate.
         by_rule: fn(&Case<'_>) -> bool,
+        /// Steps that the ladder tries.
+        steps: &'static [Step],
     },
     /// Only some applications need the remedy: tune plans it, but applies it only on request.
     OnRequest,
@@ -132,6 +140,14 @@ impl Remedy {
         matches!(self.usage, Usage::Ladder { .. })
     }
 
+    /// Returns the steps with which the ladder tries the remedy; none if it does not use it.
+    pub const fn steps(&self) -> &'static [Step] {
+        match self.usage {
+            Usage::Ladder { steps, .. } => steps,
+            Usage::OnRequest | Usage::ByHand => &[],
+        }
+    }
+
     /// Returns whether tune applies the remedy only on request.
     pub const fn is_on_request(&self) -> bool {
         matches!(self.usage, Usage::OnRequest)
@@ -139,7 +155,7 @@ impl Remedy {
 
     /// Returns whether the plan includes this remedy by a rule, for a path that takes too long to simulate.
     pub fn is_needed_by_rule(&self, case: &Case<'_>) -> bool {
-        matches!(self.usage, Usage::Ladder { by_rule } if by_rule(case))
+        matches!(self.usage, Usage::Ladder { by_rule, .. } if by_rule(case))
     }
 
     /// Returns whether the remedy leads from one state to the other, that is, whether the value that it sets

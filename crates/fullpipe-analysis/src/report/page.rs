@@ -144,6 +144,9 @@ impl Page {
             }
             text.push(')');
             self.hanging_after(&lead, indent, &text);
+            if let Some(rtt) = &rung.rtt {
+                self.hanging(&" ".repeat(indent), &format!("RTT {rtt}"));
+            }
             if let Some(remedy) = &rung.remedy {
                 self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));
             }

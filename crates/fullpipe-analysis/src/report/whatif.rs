@@ -39,8 +39,10 @@ fn headline(answer: &WhatIf) -> String {
 
 fn question(answer: &WhatIf) -> String {
     let path = &answer.path;
+    let flows = if path.flows == 1 { String::new() } else { format!(", {} flows", path.flows) };
+    let cap = path.cap.map_or_else(String::new, |cap| format!(", {cap} per flow"));
     format!(
-        "{}, RTT {}, loss {}; kernel {}, congestion control {}, {} to send and {} to receive.",
+        "{}, RTT {}, loss {}{cap}{flows}; kernel {}, congestion control {}, {} to send and {} to receive.",
         path.link,
         Duration::from_secs_f64(path.rtt_ms / 1e3),
         Probability::from_f64(path.loss),
@@ -87,6 +89,6 @@ fn plan(page: &mut Page, answer: &WhatIf) {
     if shown || answer.plan.commands.is_empty() {
         return;
     }
-    page.heading("Buffers that fill the link: 2 x BDP");
+    page.heading("Buffers that fill the link");
     page.commands(&answer.plan.commands);
 }

@@ -44,11 +44,20 @@ impl FromReport {
         let known = |text: &String| (!text.is_empty()).then(|| text.clone());
         let udp = input.protocol == Protocol::Udp;
         let has_rtt = path.rtt_source != RttSource::Unknown && path.rtt_ms > 0.0;
-        let first = findings.first().filter(|first| OUT_OF_REACH.contains(&first.limit));
+        // A buffer that the application fixes ignores every setting of its host.
+        let is_fixed = |limit: Limit| match limit {
+            Limit::Rwnd => hosts.receiver.buffer_fixed,
+            Limit::Sndbuf => hosts.sender.buffer_fixed,
+            _ => false,
+        };
+        let out_of_reach = |limit: Limit| OUT_OF_REACH.contains(&limit) || is_fixed(limit);
+        let first = findings.first().filter(|first| out_of_reach(first.limit));
         let ends = [&hosts.sender, &hosts.receiver];
         // The buffers in the diagnosis of a UDP test are assumptions about TCP.
-        let buffer =
-            |end: &HostSummary| Some(Bytes::new(end.buffer_bytes)).filter(|size| !udp && !size.is_zero());
+        let buffer = |end: &HostSummary| {
+            let size = Some(Bytes::new(end.buffer_bytes));
+            size.filter(|size| !udp && !size.is_zero() && !end.buffer_fixed)
+        };
         Self {
             path: PathFacts {
                 link: path.link,
@@ -56,6 +65,8 @@ impl FromReport {
                 loss: path.loss.map(|loss| Probability::from_f64(loss.rate)),
                 flows: Some(input.streams).filter(|streams| *streams > 0),
                 queue: None,
+                mss: None,
+                cap: None,
             },
             measured: rate(path.mean),
             out_of_reach: first.and_then(|first| known(&first.what)),

@@ -81,7 +81,8 @@ fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) ->
         notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());
     }
     if proposals.iter().any(|one| matches!(one.cost, Cost::Memory(_))) {
-        notes.push(advice::memory_note(host.case.bdp, host.case.rule, Some(&host.local.settings)));
+        let (send, receive) = host.trials.buffers(host.reached);
+        notes.push(advice::memory_note(send.max(receive), Some(&host.local.settings)));
         notes.push(
             "net.core.rmem_max and wmem_max are left alone: they bound SO_RCVBUF and SO_SNDBUF, not buffers that grow by \
              themselves"

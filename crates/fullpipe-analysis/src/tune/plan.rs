@@ -132,6 +132,13 @@ pub fn plan(
         kernel: Some(kernel),
         sndbuf: sender.buffer,
         rcvbuf: receiver.buffer,
+        fixed: (None, None),
+        limited: false,
+        this: match role {
+            Role::Sender => Some(Host::Sender),
+            Role::Receiver => Some(Host::Receiver),
+            Role::Both => None,
+        },
         rule,
         sender: here(Host::Sender).then_some(&host.settings),
         sender_buffers: here(Host::Sender).then_some(&host.settings),
@@ -222,7 +229,8 @@ impl Forecast {
     ) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
             let needed = catalogue::of_ladder().filter(|remedy| remedy.is_needed_by_rule(&model.case()));
-            let changes = needed.map(|remedy| remedy.change).filter(|change| model.can_make(*change));
+            let changes =
+                needed.map(|remedy| remedy.change).filter(|change| model.can_make(model.present(), *change));
             let reached = changes.fold(model.present(), State::with);
             return Ok(Self {
                 ladder: Vec::new(),

@@ -211,6 +211,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         remedy: None,
         commands: Vec::new(),
         only_if: None,
+        rtt: None,
         scenario: None,
     };
     let ladder = vec![

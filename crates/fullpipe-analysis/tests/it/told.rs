@@ -5,7 +5,8 @@ use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
 use fullpipe_analysis::input::iperf3;
-use fullpipe_analysis::{Findings, Limit, Measurement};
+use fullpipe_analysis::tune::FromReport;
+use fullpipe_analysis::{Findings, HostFacts, Limit, Measurement};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -298,4 +299,37 @@ fn a_standing_queue_has_a_size() {
     }
     let idle = log_of((0..10).map(|_| IDLE).map(|second| Second { mbps: 50.0, ..second }), "bbr");
     assert_eq!(Case::of(&idle).explained().unwrap().queue, None);
+}
+
+/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and a
+/// plan promises nothing for larger limits of autotuning.
+#[test]
+fn a_window_set_with_w_is_the_applications() {
+    // 160/256 of 256 KiB is a window of 160 KiB: 32.8 Mbit/s at 40 ms.
+    let second = Second { mbps: 32.0, wnd_kib: 160, cwnd_kib: 400, rtt_ms: 40.0, ..IDLE };
+    let autotuned = json_of((0..10).map(|_| second), "cubic", 0);
+    let set = autotuned.replace(
+        r#""sock_bufsize":0,"sndbuf_actual":16384,"rcvbuf_actual":131072"#,
+        r#""sock_bufsize":131072,"sndbuf_actual":262144,"rcvbuf_actual":262144"#,
+    );
+    let diagnose = |text: &str| {
+        let log = iperf3::parse(text).unwrap();
+        let hosts = HostFacts { kernel: "6.18".parse().ok(), ..HostFacts::default() };
+        Case::of(&log).link("100mbit".parse().ok()).hosts(hosts).diagnose().unwrap()
+    };
+    let diagnosis = diagnose(&set);
+    let ladder = &diagnosis.ladder;
+    assert!(diagnosis.hosts.receiver.buffer_fixed, "{:#?}", diagnosis.hosts);
+    assert_eq!(ladder[0].limit, Limit::Rwnd);
+    let remedy = ladder[1].remedy.as_deref().expect("a remedy");
+    assert!(remedy.starts_with("buffers that the application does not fix (without -w"), "{remedy}");
+    assert!(ladder[1].commands.iter().all(|command| command.run.contains("leave -w out")), "{ladder:#?}");
+    assert!(ladder[1].lasting() > ladder[0].lasting().mul_div(2, 1), "{ladder:#?}");
+    let report = FromReport::of(&diagnosis);
+    assert!(report.out_of_reach.is_some() && report.buffers[1].is_none(), "{report:?}");
+    // The same window without -w is the kernel's, and sysctl raises it.
+    let diagnosis = diagnose(&autotuned);
+    let remedy = diagnosis.ladder[1].remedy.as_deref().expect("a remedy");
+    assert!(remedy.starts_with("buffers for ") && !diagnosis.hosts.receiver.buffer_fixed, "{remedy}");
+    assert!(diagnosis.ladder[1].commands.iter().all(|command| command.run.contains("sysctl")));
 }

@@ -288,8 +288,8 @@ impl Flow {
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
         let rtts = self.sender.rtts();
-        let rtt = match (rtts.min(), rtts.mean(), rtts.percentile(95)) {
-            (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
+        let rtt = match (rtts.min(), rtts.mean(), rtts.percentile(50), rtts.percentile(95)) {
+            (Some(min), Some(mean), Some(p50), Some(p95)) => Some(RttOutcome { min, mean, p50, p95 }),
             _ => None,
         };
         self.history.outcome(FinalState {

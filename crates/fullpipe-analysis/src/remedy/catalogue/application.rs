@@ -3,17 +3,25 @@
 
 use crate::classify::Limit;
 use crate::remedy::{
-    Change, Command, Commands, Cost, Host, NotSimulated, Part, QueueAdvice, Remedy, Scope, Usage, What,
+    Change, Command, Commands, Cost, Host, NotSimulated, Order, Part, QueueAdvice, Remedy, Scope, Step,
+    Usage, What,
 };
 
 /// Removes `SO_SNDBUF` and `SO_RCVBUF`. A socket that sets them is not autotuned, and sysctl limits on
 /// autotuning do not affect it.
 pub(super) static BUFFERS: Remedy = Remedy {
     name: "application_buffers",
-    change: Change::NotSimulated(NotSimulated::Application),
+    change: Change::AutotunedBuffers,
     lifts: &[Limit::Rwnd, Limit::Sndbuf],
-    usage: Usage::ByHand,
-    title: |_| "buffers that the application does not fix".into(),
+    usage: Usage::Ladder {
+        by_rule: |_| false,
+        steps: &[Step {
+            order: Order::Application,
+            lifts: &[Limit::Rwnd, Limit::Sndbuf],
+            sizes: &[Change::AutotunedBuffers],
+        }],
+    },
+    title: |_| "buffers that the application does not fix (without -w, SO_SNDBUF and SO_RCVBUF)".into(),
     backlog: None,
     parts: &[
         Part {
@@ -38,10 +46,19 @@ pub(super) static BUFFERS: Remedy = Remedy {
 /// Removes the application's own limit on the rate of its socket, which no path can exceed.
 pub(super) static PACING: Remedy = Remedy {
     name: "application_pacing",
-    change: Change::NotSimulated(NotSimulated::Application),
-    lifts: &[Limit::Pacing],
-    usage: Usage::ByHand,
-    title: |_| "no bound of the application on its rate".into(),
+    change: Change::UnlimitedRate,
+    lifts: &[Limit::App, Limit::Pacing],
+    usage: Usage::Ladder {
+        by_rule: |_| false,
+        steps: &[Step {
+            order: Order::Application,
+            lifts: &[Limit::App, Limit::Pacing],
+            sizes: &[Change::UnlimitedRate],
+        }],
+    },
+    title: |_| {
+        "no limit of the application on its rate (without -b, --fq-rate and SO_MAX_PACING_RATE)".into()
+    },
     backlog: None,
     parts: &[Part {
         what: What::APPLICATION_PACING,

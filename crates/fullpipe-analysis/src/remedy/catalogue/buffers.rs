@@ -7,21 +7,28 @@ use fullpipe_units::{Bytes, Rate};
 
 use crate::classify::Limit;
 use crate::input::sysctl::HostSettings;
-use crate::remedy::sizes::{BDPS, rcvbuf_for, sndbuf_for};
+use crate::remedy::sizes::{BDPS, TRIED_BDPS, rcvbuf_for, sndbuf_for};
 use crate::remedy::{
-    Case, Change, Command, Commands, Cost, Decision, End, Gain, Host, HostCase, Part, Proposal, Remedy,
-    Scope, State, Usage, Way, What,
+    BufferHosts, Case, Change, Command, Commands, Cost, Decision, End, Gain, Host, HostCase, Order, Part,
+    Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers of both hosts as one remedy. If only one buffer is raised, the other becomes the limit
-/// at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer is
+/// raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
     lifts: &[Limit::Rwnd, Limit::Sndbuf],
     // The BDP alone decides whether they are large enough, without a simulation.
-    usage: Usage::Ladder { by_rule: |_| true },
-    title: |state| format!("buffers for {} x BDP on both hosts", bdps(state)),
+    usage: Usage::Ladder {
+        by_rule: |_| true,
+        steps: &[
+            Step { order: Order::ThisHost(Host::Sender), lifts: &[Limit::Sndbuf], sizes: &OF_SENDER },
+            Step { order: Order::ThisHost(Host::Receiver), lifts: &[Limit::Rwnd], sizes: &OF_RECEIVER },
+            Step { order: Order::BothHosts, lifts: &[Limit::Rwnd, Limit::Sndbuf], sizes: &OF_BOTH },
+        ],
+    },
+    title,
     backlog: None,
     parts: &[
         Part {
@@ -70,11 +77,34 @@ impl What {
     pub const TCP_MODERATE_RCVBUF: Self = Self("tcp_moderate_rcvbuf");
 }
 
-pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS };
+/// The change where no simulation chooses the size.
+pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS, hosts: BufferHosts::Both };
 
-/// Returns the BDP multiple in a state with this remedy.
-fn bdps(state: State) -> u64 {
-    state.buffers.unwrap_or(BDPS)
+static OF_SENDER: [Change; TRIED_BDPS.len()] = sizes(BufferHosts::Sender);
+static OF_RECEIVER: [Change; TRIED_BDPS.len()] = sizes(BufferHosts::Receiver);
+pub(crate) static OF_BOTH: [Change; TRIED_BDPS.len()] = sizes(BufferHosts::Both);
+
+const fn sizes(hosts: BufferHosts) -> [Change; TRIED_BDPS.len()] {
+    let mut sizes = [CHANGE; TRIED_BDPS.len()];
+    let mut nth = 0;
+    while nth < sizes.len() {
+        sizes[nth] = Change::Buffers { bdps: TRIED_BDPS[nth], hosts };
+        nth += 1;
+    }
+    sizes
+}
+
+/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take there.
+fn title(step: &Transition) -> String {
+    let Transition { before, after, buffers: (send, receive) } = step;
+    let (sends, receives) = (after.sndbuf != before.sndbuf, after.rcvbuf != before.rcvbuf);
+    let bdps = after.sndbuf.filter(|_| sends).max(after.rcvbuf.filter(|_| receives)).unwrap_or(BDPS);
+    let hosts = match (sends, receives) {
+        (true, false) => format!("the sender ({send} per connection)"),
+        (false, true) => format!("the receiver ({receive} per connection)"),
+        _ => format!("both hosts ({send} to send and {receive} to receive per connection)"),
+    };
+    format!("buffers for {bdps} x BDP on {hosts}")
 }
 
 /// A buffer limit: the third number of `tcp_wmem` or `tcp_rmem`.
@@ -87,6 +117,8 @@ struct Triple {
     requires: Option<&'static str>,
     /// Returns the buffer limit that keeps the BDP in flight.
     wanted: fn(&Case<'_>, State) -> Bytes,
+    /// Returns the usable window of this endpoint's buffer in a state, in BDPs.
+    bdps: fn(State) -> Option<u64>,
     /// Selects this endpoint of a case. The next two functions select the buffer of this endpoint, and the
     /// rate that it allows.
     end: for<'a> fn(&'a HostCase<'a>) -> &'a End,
@@ -102,14 +134,15 @@ static WMEM: Triple = Triple {
     file: "tcp_wmem.before",
     current: |settings| settings.tcp_wmem,
     requires: None,
-    wanted: |case, state| sndbuf_for(case.bdp, bdps(state)),
+    wanted: |case, state| sndbuf_for(case.bdp, state.sndbuf.unwrap_or(BDPS)),
+    bdps: |state| state.sndbuf,
     end: |host| &host.sender,
     of_buffers: |(send, _)| send,
     of_ceilings: |(_, sndbuf)| sndbuf,
     why: |case| {
         format!(
             "data in flight, {} on a full link, stays in the send buffer until it is acknowledged, and a third of \
-             the buffer may be unused: {BDPS} x BDP",
+             the buffer may be unused",
             case.bdp
         )
     },
@@ -124,24 +157,23 @@ static RMEM: Triple = Triple {
     file: "tcp_rmem.before",
     current: |settings| settings.tcp_rmem,
     requires: Some("for new connections: the window scale is fixed at the handshake"),
-    wanted: |case, state| rcvbuf_for(case.bdp, bdps(state), case.rule),
+    wanted: |case, state| rcvbuf_for(case.bdp, state.rcvbuf.unwrap_or(BDPS), case.rule),
+    bdps: |state| state.rcvbuf,
     end: |host| &host.receiver,
     of_buffers: |(_, receive)| receive,
     of_ceilings: |(window, _)| window,
     why: |case| {
-        format!(
-            "no window exceeds what this buffer admits ({}), and the link needs {}: {BDPS} x BDP or more",
-            case.rule, case.bdp
-        )
+        format!("no window exceeds what this buffer admits ({}), and the link needs {}", case.rule, case.bdp)
     },
     until_then: |rate| {
         format!("until the receiver has its part too, its window lets no more than {rate} pass")
     },
 };
 
-/// Returns the command that raises the limit for a state; `None` if the limit is large enough. Limits are
-/// never lowered.
+/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if it
+/// is large enough. Limits are never lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
+    (triple.bdps)(state)?;
     let current = case.buffers_of(triple.host).and_then(triple.current);
     raise_to(triple, current, (triple.wanted)(case, state))
 }
@@ -166,7 +198,9 @@ fn raise_to(triple: &Triple, current: Option<[Bytes; 3]>, target: Bytes) -> Opti
 fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let HostCase { case, present, reached, trials, .. } = host;
     let (here, end) = (host.here(triple.host), (triple.end)(host));
-    let larger = present.with(CHANGE);
+    // The ladder chose the size, if it raised this buffer.
+    let raised = (triple.bdps)(*reached);
+    let larger = if raised.is_some() { *reached } else { present.with(CHANGE) };
     let wanted = (triple.wanted)(case, larger);
     if end.buffer >= wanted {
         return Decision::Leave(format!(
@@ -181,12 +215,12 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
             end.room, host.flows
         ));
     }
-    if !reached.has(CHANGE) {
+    let Some(bdps) = raised else {
         return Decision::leave(match (trials.rate(*present), trials.rate(larger)) {
             (Some(now), Some(larger)) => format!("with larger buffers {larger} instead of {now} (simulated)"),
             _ => "larger buffers change nothing here".into(),
         });
-    }
+    };
     let current = (triple.current)(&host.local.settings).filter(|_| here);
     let Some(command) = raise_to(triple, current, target) else {
         return Decision::Leave(format!("{} is enough", end.buffer));
@@ -196,7 +230,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     };
     let value = current.map(|triple| words(triple, target));
     let change = value.clone().map(|value| HostChange::Setting { key: triple.key.into(), value });
-    let mut why = (triple.why)(case);
+    let mut why = format!("{}: {bdps} x BDP", (triple.why)(case));
     if target < wanted {
         why += &format!(
             "; the rule asks for {wanted}, and this host's memory admits no more for each of {} flows",
@@ -282,7 +316,10 @@ mod tests {
     use super::*;
     use crate::remedy::made::case;
 
+    /// 1 Gbit/s at 210 ms.
     const BDP: Bytes = Bytes::new(26_250_000);
+    /// 1.5 x 65/64 x 1.29 and 4/3 of 2 BDP and eight segments, in whole pages.
+    const WANTED: [u64; 2] = [102_981_632, 70_017_024];
 
     fn host(text: &str) -> HostSettings {
         HostSettings::parse(text).unwrap()
@@ -295,15 +332,15 @@ mod tests {
     }
 
     #[test]
-    fn both_hosts_get_twice_the_bdp_and_core_limits_are_left_alone() {
+    fn both_hosts_get_a_usable_window_and_core_limits_are_left_alone() {
         let current = host("net.ipv4.tcp_wmem = 4096 16384 4194304\nnet.ipv4.tcp_rmem = 4096 87380 4194304");
         let commands = raised(WindowRule::AdvWinScale(2), Some(&current));
         let [wmem, rmem] = commands.as_slice() else { panic!("{commands:?}") };
         assert_eq!(wmem.host, Host::Sender);
-        assert_eq!(wmem.run, "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 52502528\"");
+        assert_eq!(wmem.run, "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 102981632\"");
         assert_eq!(wmem.undo, "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 4194304\"");
         assert_eq!(rmem.host, Host::Receiver);
-        assert_eq!(rmem.run, "sysctl -w net.ipv4.tcp_rmem=\"4096 87380 52502528\"");
+        assert_eq!(rmem.run, "sysctl -w net.ipv4.tcp_rmem=\"4096 87380 70017024\"");
         assert!(commands.iter().all(|c| !c.run.contains("core")));
     }
 
@@ -312,9 +349,29 @@ mod tests {
         let ample =
             host("net.ipv4.tcp_wmem = 4096 16384 134217728\nnet.ipv4.tcp_rmem = 4096 87380 134217728");
         assert_eq!(raised(WindowRule::AdvWinScale(1), Some(&ample)), []);
-        let unknown = raised(WindowRule::AdvWinScale(1), None);
-        assert!(unknown.iter().all(|c| c.run.contains("$3 > 52502528 ? $3 : 52502528")));
+        let unknown = raised(WindowRule::AdvWinScale(2), None);
+        for (command, wanted) in unknown.iter().zip(WANTED) {
+            assert!(command.run.contains(&format!("$3 > {wanted} ? $3 : {wanted}")), "{}", command.run);
+        }
         assert_eq!(unknown[1].undo, "sysctl -w net.ipv4.tcp_rmem=\"$(cat tcp_rmem.before)\"");
+    }
+
+    /// A sender's send buffer is no reason to change the receiver.
+    #[test]
+    fn what_is_raised_on_one_host_is_commanded_on_that_host() {
+        let present = State::present(Algorithm::Cubic);
+        let hosts = |hosts| {
+            let state = present.with(Change::Buffers { bdps: 1, hosts });
+            let title = title(&Transition { before: present, after: state, buffers: (BDP, BDP) });
+            (REMEDY.commands(&case(), state).into_iter().map(|c| c.host).collect::<Vec<_>>(), title)
+        };
+        let (sender, title) = hosts(BufferHosts::Sender);
+        assert_eq!(
+            (sender, title.as_str()),
+            (vec![Host::Sender], "buffers for 1 x BDP on the sender (25 MiB per connection)")
+        );
+        assert_eq!(hosts(BufferHosts::Receiver).0, [Host::Receiver]);
+        assert_eq!(hosts(BufferHosts::Both).0, [Host::Sender, Host::Receiver]);
     }
 
     #[test]

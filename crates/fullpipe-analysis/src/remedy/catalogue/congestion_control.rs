@@ -9,8 +9,8 @@ use super::qdisc;
 use crate::classify::Limit;
 use crate::input::sysctl::HostSettings;
 use crate::remedy::{
-    Case, Change, Command, Commands, Cost, Decision, Host, HostCase, Mechanism, Part, Proposal, Remedy,
-    Scope, State, Usage, Way, What,
+    Case, Change, Command, Commands, Cost, Decision, Host, HostCase, Mechanism, Order, Part, Proposal,
+    Remedy, Scope, State, Step, Usage, Way, What,
 };
 
 pub(super) static REMEDY: Remedy = Remedy {
@@ -18,7 +18,14 @@ pub(super) static REMEDY: Remedy = Remedy {
     change: CHANGE,
     lifts: &[Limit::Cwnd, Limit::SlowStart],
     // BBR tolerates loss that reduces the window of a loss-based sender.
-    usage: Usage::Ladder { by_rule: |case| !case.loss.is_zero() },
+    usage: Usage::Ladder {
+        by_rule: |case| !case.loss.is_zero(),
+        steps: &[Step {
+            order: Order::CongestionControl,
+            lifts: &[Limit::Cwnd, Limit::SlowStart],
+            sizes: &[CHANGE],
+        }],
+    },
     title: |_| "BBR on the sender".into(),
     backlog: None,
     parts: &[

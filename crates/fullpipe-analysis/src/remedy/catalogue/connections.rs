@@ -1,22 +1,32 @@
 //! Several connections for one transfer.
 
 use crate::classify::Limit;
-use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
+use crate::remedy::{
+    Change, Command, Commands, Cost, Host, Order, Part, Remedy, Scope, State, Step, Usage, What,
+};
 
 /// Splits the transfer. Each connection has its own windows, buffers and losses, and a per-flow rate cap
 /// applies to each connection separately.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "connections",
-    change: Change::Connections(MANY),
-    lifts: &[Limit::Cwnd, Limit::Rwnd, Limit::Sndbuf, Limit::Cap, Limit::Policer],
-    usage: Usage::ByHand,
-    title: |_| format!("{MANY} connections"),
+    change: CHANGE,
+    lifts: LIFTS,
+    usage: Usage::Ladder {
+        // It takes from other traffic what nothing else needs to take.
+        by_rule: |_| false,
+        steps: &[Step {
+            order: Order::Connections,
+            lifts: LIFTS,
+            sizes: &[Change::Connections(2), Change::Connections(4), CHANGE],
+        }],
+    },
+    title: |step| format!("{} connections", many(step.after)),
     backlog: None,
     parts: &[Part {
         what: What::CONNECTIONS,
         hosts: &[Host::Sender],
         scope: Scope::Socket,
-        commands: Commands::Run(|_, _| vec![command()]),
+        commands: Commands::Run(|_, state| vec![command(many(state))]),
         cost: |_, _| COST,
         plan: None,
     }],
@@ -30,13 +40,20 @@ impl What {
 /// Number of connections that shows whether splitting helps. A larger number takes more capacity from other
 /// traffic.
 const MANY: u64 = 10;
+pub(crate) const CHANGE: Change = Change::Connections(MANY);
+const LIFTS: &[Limit] =
+    &[Limit::Cwnd, Limit::SlowStart, Limit::Rwnd, Limit::Sndbuf, Limit::Cap, Limit::Policer];
 const COST: Cost = Cost::Words("memory and a start for each connection; other traffic on the path gets less");
 
-fn command() -> Command {
+fn many(state: State) -> u64 {
+    state.connections.unwrap_or(MANY)
+}
+
+fn command(many: u64) -> Command {
     Command {
         undo: "carry the transfer on one connection".into(),
         ..Command::call(
-            format!("carry the transfer on {MANY} connections at a time  /* iperf3: -P {MANY} */"),
+            format!("carry the transfer on {many} connections at a time  /* iperf3: -P {many} */"),
             Some(
                 "an application that can divide its data; each connection takes a share like any other"
                     .into(),

@@ -5,14 +5,14 @@
 mod application;
 pub(super) mod buffers;
 mod congestion_control;
-mod connections;
+pub(super) mod connections;
 mod ecn;
 mod initial_window;
 mod notsent_lowat;
-mod qdisc;
+pub(super) mod qdisc;
 mod slow_start_after_idle;
 
-use super::{Part, Remedy, What};
+use super::{Part, Remedy, Step, What};
 use crate::classify::Limit;
 
 /// All remedies.
@@ -41,6 +41,14 @@ pub fn of_ladder() -> impl DoubleEndedIterator<Item = &'static Remedy> {
     ALL.into_iter().filter(|remedy| remedy.is_of_ladder())
 }
 
+/// Returns the ladder's steps in the order in which they are tried.
+pub fn steps() -> Vec<(&'static Remedy, &'static Step)> {
+    let mut steps: Vec<_> =
+        of_ladder().flat_map(|remedy| remedy.steps().iter().map(move |step| (remedy, step))).collect();
+    steps.sort_by_key(|(_, step)| step.order);
+    steps
+}
+
 /// Returns the remedies that lift or raise `limit`.
 pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
     ALL.into_iter().filter(move |remedy| remedy.lifts.contains(&limit))
@@ -49,9 +57,6 @@ pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
 /// Returns the reason why no remedy lifts `limit`; `None` if a remedy does.
 pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
     match limit {
-        Limit::App => {
-            Some("the sending application offers no more, and no setting of host or path changes that")
-        }
         Limit::ReceiverApp => {
             Some("the receiving application reads no faster, and no setting of host or path changes that")
         }
@@ -59,7 +64,8 @@ pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
         Limit::Cpu => {
             Some("the processor of a host is busy all the time, and no setting of the path changes that")
         }
-        Limit::Rwnd
+        Limit::App
+        | Limit::Rwnd
         | Limit::Sndbuf
         | Limit::Cwnd
         | Limit::SlowStart
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
     use crate::input::sysctl::HostSettings;
     use crate::remedy::made::case;
-    use crate::remedy::{Change, Command, Commands, Mechanism, State};
+    use crate::remedy::{Change, Command, Commands, Mechanism, State, Transition};
 
     /// Returns the commands of a part for hosts with only two known facts: kernel 4.10, and every switch off.
     fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
@@ -144,7 +150,9 @@ mod tests {
         for remedy in ALL {
             assert!(!remedy.parts.is_empty(), "{}", remedy.name);
             let state = State::present(Algorithm::Cubic).with(remedy.change);
-            assert!(!(remedy.title)(state).is_empty(), "{}", remedy.name);
+            let present = State::present(Algorithm::Cubic);
+            let step = Transition { before: present, after: state, buffers: (case().bdp, case().bdp) };
+            assert!(!(remedy.title)(&step).is_empty(), "{}", remedy.name);
         }
     }
 
@@ -156,12 +164,28 @@ mod tests {
         }
     }
 
+    fn is_simulated(change: &Change) -> bool {
+        !matches!(change, Change::NotSimulated(_))
+    }
+
+    /// What changes least for others is tried first.
+    #[test]
+    fn the_order_of_the_steps_is_fixed() {
+        let names: Vec<&str> = steps().into_iter().map(|(remedy, _)| remedy.name).collect();
+        let buffers = ["buffers"; 3];
+        assert_eq!(names[..2], ["application_buffers", "application_pacing"]);
+        assert_eq!((&names[2..5], &names[5..]), (&buffers[..], &["bbr", "connections"][..]));
+    }
+
     /// The ladder compares simulated states, so all of its remedies must be simulated.
     #[test]
     fn the_ladder_climbs_with_what_is_simulated_and_lifts_a_limit() {
         for remedy in of_ladder() {
-            assert!(!matches!(remedy.change, Change::NotSimulated(_)), "{}", remedy.name);
-            assert!(!remedy.lifts.is_empty(), "{}", remedy.name);
+            assert!(!remedy.steps().is_empty() && !remedy.lifts.is_empty(), "{}", remedy.name);
+            for step in remedy.steps() {
+                assert!(step.lifts.iter().all(|limit| remedy.lifts.contains(limit)), "{}", remedy.name);
+                assert!(!step.sizes.is_empty() && step.sizes.iter().all(is_simulated), "{}", remedy.name);
+            }
         }
     }
 

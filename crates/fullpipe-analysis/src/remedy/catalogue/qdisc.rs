@@ -30,7 +30,7 @@ pub(super) static PACING: Remedy = Remedy {
 /// Shortens the queue, and therefore the RTT under load, at the same rate.
 pub(super) static MANAGED_QUEUE: Remedy = Remedy {
     name: "managed_queue",
-    change: Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290)),
+    change: MANAGED,
     lifts: &[],
     usage: Usage::ByHand,
     title: |_| "a managed queue at the bottleneck".into(),
@@ -52,6 +52,7 @@ impl What {
     pub const BOTTLENECK_QUEUE: Self = Self("bottleneck_queue");
 }
 
+pub(crate) const MANAGED: Change = Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290));
 pub(super) const COST: Cost = Cost::Words("replaces the queueing discipline that the device has");
 const DEFAULT_KEY: &str = "net.core.default_qdisc";
 

@@ -83,6 +83,8 @@ struct RungView<'a> {
     /// Source of the rate: `measured`, `simulated` or `given`.
     source: &'static str,
     range: Option<String>,
+    /// Round-trip times under load and of the idle path.
+    rtt: Option<String>,
     remedy: Option<&'a str>,
     /// Length of the bar as a percentage of the longest one; `low` is the start and the length of its range.
     bar: String,
@@ -145,6 +147,7 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
             Source::Given => "given",
         },
         range: range.map(|(low, high)| format!("{low} to {high}")),
+        rtt: rung.rtt.map(|rtt| rtt.to_string()),
         remedy: rung.remedy.as_deref(),
         bar: format!("{:.2}", share(rate)),
         low: range

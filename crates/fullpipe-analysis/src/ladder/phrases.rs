@@ -1,0 +1,50 @@
+//! What the ladder says about a limit.
+
+use super::model::Model;
+use super::rung::{Rung, Source};
+use crate::classify::Limit;
+use crate::remedy::State;
+
+/// Returns the rung at the top: the rate of the bottleneck in the state that the ladder reaches.
+pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
+    let ceiling = model.ceiling_of(reached);
+    let (limit, what, rate) = match (model.path.cap.filter(|_| model.is_capped(reached)), model.path.link) {
+        (Some(cap), _) => (
+            Limit::Cap,
+            format!("the cap near {cap} that one flow meets: find it, or use several flows"),
+            ceiling,
+        ),
+        (None, Some(_)) => (Limit::Link, "the link, less headers".into(), ceiling),
+        (None, None) => {
+            let seen = model.path.at_least;
+            (Limit::Link, format!("link unknown, at least {seen}"), seen)
+        }
+    };
+    Rung {
+        limit,
+        what,
+        rate,
+        steady: None,
+        low: None,
+        high: None,
+        source: Source::Given,
+        only_if: None,
+        rtt: None,
+        remedy: None,
+        commands: Vec::new(),
+        scenario: None,
+    }
+}
+
+/// Returns the limit of a state as a noun phrase.
+pub(super) fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
+    match limit {
+        Limit::Rwnd => format!("a {} receive window", model.window(state)),
+        Limit::Sndbuf => format!("a {} send buffer", model.buffers(state).0),
+        Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
+        Limit::Cwnd => "loss, which holds cwnd down".into(),
+        Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
+        Limit::Cap | Limit::Policer => "the cap on one flow".into(),
+        _ => "the link".into(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Simulated runs of the states, made as the walk needs them.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fullpipe_lab::campaign::{self, Job, Progress, RunPanicked};
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::scenario::FlowSpec;
+use fullpipe_lab::sim;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Rate;
+
+use super::model::Model;
+use super::prediction::Prediction;
+use crate::remedy::State;
+
+/// Source of the figures of a state.
+pub(super) trait Predict {
+    /// Returns the figures of each state from at least one run, to choose between them.
+    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked>;
+
+    /// Returns the figures of a state from all of its runs, to show them.
+    fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked>;
+
+    /// Returns the steady-state rate of one CUBIC flow that shares the path and the settings of the hosts with
+    /// the flows of a state.
+    fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked>;
+}
+
+/// Runs made so far. Each run is made once.
+pub(super) struct Runs<'m, P> {
+    model: &'m Model<'m>,
+    progress: P,
+    /// Runs that are finished.
+    done: AtomicUsize,
+    states: Vec<(State, Vec<Outcome>)>,
+}
+
+impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
+    pub(super) fn new(model: &'m Model<'m>, progress: P) -> Self {
+        Self { model, progress, done: AtomicUsize::new(0), states: Vec::new() }
+    }
+
+    /// Returns the state of every run so far.
+    pub(super) fn states(&self) -> impl Iterator<Item = Prediction> {
+        self.states.iter().map(|(state, outcomes)| Prediction::of(self.model, *state, outcomes))
+    }
+
+    /// Makes the runs of `jobs` on all cores. How many follow is not known yet: the total is that of the runs
+    /// begun.
+    pub(super) fn make(&self, jobs: &[Job]) -> Result<Vec<Outcome>, RunPanicked> {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let before = self.done.load(Ordering::Relaxed);
+        let outcomes = campaign::run_jobs(threads, jobs, sim::run, |at| {
+            (self.progress)(Progress { done: before + at.done, total: before + at.total });
+        })?;
+        self.done.fetch_add(jobs.len(), Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    fn outcomes(&self, state: State) -> &[Outcome] {
+        self.states.iter().find(|(of, _)| *of == state).map_or(&[], |(_, outcomes)| outcomes)
+    }
+
+    fn add(&mut self, state: State, more: impl Iterator<Item = Outcome>) {
+        match self.states.iter_mut().find(|(of, _)| *of == state) {
+            Some((_, outcomes)) => outcomes.extend(more),
+            None => self.states.push((state, more.collect())),
+        }
+    }
+}
+
+impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
+    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked> {
+        let new: Vec<State> =
+            states.iter().copied().filter(|state| self.outcomes(*state).is_empty()).collect();
+        let jobs: Vec<Job> =
+            new.iter().flat_map(|state| self.model.jobs(*state).into_iter().take(1)).collect();
+        let outcomes = self.make(&jobs)?;
+        for (state, outcome) in new.into_iter().zip(outcomes) {
+            self.add(state, std::iter::once(outcome));
+        }
+        let of = |state: &State| Prediction::of(self.model, *state, self.outcomes(*state));
+        Ok(states.iter().map(of).collect())
+    }
+
+    fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+        let jobs = self.model.jobs(state);
+        let rest = jobs.get(self.outcomes(state).len()..).unwrap_or_default();
+        let outcomes = self.make(rest)?;
+        self.add(state, outcomes.into_iter());
+        Ok(Prediction::of(self.model, state, self.outcomes(state)))
+    }
+
+    fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked> {
+        let model = self.model;
+        let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
+        // The shares settle long before the figures of a rung need to.
+        scenario.duration = scenario.duration / 2;
+        scenario.flows.push(FlowSpec::plain(Algorithm::Cubic));
+        let outcomes = self.make(&[Job { label: "one more CUBIC flow".into(), scenario }])?;
+        let other = outcomes.first().and_then(|outcome| outcome.flows.last());
+        Ok(other.map_or(Rate::ZERO, |flow| flow.goodput_second_half))
+    }
+}
