@@ -63,7 +63,7 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
 fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is_one_of_them: bool) {
     let link_is_unknown = facts.path.link.is_none();
     let is_doubtful = |finding: &Finding| {
-        finding.limit == Limit::Policer
+        matches!(finding.limit, Limit::Cap | Limit::Policer)
             && facts.hosts.control.is_none()
             && (link_is_unknown || is_one_of_them)
     };

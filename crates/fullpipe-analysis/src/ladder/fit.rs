@@ -108,7 +108,8 @@ pub(super) fn fitted(
     let log = Log::of(findings);
     let (window, sndbuf) = model.ceilings(model.present());
     let rate = model.ceiling().min(window).min(sndbuf);
-    let packets = (rate * (model.duration(model.present()) * 2)).get() / crate::segment::MTU;
+    let packets = (rate * (model.duration(model.present()) * 2)).get()
+        / (model.path.mss.get() + crate::segment::HEADERS);
     let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
     if packets.saturating_mul(seeds) > PACKETS {
         return Ok(None);

@@ -241,7 +241,7 @@ impl Forecast {
             });
         }
         let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
-        let Climb { ladder, simulated, reached } = climbed;
+        let Climb { ladder, simulated, reached, .. } = climbed;
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
