@@ -76,12 +76,6 @@ impl Undecided {
         let test = first.next_test.clone().unwrap_or_else(|| SOCKET_STATE.into());
         Some(Self { candidates: candidates.collect(), test })
     }
-
-    /// Returns the name of the likeliest limit of each candidate instead of descriptions: `app, rwnd or cap`.
-    pub(crate) fn short(&self) -> String {
-        let first = self.candidates.iter().filter_map(|one| one.limits.first());
-        listed(&first.map(|limit| limit.name()).collect::<Vec<_>>())
-    }
 }
 
 impl fmt::Display for Undecided {
