@@ -28,7 +28,7 @@ pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
     classifier_validation::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Error::new(
-            format!("point '{}' does not name the limit that it is designed to have", point.label),
+            format!("point '{}' does not state the limit that it is designed to have", point.label),
             format!("add limit = \"rwnd\" to its [[point]]; known limits: {}", names.join(", ")),
         )
     })

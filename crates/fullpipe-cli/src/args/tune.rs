@@ -46,7 +46,7 @@ pub(crate) struct TuneArgs {
 pub(crate) enum TuneAction {
     /// Print a tuning plan, or apply it with --apply (default subcommand)
     Plan(PlanArgs),
-    /// Make the changes on trial permanent
+    /// Make the trial changes permanent
     Confirm(StateArgs),
     /// Revert the newest changes
     Rollback(RollbackArgs),
@@ -185,7 +185,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Name or address of a host to which to show the route
+    /// Name or address of a host; show the route to it
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 

@@ -128,7 +128,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(error.contains("round-trip time") && hint.contains("--rtt 210ms"), "{error} {hint}");
     for to in ["203.0.113.7", "2001:db8::7", "[2001:db8::7]", "localhost"] {
         let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", to]].concat()));
-        assert_eq!(error, "--to requires routes, and --root has none", "{to} is a host");
+        assert_eq!(error, "--to requires routes, and the folder of --root has none", "{to} is a host");
     }
     let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.0/24"]].concat()));
     assert!(error.contains("a network"), "{error}");

@@ -570,7 +570,7 @@ fn applications_are_read() {
         ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
         (
             "{ read = '1mbit', read_buffer = '1KiB', reads_per_second = 1 }",
-            "app combines read with read_buffer or reads_per_second",
+            "app cannot combine read with read_buffer or reads_per_second",
         ),
     ] {
         let text = file(PATH, "", &format!("{FLOW}\napp = {app}"), "");

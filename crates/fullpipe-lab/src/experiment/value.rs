@@ -241,7 +241,7 @@ impl Value for Amount {
         if let Some(number) = text.trim().to_ascii_lowercase().strip_suffix("bdp") {
             let number = number.trim_end();
             let multiple: f64 = number.parse().map_err(|_| {
-                ExperimentError::new(format!("'{number}' is not a multiple of the BDP"), Self::EXAMPLE)
+                ExperimentError::new(format!("'{number}' in front of bdp is not a number"), Self::EXAMPLE)
             })?;
             if !(0.0..=1000.0).contains(&multiple) {
                 return Err(out_of_range("size", text, "0bdp to 1000bdp"));
@@ -432,7 +432,7 @@ impl Value for App {
             (None, None, None, Some(_)) => return Err(needs("reads_per_second", "read_buffer")),
             (Some(_), ..) => {
                 return Err(ExperimentError::new(
-                    "app combines read with read_buffer or reads_per_second",
+                    "app cannot combine read with read_buffer or reads_per_second",
                     Self::EXAMPLE,
                 ));
             }
