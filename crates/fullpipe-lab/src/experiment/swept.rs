@@ -159,7 +159,7 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// Value of a field as written in the experiment file, independent of the Rust type of the field.
 ///
-/// With a separate visitor for each of two dozen types, this code took half of the crate's compile time.
+/// A separate visitor for each of two dozen types would take half of the crate's compile time.
 enum FieldValue {
     One(Scalar),
     List(Vec<Self>),

@@ -519,7 +519,7 @@ fn bursts_and_limiters_are_read() {
 
     for (path, message) in [
         ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
-        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is not understood"),
+        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is invalid"),
         ("loss = { rate = '1%' }", "this table is not a range"),
         ("policer = { burst = '1MiB' }", "the policer has no rate"),
         ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer does not queue"),
@@ -561,8 +561,8 @@ fn applications_are_read() {
     assert_eq!(workload(4).reading, Reading::Loop { buffer: Bytes::from_kib(1), every });
 
     for (app, message) in [
-        ("'curl'", "app 'curl' is not understood"),
-        ("{}", "app '' is not understood"),
+        ("'curl'", "app 'curl' is invalid"),
+        ("{}", "app '' is invalid"),
         ("{ chunk = '1KiB' }", "app has chunk without write"),
         ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
         ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),

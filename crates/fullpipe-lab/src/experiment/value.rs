@@ -34,8 +34,8 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     /// Parses and validates one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
-    /// Returns value number `step` of `last` on the way between two values, as text; returns `None` for types
-    /// without intermediate values.
+    /// Returns, as text, the value at step `step` of `last` when interpolating between two values; returns
+    /// `None` for types without intermediate values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
         None
     }
@@ -93,7 +93,7 @@ pub(super) fn fields<'t, T: Value>(
                 fields.insert(key, value);
             }
             _ => {
-                return Err(ExperimentError::new(format!("{what} '{text}' is not understood"), T::EXAMPLE));
+                return Err(ExperimentError::new(format!("{what} '{text}' is invalid"), T::EXAMPLE));
             }
         }
     }
@@ -201,7 +201,7 @@ impl Value for Loss {
                 None => return Err(out_of_range("burst of loss", burst, "1 to 10000 packets")),
             },
             Some(("of", "super_packets")) => LossPattern::SuperPackets,
-            _ => return Err(ExperimentError::new(format!("loss '{text}' is not understood"), Self::EXAMPLE)),
+            _ => return Err(ExperimentError::new(format!("loss '{text}' is invalid"), Self::EXAMPLE)),
         };
         Ok(Self { rate, pattern })
     }

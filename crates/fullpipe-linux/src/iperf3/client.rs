@@ -313,7 +313,7 @@ impl<'a> Test<'a> {
             let now = self.clock.now();
             if next_sample <= now {
                 sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
-                // If a sample is late, the next sampling time is counted from now on.
+                // If a sample is late, the next one is due one interval from now.
                 next_sample = now + sample;
             }
             let over = match amount {
@@ -458,7 +458,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Starts the warm-up if the test has one, and otherwise the measured part. A part without a `time` has
-    /// no end.
+    /// no fixed end.
     pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };

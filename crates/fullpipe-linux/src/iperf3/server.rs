@@ -145,7 +145,7 @@ pub enum ServerEvent {
     Left,
 }
 
-/// Receiver of server events. Several tests may call its methods concurrently.
+/// Receiver of server events. Several tests may call these methods concurrently.
 pub trait Audience: Sync {
     /// Handles a server event.
     fn hear(&self, said: ServerNotice);

@@ -385,7 +385,8 @@ mod tests {
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        // The sender is blocked if it has written data and then writes nothing for 50 ms.
+        // The test considers the sender blocked if the sender has written data and then writes nothing for 50
+        // ms.
         assert!(becomes(clock, || {
             let written = sender.bytes();
             clock.sleep_until(clock.now() + Duration::from_millis(50));
