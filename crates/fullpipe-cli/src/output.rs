@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Color;
 use crate::failure::Failure;
 
-/// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted mail.
+/// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted e-mail.
 const COLUMNS: usize = 100;
 
 /// Width in columns of reports that consist of sentences.

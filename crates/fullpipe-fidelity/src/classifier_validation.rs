@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
-/// Required share of runs about which the classifier is right.
+/// Required share of runs that are classified correctly.
 pub const ASKED: f64 = 0.95;
 
 /// Limit that the classifier named for the longest time in a run.
@@ -61,7 +61,7 @@ pub struct Situation<'p> {
 }
 
 impl Situation<'_> {
-    /// Returns the number of runs about which the classifier was right.
+    /// Returns the number of runs that were classified correctly.
     pub fn right(&self) -> usize {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
@@ -75,8 +75,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Returns the mean and the minimum of the right limit's share of time, over the runs about which the
-    /// classifier was right.
+    /// Returns the mean and the minimum of the right limit's share of time, over the runs that were
+    /// classified correctly.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| named.limit == self.expected);
         let shares: Vec<f64> = right.map(|named| named.share).collect();
@@ -85,7 +85,7 @@ impl Situation<'_> {
     }
 }
 
-/// Returns whether the classifier is right about at least [`ASKED`] of all runs.
+/// Returns whether at least the share [`ASKED`] of all runs was classified correctly.
 pub fn holds(situations: &[Situation<'_>]) -> bool {
     let (right, runs) = sums(situations);
     runs > 0 && right as f64 >= ASKED * runs as f64
@@ -114,8 +114,7 @@ pub fn lines(situations: &[Situation<'_>]) -> String {
     text
 }
 
-/// Returns the Markdown table of situations, followed by the share of runs about which the classifier is
-/// right.
+/// Returns the Markdown table of situations, followed by the share of runs that were classified correctly.
 pub fn table(situations: &[Situation<'_>]) -> String {
     let mut text = lines(situations);
     let (right, runs) = sums(situations);

@@ -63,7 +63,7 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
-/// The limit of a transfer, named from a measurement before anything is simulated.
+/// The limit of a transfer, determined from a measurement before anything is simulated.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
@@ -73,7 +73,7 @@ impl Explanation<'_> {
         self.0.findings()
     }
 
-    /// Climbs the ladder of limits: lifts the limit, simulates the transfer, names the next limit, and
+    /// Climbs the ladder of limits: lifts the limit, simulates the transfer, determines the next limit, and
     /// repeats these steps until the link is the limit.
     ///
     /// ```
@@ -104,7 +104,7 @@ impl Explanation<'_> {
     }
 }
 
-/// Names the limit of the transfer in `measurement`, given facts about the path and the hosts.
+/// Determines the limit of the transfer in `measurement`, given facts about the path and the hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
@@ -128,7 +128,7 @@ pub fn explain<'m>(
     Ok(Explanation(fullpipe_analysis::explain(measurement, path, hosts)?))
 }
 
-/// Names the limit of the transfer in `measurement`, and climbs its ladder of limits.
+/// Determines the limit of the transfer in `measurement`, and climbs its ladder of limits.
 ///
 /// # Errors
 /// Returns an error if the facts contradict each other or the measurement, or if the simulator has a defect.

@@ -129,7 +129,7 @@ pub struct Outcome<'a> {
 ///
 /// # Errors
 /// Returns an error if the process lacks the privileges, if another process holds the lock, or if a change
-/// failed. In each case, nothing is changed.
+/// failed. In each of these cases, nothing is changed.
 pub fn apply(
     place: &Target,
     changes: &[Change],

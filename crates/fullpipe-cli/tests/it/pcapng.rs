@@ -185,8 +185,7 @@ fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
     assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
     assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
-    // If segments had not been captured, or had been acknowledged before they were captured, this would
-    // indicate gaps in the capture.
+    // tshark reports a lost segment, or an ACK of a segment that it has not seen, if a capture has gaps.
     assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
     assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
     // tshark classifies a retransmission as reordered ("out of order") if it follows newer data

@@ -32,7 +32,7 @@ impl Server {
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut lines = stdout.lines().map_while(Result::ok);
         assert!(lines.any(|line| line.starts_with("Server listening")), "it does not listen");
-        // The further output of the server must be read, so that the pipe does not fill up.
+        // The rest of the output of the server must be read, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port }
     }
@@ -104,8 +104,8 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
-/// Returns the start and the end of the interval in a row of the report, in seconds. Asserts that both are in
-/// the same text columns as in iperf3's report.
+/// Returns the start and the end of the interval in a row of the report, in seconds. Asserts that start and
+/// end are in the same text columns as in iperf3's report.
 fn interval(row: &str) -> [f64; 2] {
     assert_eq!((row.find('-'), row.find(" sec ")), (Some(12), Some(19)), "{row}");
     [&row[5..12], &row[13..19]].map(|time| time.trim().parse().unwrap_or_else(|_| panic!("{row}")))

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
 
-/// Interval between two samples of a socket, as the classifier requires it.
+/// Interval between two samples of a socket, as required by the classifier.
 const EVERY: Duration = Duration::from_millis(100);
 /// Name of the group that contains all connections of the host.
 const ALL: &str = "all";
@@ -65,8 +65,8 @@ pub struct Exporter {
 /// to 5 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probes {
-    /// Probes to any server are permitted. This is for clients on this host, which could send the data
-    /// themselves.
+    /// Probes to any server are permitted. This setting is for clients on this host, which could send the
+    /// data themselves anyway.
     Any,
     /// Probes are permitted only to these servers, each given as `HOST[:PORT]`; if empty, no probe is
     /// permitted.
