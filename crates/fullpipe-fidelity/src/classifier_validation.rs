@@ -22,22 +22,22 @@ use fullpipe::classify::{Limit, SocketFacts, classify, share};
 /// Required share of runs that are classified correctly.
 pub const ASKED: f64 = 0.95;
 
-/// Limit that the classifier named for the longest time in a run.
+/// Limit that the classifier reported for the longest time in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedLimit {
-    /// Limit that the classifier named.
+    /// Limit that the classifier reported.
     pub limit: Limit,
-    /// Share of the run's time for which the classifier named this limit, from 0 to 1.
+    /// Share of the run's time for which the classifier reported this limit, from 0 to 1.
     pub share: f64,
 }
 
-/// Returns the limit that a point is designed to have; `None` if the point names no limit or an unknown one.
+/// Returns the limit that a point is designed to have; `None` if the point states no limit or an unknown one.
 pub fn expected(point: &Point) -> Option<Limit> {
     let name = point.limit.as_deref()?;
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns the limit that the classifier names for the longest time in the first flow of a run; returns
+/// Returns the limit that the classifier reports for the longest time in the first flow of a run; returns
 /// `None` if no data was sent. The input of the classifier is the state that the sockets report, and the link
 /// rate.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
@@ -49,14 +49,14 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// A situation: a point with a known limit, and the limits that the classifier named in its runs.
+/// A situation: a point with a known limit, and the limits that the classifier reported in its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation<'p> {
     /// Experiment point that is designed to have the limit.
     pub point: &'p Point,
-    /// Limit that the classifier is expected to name.
+    /// Limit that the classifier is expected to report.
     pub expected: Limit,
-    /// Limits that the classifier named, one for each run of the point.
+    /// Limits that the classifier reported, one for each run of the point.
     pub named: Vec<NamedLimit>,
 }
 
@@ -66,7 +66,7 @@ impl Situation<'_> {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
 
-    /// Returns the wrong limits that the classifier named, with the number of runs for each.
+    /// Returns the wrong limits that the classifier reported, with the number of runs for each.
     fn wrong(&self) -> BTreeMap<Limit, usize> {
         let mut wrong = BTreeMap::new();
         for named in self.named.iter().filter(|named| named.limit != self.expected) {

@@ -74,7 +74,7 @@ struct RunRecord {
     /// seed.
     #[serde(default)]
     scenario: Option<String>,
-    /// Limit that the classifier named for the run, if a classification was requested.
+    /// Limit that the classifier reported for the run, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<NamedLimit>,
     #[serde(flatten)]
@@ -86,7 +86,7 @@ struct RunRecord {
 pub(crate) enum RunDetail {
     /// Only the metrics of the run are requested.
     Figures,
-    /// The metrics of the run, and the limit that the classifier names, are requested.
+    /// The metrics of the run, and the limit that the classifier reports, are requested.
     Limit,
 }
 
@@ -120,7 +120,7 @@ impl Runs<'_> {
         called.collect()
     }
 
-    /// Returns the limits that the classifier named in the valid runs of the point `label`.
+    /// Returns the limits that the classifier reported in the valid runs of the point `label`.
     pub(crate) fn named(&self, label: &str) -> Vec<NamedLimit> {
         let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()

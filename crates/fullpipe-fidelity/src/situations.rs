@@ -1,4 +1,5 @@
-//! Compares the limits that the classifier names with kernel runs whose limit is known.
+//! Compares the limits that the classifier reports for kernel runs with the limits that these runs are known
+//! to have.
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};

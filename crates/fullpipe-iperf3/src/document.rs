@@ -260,7 +260,7 @@ impl Serialize for Amount {
 pub struct Interval {
     /// Interval report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum over all streams; with `--bidir`, only over the streams on which this host sends.
+    /// Sum over all streams; with `--bidir`, over only those streams on which this host sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
     /// Sum over the streams on which this host receives (`--bidir` only).

@@ -155,7 +155,7 @@ impl Watch {
 
     /// Selects the sockets that are sampled in each round until the next dump: new sockets, sockets that have
     /// transferred data since the last dump, and sockets with queued data. If there are too many such
-    /// sockets, only the busiest are selected.
+    /// sockets, the busiest ones are selected.
     fn remember(&mut self, seen: &[SocketState]) {
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();

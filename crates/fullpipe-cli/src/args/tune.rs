@@ -65,7 +65,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Network namespace to tune, by name (ip netns) or path; --root then applies to files only
+    /// Network namespace to tune, by name (ip netns) or path; --root then applies only to files
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
 }

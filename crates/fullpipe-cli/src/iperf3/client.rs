@@ -37,7 +37,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    // With `--tcp-and-udp`, the rate limit of `-b` applies to the UDP test only.
+    // With `--tcp-and-udp`, the rate limit of `-b` applies only to the UDP test.
     let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
     if args.explain.tcp_and_udp {
         params.rate = None;

@@ -307,7 +307,7 @@ fn tcp_and_udp_stand_side_by_side() {
 }
 
 /// If client and server are on the same host, there is no path. The limit is then reported, together with the
-/// reason why there is no ladder. For UDP, only that reason is reported.
+/// reason why there is no ladder. For UDP, the output contains this reason without a limit.
 #[test]
 fn on_one_host_there_is_no_ladder() {
     if !has("iperf3") {
@@ -385,13 +385,13 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
     assert!(!rest.iter().any(|line| line.contains("iperf Done")), "{rest:?}");
 }
 
-/// Returns the first limit that the diagnosis in a JSON document names.
+/// Returns the first limit that the diagnosis in a JSON document reports.
 fn named<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
     document["end"]["fullpipe"][key]["findings"][0]["limit"].as_str()
 }
 
-/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is named as the
-/// limit. fullpipe's server sends the samples of its sockets, so both ends are visible.
+/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is reported as
+/// the limit. fullpipe's server sends the samples of its sockets, so both ends are visible.
 #[test]
 fn either_end_names_the_same_limit() {
     if !has("iperf3") || !process::emulated::allowed() {

@@ -478,8 +478,8 @@ fn two_bbr3_flows_converge() {
     }
 }
 
-/// Returns the share of the link that `cc` gets in competition with CUBIC. The link has 10 Mbit/s, an RTT of
-/// 40 ms and a queue of `queue` BDP.
+/// Returns the share of the link that `cc` gets in competition with CUBIC. The link rate is 10 Mbit/s, the
+/// RTT is 40 ms, and the queue holds `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
     scenario.flows[1].cc = Cubic;

@@ -291,8 +291,8 @@ mod tests {
         true
     }
 
-    /// With `-n`, no more bytes are sent than requested, whatever the block size, and both ends count the
-    /// same number of bytes.
+    /// With `-n`, no more bytes are sent than requested, for any block size, and both ends count the same
+    /// number of bytes.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
         let clock = Clock::starting_in(Duration::ZERO);

@@ -164,7 +164,7 @@ fn buffers_and_windows_are_imposed() {
     assert_eq!(last.sender.max_pacing_rate.map(|rate| rate.as_bps()), Some(40_000_000));
     assert!(last.sender.pacing_rate.is_some());
     assert!(last.sender.rwnd.get() <= 20_000, "{}", last.sender.rwnd);
-    // A window of 20 kB per round trip of 20 ms gives 8 Mbit/s, whatever the link rate.
+    // A window of 20 kB per round trip of 20 ms gives 8 Mbit/s, at any link rate.
     let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
     assert!(goodput < 8.5e6, "{goodput} bit/s");
 }
