@@ -182,9 +182,9 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns the number of Ctrl-C signals. The first one stops the experiment after the runs in progress, the
-/// second one abandons these runs, and the third one ends the process. After the first and the second signal,
-/// completed runs are kept.
+/// Returns the number of Ctrl-C signals. The first Ctrl-C stops the experiment after the runs in progress,
+/// the second one abandons these runs, and the third one ends the process. After the first and the second
+/// signal, completed runs are kept.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {

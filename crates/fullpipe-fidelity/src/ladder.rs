@@ -42,8 +42,8 @@ struct PointLadder<'e> {
     steps: Vec<Point>,
 }
 
-/// Computes the ladder of one point. The seeds of the ladder follow those of the kernel runs. With the same
-/// seeds, the ladder would see the losses that it must predict.
+/// Computes the ladder of one point. The ladder's seeds begin after the last seed of the kernel runs. With
+/// the same seeds, the ladder would see the losses that it must predict.
 fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));

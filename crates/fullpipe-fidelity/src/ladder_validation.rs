@@ -24,8 +24,8 @@ use fullpipe::ladder::Rung;
 const WITHIN: f64 = 0.15;
 /// Maximum ratio between the ends of a predicted range; a wider range predicts too little.
 const WIDEST: f64 = 2.0;
-/// Minimum distance between the ends of a predicted range and the steady-state rate, as a share of that rate:
-/// the tolerance of `fullpipe-fidelity` for cells without loss.
+/// Minimum distance from the steady-state rate to each end of a predicted range, as a share of that rate: the
+/// tolerance of `fullpipe-fidelity` for cells without loss.
 const NARROWEST: f64 = 0.05;
 /// Required share of rungs that meet their criterion, among the rungs whose criterion is a range.
 const MOST: f64 = 0.8;

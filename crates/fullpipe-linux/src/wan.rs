@@ -213,8 +213,8 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack. The configuration of the device is that of an
-/// end of a path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
+/// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like an end of an
+/// emulated path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
 /// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
 ///
 /// # Errors

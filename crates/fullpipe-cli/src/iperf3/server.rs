@@ -88,7 +88,7 @@ struct Test {
     show: Show,
     reports: usize,
     text: Text,
-    /// The printed text without the test number, which the client receives if it requests the server's
+    /// The printed text without the test number; the client receives this text if it requests the server's
     /// output.
     own: Text,
     printed: String,

@@ -124,7 +124,8 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
     assert_eq!(read.resent, retransmits(&run));
-    // PSH is set on a segment that ends half of the receiver's window, or the queued data.
+    // PSH is set on a segment that completes half of the receiver's window, and on a segment at which the
+    // queued data ends.
     let [with, without] = read.pushed;
     assert!(with > 10 && without > 20 * with, "{:?}", read.pushed);
     // A packet that was sent was either delivered or dropped, or it was still in the network at the end of

@@ -123,8 +123,8 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
     let [reports @ .., sent, received] = &rows[..] else { panic!("{text}") };
-    // The test prints five reports, or fewer on a busy machine. There, a late report also covers the delay,
-    // and reports that become due in the meantime are skipped.
+    // The test prints five reports, or fewer on a busy machine. On a busy machine, a late report also covers
+    // the delay, and reports that become due in the meantime are skipped.
     assert!((2..=5).contains(&reports.len()), "{text}");
     let times: Vec<[f64; 2]> = reports.iter().map(|row| interval(row)).collect();
     assert!(times[0][0] == 0.0 && times.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{text}");
@@ -230,8 +230,8 @@ fn keys(document: &Value) -> BTreeSet<String> {
 const NEWER: [&str; 7] =
     ["timemillisecs", "fq_rate", "fqrate", "bidir", "interval", "reorder", "sum_bidir_reverse"];
 
-/// The JSON document contains all keys of iperf3's document. The other keys of the document are those of
-/// later iperf3 versions, and `fullpipe`.
+/// The JSON document contains all keys of iperf3's document. All other keys of the document are `fullpipe`
+/// and keys of later iperf3 versions.
 #[test]
 fn documents_have_the_keys_of_iperf3() {
     if !has("iperf3") {

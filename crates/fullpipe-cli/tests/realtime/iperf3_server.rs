@@ -443,7 +443,7 @@ fn silent_connections_cost_little_and_stop_nobody() {
     let mut silent = Vec::new();
     let mut measured = 0;
     for number in 0..10_000 {
-        // The oldest silent connections are closed, as if the connections came from many hosts.
+        // The oldest silent connections are closed, so that the number of open descriptors stays limited.
         if silent.len() == SILENT_AT_ONCE {
             silent.drain(..SILENT_AT_ONCE / 2);
         }

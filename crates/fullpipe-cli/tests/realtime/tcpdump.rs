@@ -110,7 +110,7 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     count
 }
 
-/// Asserts that the count `seen` differs from the true number of drops by at most 1 %, or at most two.
+/// Asserts that the count `seen` differs from the true number of drops by at most 1 % or two packets.
 #[track_caller]
 fn agree(what: &str, seen: u64, true_count: u64) {
     println!("{what}: {seen} seen, {true_count} are true");

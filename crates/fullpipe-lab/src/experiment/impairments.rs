@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::ExperimentError;
 use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 
-/// The rate of a link: constant, or variable as in a trace file.
+/// The rate of a link: constant, or given by a trace file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkRate {
     Constant(Rate),

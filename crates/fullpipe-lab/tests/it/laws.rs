@@ -262,7 +262,8 @@ fn a_18_reno_sawtooth_under_independent_loss() {
 
 /// The CUBIC model 1.054 (RTT/p)^0.75 is for periodic loss, which a unit test of the controller covers
 /// . With geometrically distributed gaps and fast convergence, CUBIC's own equation gives a window that
-/// is about 15 % larger. The simulator is within 5 % of that, the tolerance for the kernel profile.
+/// is about 15 % larger. The simulator's window is within 5 % of this value, which is the tolerance for the
+/// kernel profile.
 #[test]
 fn a_20_cubic_under_independent_loss() {
     let plateau = |window: f64, w_max: f64| if window < w_max { 0.85 * window } else { window };
@@ -451,7 +452,7 @@ fn b3_10_random_loss_below_the_threshold() {
             .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
         let mean = rates.sum::<f64>() / 3.0;
         let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
-        // The expected rate is the utilisation of 0.96 from A-33, reduced by the lost share.
+        // The expected rate is the utilisation of 0.96 from A-33, reduced by the share that is lost.
         let law = |n| 0.96 * line * (1.0 - p) * kept(n);
         assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
     }

@@ -1,5 +1,5 @@
-//! Closed-form models of several flows on one path: convergence, shares, and the loss and queue that they
-//! cause.
+//! Closed-form models of several flows on one path: convergence, shares of the link, and the resulting loss
+//! and queue.
 //!
 //! Labels such as A-26 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
 //! are explained in comments.
@@ -11,8 +11,8 @@ use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
 /// With a BDP of D, n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised
 /// . The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43 D / 4. The
-/// losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues, and these flows
-/// get the utilisation of one flow with three quarters of that queue.
+/// losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues; together, these
+/// flows reach the utilisation of one flow with three quarters of that queue.
 #[test]
 fn a_26_many_flows() {
     // The BDP D is 400 packets.
@@ -72,8 +72,8 @@ fn a_29_the_gap_halves() {
 }
 
 /// At equal loss rates, Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). (With
-/// synchronised losses, the exponents are 2 and 1. This test cannot check them, because all flows of a
-/// scenario have the same RTT.)
+/// synchronised losses, the exponents are 2 and 1. This test cannot check these exponents, because all flows
+/// of a scenario have the same RTT.)
 #[test]
 fn a_30_rtt_bias() {
     let rate = |cc, rtt, ppm, seconds| {

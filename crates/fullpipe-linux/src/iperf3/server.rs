@@ -284,8 +284,8 @@ impl<'a> Server<'a> {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Either the client has disconnected or a resource is exhausted for the moment; neither of
-                // these errors ends the server.
+                // Either the client has disconnected or a resource is temporarily exhausted; neither of these
+                // errors ends the server.
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(Error::system("accept a connection", error)),
             };

@@ -122,7 +122,7 @@ struct Session<'a, 's> {
     tag: Tag,
     /// Whether the test has already left the register of running tests.
     left: bool,
-    /// Whether the server has told the client that it terminates.
+    /// Whether the server has told the client that the server terminates.
     said_farewell: bool,
 }
 
