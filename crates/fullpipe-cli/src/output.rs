@@ -38,7 +38,7 @@ pub(crate) fn look(color: Color) -> Look {
     Look { width: WIDTH, colour }
 }
 
-/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears on a terminal only,
+/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears only on a terminal,
 /// because redrawn lines are noise in a log.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {

@@ -195,7 +195,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     })
 }
 
-/// Creates a progress bar, which appears on a terminal only, because redrawn lines are noise in a log.
+/// Creates a progress bar, which appears only on a terminal, because redrawn lines are noise in a log.
 fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

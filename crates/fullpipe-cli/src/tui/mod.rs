@@ -134,7 +134,7 @@ impl Screen {
         self.model.push(socket, name, row);
     }
 
-    /// Draws the picture of the time `now`, on the clock of the trace rows, and returns whether to continue.
+    /// Draws the picture for the time `now`, on the clock of the trace rows, and returns whether to continue.
     pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
         if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
             self.drawn = Some(now);

@@ -350,7 +350,7 @@ fn whoever_vanishes_is_no_harm() {
     server.ends_with(0);
 }
 
-/// A server that is stopped by any signal tells its clients, including those that send on several streams.
+/// A server that is stopped by any signal notifies its clients, including those that send on several streams.
 #[test]
 fn a_stopped_server_tells_its_clients() {
     if !has("iperf3") {

@@ -248,8 +248,8 @@ mod tests {
         Experiment::from_toml_with(&text, &load)
     }
 
-    /// An impairment in `[path]` applies to the data direction only, but the rate applies to both directions.
-    /// Each direction may set its own values.
+    /// An impairment in `[path]` applies only to the data direction, whereas the rate applies to both
+    /// directions. Each direction may set its own values.
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(

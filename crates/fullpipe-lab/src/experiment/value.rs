@@ -24,8 +24,8 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const TEXT_ONLY: bool = false;
     /// Whether the notation `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-    /// Second keys of the two-key table notation, such as `{ rate = "1%", burst = 5 }`; `None` if this
-    /// notation is not accepted.
+    /// Possible second keys of the two-key table notation, such as `burst` in `{ rate = "1%", burst = 5 }`;
+    /// `None` if this notation is not accepted.
     const TABLE: Option<[&'static str; 2]> = None;
     /// Keys of the table notation. As text, the table is written as `key=value` for each key, in this order,
     /// separated by commas.

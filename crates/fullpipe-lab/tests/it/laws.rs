@@ -297,8 +297,8 @@ fn a_23_reno_buffer_and_utilisation() {
     for (queue, law) in [(20, 0.818), (50, 0.893), (100, 0.964), (150, 0.993), (200, 1.0)] {
         assert_near(utilisation(Reno, queue, false), law, 0.015, &format!("queue {queue}"));
     }
-    // For x near 0: without pacing, the queue has no room for the two segments that each ACK releases. A
-    // queue of five packets is x = 0.025.
+    // Without pacing, a queue with x near 0 has no room for the two segments that each ACK releases. A queue
+    // of five packets is x = 0.025.
     assert_near(utilisation(Reno, 5, true), 0.769, 0.015, "queue 5");
 }
 

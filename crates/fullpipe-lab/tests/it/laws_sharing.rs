@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
-/// With a BDP of D, n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised
-/// . The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43 D / 4. The
-/// losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues; together, these
-/// flows reach the utilisation of one flow with three quarters of that queue.
+/// With a BDP of D, n flows fill a link if the queue is at least D / sqrt(n) and their losses are not
+/// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43
+/// D / 4. The losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues;
+/// together, these flows reach the utilisation of one flow with three quarters of that queue.
 #[test]
 fn a_26_many_flows() {
     // The BDP D is 400 packets.
@@ -134,7 +134,7 @@ fn a_34_bbr_flows_against_each_other() {
 }
 
 /// The second of two BBRv1 flows starts ten seconds after the first (B1-13). From thirty seconds after the
-/// start of the second flow on, each flow has between 40 and 60 % of the link, and their ProbeRTT phases
+/// start of the second flow, each flow gets between 40 and 60 % of the link, and their ProbeRTT phases
 /// coincide.
 #[test]
 fn b1_13_the_second_flow() {

@@ -536,8 +536,8 @@ fn boot(root: &Path) {
     }
 }
 
-/// A host that is rebooted during a trial starts with the confirmed settings only, and the next
-/// command removes all traces of the trial.
+/// A host that is rebooted during a trial starts with only the confirmed settings, and the next command
+/// removes all traces of the trial.
 #[test]
 fn a_restart_ends_a_trial() {
     let root = host("restart");
