@@ -103,7 +103,7 @@ impl RunRecord {
     }
 }
 
-/// The requested kernel runs, as far as they succeeded.
+/// Results of the requested kernel runs; disturbed runs are missing.
 pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
     /// Stored run for each request; `None` if every attempt was disturbed.

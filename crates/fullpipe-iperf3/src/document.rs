@@ -449,7 +449,7 @@ pub struct SocketReading {
     pub sndbuf_used: Bytes,
     /// Limit that stopped the sender for the longest time in the interval.
     pub limit: Option<String>,
-    /// Confidence of the diagnosis in this main limit.
+    /// Confidence of the diagnosis in the main limit.
     pub confidence: Option<String>,
 }
 

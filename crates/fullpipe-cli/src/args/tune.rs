@@ -185,7 +185,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Name or address of a host; show the route to it
+    /// Show the route to HOST, a name or an address
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 

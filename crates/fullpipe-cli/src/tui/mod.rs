@@ -144,7 +144,7 @@ impl Screen {
     }
 
     /// Waits for `time` and handles key presses meanwhile; returns whether to continue. Without a terminal,
-    /// it returns immediately.
+    /// the function returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);

@@ -314,7 +314,8 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
     assert!(becomes(|| server.noted().contains("refused: 3s requested, but at most 2s allowed")));
     let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
     assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
-    // The client sends at full speed, which exceeds the limit. The server detects this after one second.
+    // The client sends at full speed, which exceeds the limit. The server detects the excess after one
+    // second.
     refused(server.client(&["-t", "2"]));
     assert!(becomes(|| server.noted().contains("at most 20 Mbit/s allowed")), "{}", server.noted());
     // If the server is the sender, it limits its own rate.

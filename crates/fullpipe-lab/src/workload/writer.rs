@@ -89,8 +89,8 @@ impl Writer {
         }
     }
 
-    /// Returns the time of a paced writer's next chunk. The time is computed from the start, so that rounding
-    /// errors do not accumulate.
+    /// Returns the time of a paced writer's next chunk. The time is computed from the start time, so that
+    /// rounding errors do not accumulate.
     fn next_chunk(&self) -> Instant {
         match (self.writing, self.started) {
             (Writing::Paced { rate, chunk }, Some(started)) if self.produced() < self.total => {

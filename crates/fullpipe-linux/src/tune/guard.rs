@@ -94,7 +94,7 @@ impl Guard {
 ///
 /// # Errors
 /// Returns an error if the process was not started by the applying process, or if a value cannot be restored.
-/// In the latter case, the journal is kept for the next command.
+/// If a value cannot be restored, the journal is kept for the next command.
 pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     // The call fails only if the process is already the leader of a process group.
     let _ = setsid();

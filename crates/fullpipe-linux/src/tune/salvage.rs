@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(generation(3, b"").phase, Phase::Confirmed);
     }
 
-    /// Damage to a line does not affect the setting on other lines. If the key and the former value of the
+    /// Damage to a line does not affect the settings on other lines. If the key and the former value of the
     /// damaged setting are intact, that setting is also recovered.
     #[test]
     fn a_damaged_line_costs_no_other_line() {

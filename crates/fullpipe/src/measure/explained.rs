@@ -126,7 +126,7 @@ fn received(
 }
 
 /// Combines the server's rows of each stream with those samples of the receiver that are nearest in time. In
-/// both, time zero is the time of the first data.
+/// the rows and in the samples, time zero is the time of the first data.
 fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     let begun = |at: Option<Instant>| at.unwrap_or_default();
     let theirs = begun(told.iter().map(|row| row.at).min());

@@ -199,7 +199,7 @@ fn modes_of_an_earlier_version_are_closed() {
 }
 
 /// If an unauthorised user took the lock before its access was restricted, the lock is replaced. If an
-/// authorised user holds it, the command waits.
+/// authorised user holds the lock, the command waits.
 #[test]
 fn a_lock_that_another_user_holds_is_replaced() {
     if !geteuid().is_root() {
