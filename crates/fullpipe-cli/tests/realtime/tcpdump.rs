@@ -89,8 +89,8 @@ fn segments(file: &Path) -> Vec<(u32, u32)> {
 }
 
 /// Returns the number of retransmitted segments that arrived after later segments. At the receiver alone, a
-/// retransmission cannot be recognised if it arrives in order because no later data has arrived (the last
-/// segments before a pause).
+/// retransmission cannot be recognised if it arrives in order because no later data arrived before it (the
+/// last segments before a pause).
 fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut times = BTreeMap::<u32, u64>::new();
     for (from, _) in segments(sender) {

@@ -342,10 +342,10 @@ fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
 /// One BBRv1 flow uses 0.97 of the link. The mean queue is below 0.1 BDP, and the longest queue is
 /// 0.25 BDP plus send quanta (bound in this test: 0.36 BDP + 8 packets).
 ///
-/// At an RTT of 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms plus one round trip with four segments
-/// in flight, and one more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a
-/// path with a BDP of 33 packets, the mean queue is 0.22 BDP, because the cruising target includes three send
-/// quanta, which are seven packets for any BDP.
+/// At an RTT of 100 ms, the utilisation is 0.965: ProbeRTT lasts 200 ms plus one round trip with four
+/// segments in flight, and refilling the pipe takes one more round trip; in total, this costs 0.35 s of every
+/// 10.3 s. On a path with a BDP of 33 packets, the mean queue is 0.22 BDP, because the cruising target
+/// includes three send quanta, which are seven packets for any BDP.
 #[test]
 fn a_32_one_bbr_flow() {
     for (rate, rtt, bdp, used, mean_queue) in [

@@ -228,7 +228,7 @@ pub fn rollback(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // Whether there is a state folder is checked before the lock is taken, because taking the lock would
+    // The existence of the state folder is checked before the lock is taken, because taking the lock would
     // create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);

@@ -264,7 +264,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
 
 /// The buffer must grow to the limit that the experiment sets, rather than to the host's limit. The kernel
 /// determines how much payload fits into a send buffer, because it checks the limit only when it allocates a
-/// new skb, and not when it appends to one.
+/// new skb, not when it appends to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };
