@@ -151,8 +151,8 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are made
-/// now and stored there.
+/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are
+/// executed and stored there.
 pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<RunRecord> = kept(&file)?;

@@ -143,8 +143,8 @@ impl Screen {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits for `time` and handles key presses meanwhile; returns whether to continue. Without a terminal,
-    /// the function returns immediately.
+    /// Waits for `time`, handles key presses in the meantime, and returns whether to continue. Without a
+    /// terminal, the function returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);

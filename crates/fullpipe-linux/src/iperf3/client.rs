@@ -241,7 +241,7 @@ impl<'a> Test<'a> {
             }
         };
         if interrupted {
-            // If the server does not receive this message, the test ends nevertheless.
+            // Even if the server does not receive this message, the test ends.
             let _ = self.control.say(State::ClientTerminate);
         } else {
             self.control.say(State::TestEnd)?;

@@ -134,7 +134,7 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
             // reports that process.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
-                    log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
+                    log::warn(place, &format!("tune: changes are unfinished, and {holder} holds the lock"));
                 }
                 left_to = Some(holder);
             }
@@ -155,7 +155,7 @@ pub(super) enum Attempt {
     },
     /// There is nothing to revert: another process has reverted or confirmed the changes.
     NothingDue,
-    /// The changes are half-made, and the process that holds the lock may be working on them. The value
+    /// The changes are unfinished, and the process that holds the lock may be working on them. The value
     /// describes that process.
     LeftTo(String),
 }
