@@ -42,7 +42,7 @@ pub struct State {
     pub damage: Option<String>,
 }
 
-/// One change to a setting or route, with the current value.
+/// One change to a setting or route, with the present value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drift {
     /// Key of a kernel setting, or `route to` followed by the address of a peer.
@@ -51,9 +51,9 @@ pub struct Drift {
     pub former: Option<String>,
     /// Value that fullpipe set.
     pub set: String,
-    /// Current value; `None` if there is none.
+    /// Value at present; `None` if there is none.
     pub present: Option<String>,
-    /// Whether the current value differs from the value that fullpipe set.
+    /// Whether the present value differs from the value that fullpipe set.
     pub drifted: bool,
 }
 
