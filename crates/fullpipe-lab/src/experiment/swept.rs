@@ -333,10 +333,7 @@ fn range<T: Value>(
     let last = count - 1;
     let step = |step: u64| {
         T::between(&from.1, &to.1, step, last).ok_or_else(|| {
-            ExperimentError::new(
-                "this field has no intermediate values for a range",
-                "write a list of values",
-            )
+            ExperimentError::new("this field does not accept a range", "write a list of values")
         })
     };
     step(0)?;

@@ -293,7 +293,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nloss = '100%'"), "", FLOW, ""),
-            "line 6, column 8: loss '100%' blocks all packets",
+            "line 6, column 8: loss '100%' drops all packets",
             "allowed: from 0% to less than 100%",
         ),
         (
@@ -318,7 +318,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = { from = 'reno', to = 'bbr1', steps = 2 }", ""),
-            "line 9, column 6: this field has no intermediate values for a range",
+            "line 9, column 6: this field does not accept a range",
             "write a list of values",
         ),
         (

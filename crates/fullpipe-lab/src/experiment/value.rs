@@ -189,7 +189,7 @@ impl Value for Loss {
         let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
         if rate == Probability::ONE {
             return Err(ExperimentError::new(
-                format!("loss '{text}' blocks all packets"),
+                format!("loss '{text}' drops all packets"),
                 "allowed: from 0% to less than 100%",
             ));
         }
