@@ -56,7 +56,7 @@ pub struct CommandResult {
     pub status: u8,
     /// Packet counters of the path in both directions.
     pub report: WanReport,
-    /// Measurements that show whether the emulated path kept its timing.
+    /// Measurements that show whether the emulated path was on time.
     pub validity: Validity,
 }
 

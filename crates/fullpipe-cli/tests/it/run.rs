@@ -207,8 +207,8 @@ fn a_second_interruption_keeps_what_is_finished() {
     assert_eq!(fs::read_to_string(out.join("trace.csv")).expect("a trace").lines().count(), 2);
 }
 
-/// `run` states the cost of an experiment before it starts. In every format, this line is on standard error,
-/// so that standard output contains only JSON.
+/// `run` states the cost of an experiment before it starts. In every format, the line with the cost is on
+/// standard error, so that standard output contains only JSON.
 #[test]
 fn the_cost_is_stated_before_the_runs() {
     let file = experiment("cost", EXPERIMENT);

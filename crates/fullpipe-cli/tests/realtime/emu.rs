@@ -93,7 +93,7 @@ fn an_experiment_runs_with_kernel_flows() {
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded
 /// processes to create a user namespace, so the command must create the namespace before it starts the
 /// progress bar and the signal handler. If a user other than root runs the tests, every test in this file
-/// covers this case.
+/// covers an unprivileged user.
 #[test]
 fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
     /// User ID of an unprivileged user (`nobody`).

@@ -17,7 +17,8 @@ use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, 
 
 /// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
 const MOST_POINTS: u64 = 100_000;
-/// Maximum number of flows per point. The number is limited because each flow needs memory for its window.
+/// Maximum number of flows per point. The number of flows is limited because each flow needs memory for its
+/// window.
 const MOST_FLOWS: usize = 10_000;
 /// Default interval between trace rows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);

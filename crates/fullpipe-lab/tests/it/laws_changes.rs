@@ -19,8 +19,8 @@ fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
 }
 
 /// PFTK model with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer
-/// timeouts than the model assumes. The rate is therefore between PFTK and Mathis, where independent loss
-/// raises the Mathis rate by 7 %.
+/// timeouts than the model assumes. The rate is therefore between those of the PFTK model and the Mathis
+/// model, where independent loss raises the Mathis rate by 7 %.
 #[test]
 fn a_19_pftk() {
     for (ppm, pftk) in [(15_000, 0.778e6), (30_000, 0.514e6)] {

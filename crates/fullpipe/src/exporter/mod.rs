@@ -30,7 +30,7 @@ use crate::watch::{peers, take};
 const EVERY: Duration = Duration::from_millis(100);
 /// Name of the group that contains all connections of the host.
 const ALL: &str = "all";
-/// Maximum number of groups. The number is limited because each group has about twenty time series.
+/// Maximum number of groups. The number of groups is limited because each group has about twenty time series.
 const MOST_GROUPS: usize = 100;
 
 /// Content type of an answer in plain text.
