@@ -39,7 +39,7 @@ Exit codes:
 
 emu exits with the exit code of its command.";
 
-/// Find the limit of a TCP transfer, and the limits that come next
+/// Find what limits a TCP transfer, and what would limit it next
 #[derive(Debug, Parser)]
 #[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -53,9 +53,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Name the limit of a transfer, and simulate the limits that come next
+    /// Report what limits a transfer, and simulate what would limit it next
     Diagnose(DiagnoseArgs),
-    /// Calculate what a transfer can reach on a given path, and simulate the remedies
+    /// Calculate the rate that a transfer can reach on a given path, and simulate the remedies
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Emu(EmuArgs),
     /// Export per-connection TCP limits of this host as Prometheus metrics
     Exporter(ExporterArgs),
-    /// Run an iperf3 test or server, and name the limit of the transfer
+    /// Run an iperf3 test or server, and report what limits the transfer
     Iperf3(Box<Iperf3Args>),
     /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
@@ -99,7 +99,7 @@ Exit codes:
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
     /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
-    /// run, - for standard input, or HOST[:PORT] of an iperf3 server for a new measurement
+    /// run, - for standard input, or HOST[:PORT] of an iperf3 server with which to run a new test
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
 
@@ -392,7 +392,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Output format; jsonl prints one JSON object as soon as a run ends
+    /// Output format; jsonl prints one JSON object per run, as soon as the run ends
     #[arg(long, value_enum, default_value_t)]
     format: RunFormat,
 

@@ -1,4 +1,4 @@
-//! `fullpipe diagnose`: reads a log, names the limit of the transfer, and climbs the ladder of limits.
+//! `fullpipe diagnose`: reads a log, determines the limit of the transfer, and climbs the ladder of limits.
 
 use std::process::ExitCode;
 

@@ -6,9 +6,9 @@ use crate::args::EmuArgs;
 use crate::failure::Failure;
 
 pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
-    Err(Failure::new("the emulator runs on Linux only", "run experiments in the simulator: --world sim"))
+    Err(Failure::new("the emulator requires Linux", "run experiments in the simulator: --world sim"))
 }
 
 pub(crate) fn no_kernel() -> Failure {
-    Failure::new("tune runs on Linux only", "use fullpipe whatif to print the settings for a Linux host")
+    Failure::new("tune requires Linux", "use fullpipe whatif to print the settings for a Linux host")
 }

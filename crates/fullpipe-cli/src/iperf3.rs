@@ -73,7 +73,7 @@ pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Option<Result<ExitCode, Fai
 #[cfg(not(target_os = "linux"))]
 fn no_linux() -> Failure {
     Failure::new(
-        "measuring to a server works on Linux only",
+        "measuring to a server requires Linux",
         "run iperf3 here, and pass its log to fullpipe diagnose",
     )
 }

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Color;
 use crate::failure::Failure;
 
-/// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted mail.
+/// Maximum width of tables in columns, so that a table fits into a terminal and into a quoted e-mail.
 const COLUMNS: usize = 100;
 
 /// Width in columns of reports that consist of sentences.
@@ -54,7 +54,7 @@ pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
 
-/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears on a terminal only,
+/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears only on a terminal,
 /// because redrawn lines are noise in a log.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {

@@ -176,9 +176,9 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Returns the number of Ctrl-C signals. The first one stops the experiment after the runs in progress, the
-/// second one abandons these runs, and the third one ends the process. Completed runs are kept after the
-/// first two.
+/// Returns the number of Ctrl-C signals. The first Ctrl-C stops the experiment after the runs in progress,
+/// the second one abandons these runs, and the third one ends the process. After the first and the second
+/// signal, completed runs are kept.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     let bar = bar.clone();
     interrupt::counted(move |number| {
@@ -189,7 +189,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicU8>, Failure> {
     })
 }
 
-/// Creates a progress bar, which appears on a terminal only, because redrawn lines are noise in a log.
+/// Creates a progress bar, which appears only on a terminal, because redrawn lines are noise in a log.
 fn progress_bar(runs: u64, left: &Arc<Mutex<TimeLeft>>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

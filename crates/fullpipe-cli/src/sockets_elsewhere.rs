@@ -8,5 +8,5 @@ use crate::args::DiagnoseArgs;
 use crate::failure::Failure;
 
 pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Result<ExitCode, Failure> {
-    Err(Failure::new("sampling sockets works on Linux only", "pass the log of a test, or a capture"))
+    Err(Failure::new("sampling sockets requires Linux", "pass the log of a test, or a capture"))
 }

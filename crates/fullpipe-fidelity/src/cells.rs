@@ -63,15 +63,15 @@ pub struct Cell<'e> {
 }
 
 /// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
-/// one block can be misleading, because all its runs may be lucky by chance.
+/// one block can be misleading, because all its runs may by chance have few losses.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
     (1..=count).map(shifted).collect()
 }
 
-/// Returns whether runs of `point` with different seeds differ because of random losses, copies, delays or
-/// AQM drops.
+/// Returns whether runs of `point` with different seeds differ because of random losses, duplication, random
+/// delays or AQM drops.
 pub fn varies(point: &Point) -> bool {
     let (path, flows) = (&point.scenario.path, point.scenario.flows.len());
     path.forward.is_random(flows) || path.backward.is_random(flows)
@@ -320,8 +320,8 @@ mod tests {
         assert_eq!(further_blocks(&[7, 8, 9], 2), [[10, 11, 12], [13, 14, 15]]);
     }
 
-    /// Even without loss, points with jitter, copies or a random AQM need several seeds; points with CoDel or
-    /// a drop-tail queue do not.
+    /// Even without loss, points with jitter, duplication or a random AQM need several seeds; points with
+    /// CoDel or a drop-tail queue do not.
     #[test]
     fn whatever_draws_at_random_varies() {
         let varies = |path: &str| {

@@ -19,25 +19,25 @@ use serde::{Deserialize, Serialize};
 
 use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
-/// Required share of runs about which the classifier is right.
+/// Required share of runs that are classified correctly.
 pub const ASKED: f64 = 0.95;
 
-/// Limit that the classifier named for the longest time in a run.
+/// Limit that the classifier reported for the longest time in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedLimit {
-    /// Limit that the classifier named.
+    /// Limit that the classifier reported.
     pub limit: Limit,
-    /// Share of the run's time for which the classifier named this limit, from 0 to 1.
+    /// Share of the run's time for which the classifier reported this limit, from 0 to 1.
     pub share: f64,
 }
 
-/// Returns the limit that a point is designed to have; `None` if the point names no limit or an unknown one.
+/// Returns the limit that a point is designed to have; `None` if the point states no limit or an unknown one.
 pub fn expected(point: &Point) -> Option<Limit> {
     let name = point.limit.as_deref()?;
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns the limit that the classifier names for the longest time in the first flow of a run; returns
+/// Returns the limit that the classifier reports for the longest time in the first flow of a run; returns
 /// `None` if no data was sent. The input of the classifier is the state that the sockets report, and the link
 /// rate.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
@@ -49,24 +49,24 @@ pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
-/// A situation: a point with a known limit, and the limits that the classifier named in its runs.
+/// A situation: a point with a known limit, and the limits that the classifier reported in its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Situation<'p> {
     /// Experiment point that is designed to have the limit.
     pub point: &'p Point,
-    /// Limit that the classifier is expected to name.
+    /// Limit that the classifier is expected to report.
     pub expected: Limit,
-    /// Limits that the classifier named, one for each run of the point.
+    /// Limits that the classifier reported, one for each run of the point.
     pub named: Vec<NamedLimit>,
 }
 
 impl Situation<'_> {
-    /// Returns the number of runs about which the classifier was right.
+    /// Returns the number of runs that were classified correctly.
     pub fn right(&self) -> usize {
         self.named.iter().filter(|named| named.limit == self.expected).count()
     }
 
-    /// Returns the wrong limits that the classifier named, with the number of runs for each.
+    /// Returns the wrong limits that the classifier reported, with the number of runs for each.
     fn wrong(&self) -> BTreeMap<Limit, usize> {
         let mut wrong = BTreeMap::new();
         for named in self.named.iter().filter(|named| named.limit != self.expected) {
@@ -75,8 +75,8 @@ impl Situation<'_> {
         wrong
     }
 
-    /// Returns the mean and the minimum of the right limit's share of time, over the runs about which the
-    /// classifier was right.
+    /// Returns the mean and the minimum of the right limit's share of time, over the runs that were
+    /// classified correctly.
     fn time(&self) -> Option<(f64, f64)> {
         let right = self.named.iter().filter(|named| named.limit == self.expected);
         let shares: Vec<f64> = right.map(|named| named.share).collect();
@@ -85,7 +85,7 @@ impl Situation<'_> {
     }
 }
 
-/// Returns whether the classifier is right about at least [`ASKED`] of all runs.
+/// Returns whether at least the share [`ASKED`] of all runs was classified correctly.
 pub fn holds(situations: &[Situation<'_>]) -> bool {
     let (right, runs) = sums(situations);
     runs > 0 && right as f64 >= ASKED * runs as f64
@@ -114,8 +114,7 @@ pub fn lines(situations: &[Situation<'_>]) -> String {
     text
 }
 
-/// Returns the Markdown table of situations, followed by the share of runs about which the classifier is
-/// right.
+/// Returns the Markdown table of situations, followed by the share of runs that were classified correctly.
 pub fn table(situations: &[Situation<'_>]) -> String {
     let mut text = lines(situations);
     let (right, runs) = sums(situations);

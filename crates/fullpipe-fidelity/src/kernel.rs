@@ -74,7 +74,7 @@ struct RunRecord {
     /// seed.
     #[serde(default)]
     scenario: Option<String>,
-    /// Limit that the classifier named for the run, if a classification was requested.
+    /// Limit that the classifier reported for the run, if a classification was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<NamedLimit>,
     #[serde(flatten)]
@@ -86,7 +86,7 @@ struct RunRecord {
 pub(crate) enum RunDetail {
     /// Only the metrics of the run are requested.
     Figures,
-    /// The metrics of the run, and the limit that the classifier names, are requested.
+    /// The metrics of the run, and the limit that the classifier reports, are requested.
     Limit,
 }
 
@@ -103,7 +103,7 @@ impl RunRecord {
     }
 }
 
-/// The requested kernel runs, as far as they succeeded.
+/// Results of the requested kernel runs; disturbed runs are missing.
 pub(crate) struct Runs<'w> {
     wanted: &'w [RunRequest],
     /// Stored run for each request; `None` if every attempt was disturbed.
@@ -120,7 +120,7 @@ impl Runs<'_> {
         called.collect()
     }
 
-    /// Returns the limits that the classifier named in the valid runs of the point `label`.
+    /// Returns the limits that the classifier reported in the valid runs of the point `label`.
     pub(crate) fn named(&self, label: &str) -> Vec<NamedLimit> {
         let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
@@ -151,8 +151,8 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are made
-/// now and stored there.
+/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are
+/// executed and stored there.
 pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<RunRecord> = kept(&file)?;

@@ -12,9 +12,10 @@ use crate::kernel::{self, RunDetail};
 use crate::progress::with_ladder;
 use fullpipe::Error;
 
-/// Number of simulated measurements per rung, each the mean of as many runs as the kernel makes. If simulator
-/// and kernel had the same distribution, the kernel's mean would lie between the minimum and the maximum of n
-/// measurements with probability (n - 1) / (n + 1), whatever the distribution: 80 % for n = 9.
+/// Number of simulated measurements per rung, each of which is the mean of as many runs as there are kernel
+/// runs. If simulator and kernel had the same distribution, the kernel's mean would lie between the minimum
+/// and the maximum of n measurements with probability (n - 1) / (n + 1), whatever the distribution: 80 % for
+/// n = 9.
 const MEASUREMENTS: u64 = 9;
 
 /// Returns the table of rungs with the kernel's results. Also returns whether all rungs were run and enough
@@ -42,8 +43,8 @@ struct PointLadder<'e> {
     steps: Vec<Point>,
 }
 
-/// Computes the ladder of one point. The seeds of the ladder follow those of the kernel runs. With the same
-/// seeds, the ladder would see the losses that it must predict.
+/// Computes the ladder of one point. The ladder's seeds begin after the last seed of the kernel runs. With
+/// the same seeds, the ladder would see the losses that it must predict.
 fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));

@@ -24,10 +24,10 @@ use fullpipe::ladder::Rung;
 const WITHIN: f64 = 0.15;
 /// Maximum ratio between the ends of a predicted range; a wider range predicts too little.
 const WIDEST: f64 = 2.0;
-/// Minimum distance between the ends of a predicted range and the steady-state rate, as a share of that rate:
-/// the tolerance of `fullpipe-fidelity` for cells without loss.
+/// Minimum distance from the steady-state rate to each end of a predicted range, as a share of that rate: the
+/// tolerance of `fullpipe-fidelity` for cells without loss.
 const NARROWEST: f64 = 0.05;
-/// Required share of the rungs with a range criterion that meet it.
+/// Required share of rungs that meet their criterion, among the rungs whose criterion is a range.
 const MOST: f64 = 0.8;
 
 /// Criterion by which a rung is compared with the kernel's runs.
@@ -185,7 +185,7 @@ fn summary(held: &[RungComparison<'_>]) -> String {
 }
 
 /// Returns whether the kernel runs confirm the ladder: every rung limited by a window or the link must meet
-/// its criterion, and most of the other rungs.
+/// its criterion, and so must most of the other rungs.
 pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
     let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
     near.holding == near.all && ranged.share() >= MOST

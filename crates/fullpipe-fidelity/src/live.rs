@@ -30,7 +30,7 @@ use crate::kernel::{keep, kept};
 use crate::situations::expected;
 use fullpipe::Error;
 
-/// Required share of runs in which `fullpipe iperf3` names the right limit.
+/// Required share of runs in which `fullpipe iperf3` reports the right limit.
 const ASKED: f64 = 0.9;
 /// Name of the file that stores the live measurements.
 const KEPT: &str = "live.jsonl";
@@ -45,7 +45,7 @@ struct LiveRecord {
     disturbed: bool,
 }
 
-/// Returns the table of situations, and whether `fullpipe iperf3` names the right limit often enough.
+/// Returns the table of situations, and whether `fullpipe iperf3` reports the right limit often enough.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
@@ -106,7 +106,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((text, holds))
 }
 
-/// Returns the limit that cannot be distinguished from `limit` by sampling the sender only.
+/// Returns the limit that cannot be distinguished from `limit` if only the sender is sampled.
 fn other_of_one_end(limit: Limit) -> Option<Limit> {
     match limit {
         Limit::Rwnd => Some(Limit::ReceiverApp),

@@ -124,8 +124,8 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
 }
 
-/// Returns the requests for the runs of `points`, ordered by seed. Points without random loss are run with
-/// the first seed only, because only timing differs between their runs.
+/// Returns the requests for the runs of `points`, ordered by seed. Points without random loss are run only
+/// with the first seed, because only timing differs between their runs.
 fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
         let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));

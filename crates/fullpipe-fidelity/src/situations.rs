@@ -1,4 +1,5 @@
-//! Compares the limits that the classifier names with kernel runs whose limit is known.
+//! Compares the limits that the classifier reports for kernel runs with the limits that these runs are known
+//! to have.
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
@@ -28,7 +29,7 @@ pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
     classifier_validation::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Error::new(
-            format!("point '{}' does not name the limit that it is designed to have", point.label),
+            format!("point '{}' does not state the limit that it is designed to have", point.label),
             format!("add limit = \"rwnd\" to its [[point]]; known limits: {}", names.join(", ")),
         )
     })

@@ -23,8 +23,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the counts since the earlier counts `earlier`. If late datagrams have filled gaps from before,
-    /// the number of lost datagrams is zero instead of negative.
+    /// Returns the counts since the earlier counts `earlier`. If late datagrams fill earlier gaps, the number
+    /// of lost datagrams is limited to zero instead of becoming negative.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(earlier.packets),

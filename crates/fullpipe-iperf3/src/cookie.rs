@@ -10,7 +10,7 @@ pub const LENGTH: usize = 37;
 /// The 32 letters that an iperf3 cookie may contain.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Cookie of an iperf3 test. The client chooses it and sends it first on every TCP connection.
+/// Cookie of an iperf3 test. The client chooses the cookie, and sends it first on every TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie([u8; LENGTH - 1]);
 

@@ -242,7 +242,7 @@ impl Amount {
 pub struct Interval {
     /// Interval report of each stream.
     pub streams: Vec<StreamInterval>,
-    /// Sum over all streams; with `--bidir`, only over the streams on which this host sends.
+    /// Sum over all streams; with `--bidir`, over only those streams on which this host sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<SumInterval>,
     /// Sum over the streams on which this host receives (`--bidir` only).
@@ -414,7 +414,7 @@ pub struct SocketReading {
     pub sndbuf_used: Bytes,
     /// Limit that stopped the sender for the longest time in the interval.
     pub limit: Option<String>,
-    /// Confidence of the diagnosis in this main limit.
+    /// Confidence of the diagnosis in the main limit.
     pub confidence: Option<String>,
 }
 

@@ -77,7 +77,7 @@ impl Refusal {
         wire
     }
 
-    /// Parses a refusal. Every value of the bytes is valid.
+    /// Parses a refusal. Any bytes of the right length form a valid refusal.
     pub fn from_wire(wire: [u8; LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h] = wire;
         Self { code: i32::from_be_bytes([a, b, c, d]), errno: i32::from_be_bytes([e, f, g, h]) }

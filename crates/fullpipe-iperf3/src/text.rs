@@ -321,7 +321,7 @@ impl Text {
     }
 
     fn end_sum(&self, sum: &Sum, whose: &str) -> String {
-        // Over UDP the flag identifies the sum instead of this host.
+        // Over UDP, the flag depends on the direction of the test instead of on whether this host sends.
         let sender = match self.protocol {
             Protocol::Tcp => sum.sender,
             Protocol::Udp => self.mode != Mode::Reverse,

@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// The scenarios of runs that have not started take no memory: of a hundred million runs, this test makes
-    /// two.
+    /// Scenarios of runs that have not started take no memory: this test starts only two of a hundred million
+    /// runs.
     #[test]
     fn a_run_is_built_when_it_starts() {
         struct Two(AtomicUsize);

@@ -1,9 +1,9 @@
 //! Expected work of the simulator for a run, computed before the run starts.
 //!
-//! The simulator's run time is proportional to the number of packets that cross the path. This number follows
-//! from the limits of the scenario that are known in advance: the rates on the path, the applications, the
-//! buffers, and random loss. It is only an estimate, because the limit at each time is known only after the
-//! run.
+//! The simulator's run time is proportional to the number of packets that cross the path. The number of
+//! packets is estimated from the limits that the scenario defines: the rates on the path, the applications,
+//! the buffers, and random loss. The cost is only an estimate, because only the run itself shows which limit
+//! applies at which time.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::sendable;
@@ -20,8 +20,8 @@ const KEPT_ROW: f64 = 25.0;
 /// Cost of the handshake, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
 
-/// Expected work of one run, as a number of data packets that cross the path. A data packet stands for its
-/// delivery, its ACK and the timers of both ends.
+/// Expected work of one run, as a number of data packets that cross the path. The work for a data packet
+/// includes its delivery, its ACK and the timers of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RunCost(f64);
 
@@ -105,8 +105,8 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::sim;
 
-    /// For each limit that the estimate covers, it is within a factor of two of the packets that the run
-    /// sends.
+    /// For each limit that it covers, the estimate is within a factor of two of the number of packets that
+    /// the run sends.
     #[test]
     fn the_estimate_is_near_the_packets_of_the_run() {
         for (path, host, flow) in [
@@ -136,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Trace rows cost more if they are stored, and the rows of a day outweigh the packets of a slow link.
+    /// Stored trace rows cost more, and in a run of one day the rows cost more than the packets of a slow
+    /// link.
     #[test]
     fn rows_count() {
         let text = "name = 'x'\nduration = '1000s'\n[path]\nrate = '100kbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'\n\

@@ -265,7 +265,7 @@ impl Report {
         self.failed() == 0 && self.invalid().next().is_none()
     }
 
-    /// Returns the invalid ones among the runs in real time.
+    /// Returns the runs in real time that are invalid.
     pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
         let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
         measured.filter(|(_, validity)| !validity.valid)
@@ -385,8 +385,8 @@ impl From<Wire> for WireOutcome {
 }
 
 /// The traces of a campaign as one CSV table: point and seed, then the columns of
-/// [`Record`](crate::trace::Record). The table is written while it is being formatted, because it may be
-/// long.
+/// [`Record`](crate::trace::Record). Each row is written as soon as it is formatted, because the table may be
+/// large.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceTable<'a> {
     /// Experiment to which the traces belong.

@@ -92,7 +92,7 @@ pub struct DirectionSpec {
     pub loss_pattern: LossPattern,
     /// Probability that a packet is duplicated.
     pub duplicate: Probability,
-    /// ACK decimation factor n: of n pure ACKs, one is forwarded; 1 forwards all of them.
+    /// ACK decimation factor n: one of every n pure ACKs is forwarded; 1 forwards all of them.
     pub ack_thinning: u32,
     /// Policer, which drops packets that exceed its rate; `None` for no policer.
     pub policer: Option<LimiterSpec>,
@@ -245,7 +245,7 @@ pub struct FlowSpec {
 }
 
 impl FlowSpec {
-    /// Creates a flow that lasts the whole run and is never limited by its applications.
+    /// Creates a flow that lasts for the whole run and is never limited by its applications.
     pub fn plain(cc: Algorithm) -> Self {
         Self {
             cc,

@@ -20,7 +20,7 @@ use std::fmt;
 use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::Duration;
 
-/// Minimum of the bound on lateness, which applies to short paths on which 1 % of the RTT is less.
+/// Minimum of the bound on lateness; it applies to short paths, where 1 % of the RTT would be less.
 const LATENESS_FLOOR: Duration = Duration::from_millis(1);
 /// Divisor of the RTT in the bound on lateness: 1 % of the RTT.
 const LATENESS_PER_RTT: u64 = 100;
@@ -81,8 +81,8 @@ pub struct Stalls {
     pub woken: LatenessQuantiles,
     /// Time that the receiver's kernel takes to answer, measured from the second unanswered data packet
     /// written to its device to the next packet read from that device. The answer time includes delayed ACKs
-    /// and SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers
-    /// to BBR take that long.
+    /// and SACKs, which Linux coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the
+    /// receiver's answers to a BBR sender take that long.
     pub answered: LatenessQuantiles,
 }
 

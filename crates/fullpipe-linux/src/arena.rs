@@ -41,7 +41,7 @@ impl Arena {
         &mut self.chunks[chunk as usize].bytes[used..used + most]
     }
 
-    /// Commits the first `len` bytes of the space that `room` returned as a packet with `pieces` references.
+    /// Commits the first `len` bytes of the space from `room` as one packet that has `pieces` references.
     pub(crate) fn keep(&mut self, len: usize, pieces: u32) -> Slot {
         let (chunk, used) = self.current.unwrap_or_default();
         self.chunks[chunk as usize].pieces += pieces;
@@ -68,7 +68,7 @@ impl Arena {
     }
 
     fn next_chunk(&mut self) {
-        // While the current chunk was being filled, all packets stored in it may have left the path.
+        // All packets in the current chunk may have left the path before the chunk was full.
         if let Some((last, _)) = self.current.take()
             && self.chunks[last as usize].pieces == 0
         {

@@ -1,8 +1,8 @@
 //! Runs an arbitrary command behind an emulated path.
 //!
-//! The command runs in the sender's network namespace, and an optional server in the receiver's. Each of the
-//! two has a separate PID namespace. When the command, the server or this process ends, its descendants end
-//! too. The network namespaces and devices disappear with the last process.
+//! The command runs in the sender's network namespace, and an optional server in the receiver's. The command
+//! and the server each have a separate PID namespace. When the command, the server or this process ends, its
+//! descendants end too. The network namespaces and devices disappear with the last process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -56,7 +56,7 @@ pub struct CommandResult {
     pub status: u8,
     /// Packet counters of the path in both directions.
     pub report: WanReport,
-    /// Measurements that show whether the emulated path kept its timing.
+    /// Measurements that show whether the emulated path was on time.
     pub validity: Validity,
 }
 
@@ -154,7 +154,7 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     }
 }
 
-/// Creates the command with both addresses in its environment; it will run as the caller in a new PID
+/// Creates the command with both addresses in its environment; it runs with the caller's user ID in a new PID
 /// namespace.
 fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
@@ -220,8 +220,8 @@ impl Server {
 fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
     let mut command = child(&shell, RECEIVER, SENDER)?;
-    // Standard output belongs to the command. The server runs in a separate process group, because signals
-    // from the terminal would otherwise end the server before the command.
+    // Only the command may write to standard output. The server runs in a separate process group, because
+    // signals from the terminal would otherwise end the server before the command.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
     let deadline = clock.now() + READY;
@@ -238,7 +238,7 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
 }
 
 /// Returns whether the network namespace of the calling thread has a listening TCP socket, or a UDP socket
-/// that is bound but not connected. (A resolver connects its UDP socket, so its socket does not count.)
+/// that is bound but not connected. (A resolver's UDP socket is connected, so it does not count.)
 fn somebody_listens() -> bool {
     const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
     TABLES.iter().any(|(table, state)| {

@@ -250,7 +250,7 @@ impl<'a> OurEnds<'a> {
 struct Watch<'a> {
     scenario: &'a Scenario,
     flows: &'a [Flow],
-    /// Trace rows, sorted by time, then by flow. The state of the path is added to them at the end of the
+    /// Trace rows, sorted by time, then by flow. The state of the path is added to the rows at the end of the
     /// run.
     rows: Vec<Row>,
     histories: Vec<History>,

@@ -1,5 +1,5 @@
-//! Flows of a scenario in real time. At an end with kernel sockets, one thread sends or receives for all
-//! flows. At an end with fullpipe's TCP stack, the loop of the stack does this.
+//! Runs the flows of a scenario in real time. At an end with kernel sockets, one thread sends or receives for
+//! all flows. At an end with fullpipe's TCP stack, the loop of the stack sends or receives for all flows.
 //!
 //! The applications behave as in the simulator: by default the sender has unlimited data or a fixed number of
 //! bytes, and the receiver reads immediately. The applications do not process the payload; the receiver

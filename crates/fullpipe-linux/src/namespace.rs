@@ -1,8 +1,8 @@
 //! Unnamed network namespaces, which exist as long as something refers to them.
 //!
-//! A namespace created with `ip netns add` survives when fullpipe is killed, but these namespaces do not. The
-//! process refers to each namespace by a file descriptor. The kernel removes a namespace when its last
-//! descriptor, device and process are gone.
+//! A namespace created with `ip netns add` remains if fullpipe is killed; the namespaces of this module do
+//! not. The process refers to each namespace by a file descriptor. The kernel removes a namespace when its
+//! last descriptor, device and process are gone.
 
 use std::fs::File;
 use std::io::Write;

@@ -88,8 +88,9 @@ pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     ParsedPacket { ip_header, headers, flow, kind, ecn }
 }
 
-/// Returns the ECN field of an IP packet. In IPv4, it consists of the two lowest bits of the second byte. In
-/// IPv6, it consists of the two lowest bits of the traffic class, which spans the first two bytes.
+/// Returns the ECN field of an IP packet. In IPv4, the ECN field consists of the two lowest bits of the
+/// second byte. In IPv6, the ECN field consists of the two lowest bits of the traffic class, which spans the
+/// first two bytes.
 fn ecn_of(packet: &[u8]) -> Ecn {
     match packet {
         [first, second, ..] if first >> 4 == 4 => Ecn::from_bits(*second),

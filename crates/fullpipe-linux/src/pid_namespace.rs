@@ -54,7 +54,7 @@ fn enter(caller: Option<Caller>) -> io::Result<()> {
 }
 
 /// Switches to the caller's identity after the fork. The first process of the namespace keeps its privileges.
-/// The kernel therefore does not clear its death signal, and only root can stop it.
+/// The kernel therefore does not clear its parent-death signal, and only root can stop it.
 fn become_caller(caller: Caller) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(Gid::from_raw(caller.group))?;

@@ -327,7 +327,7 @@ enum Message<'a> {
 
 /// Splits the first message off `bytes`; returns `None` if the header of the message is incomplete. A message
 /// that is longer than the buffer is truncated. (The truncated part can consist of TCP-MD5 keys, which are
-/// reported to root only. These keys precede the BBR attribute and follow all other attributes.)
+/// reported only to root. These keys precede the BBR attribute and follow all other attributes.)
 fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     const NLM_F_MULTI: u16 = 2;
     let length = u32_at(bytes, 0)? as usize;

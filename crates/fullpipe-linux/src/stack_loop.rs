@@ -57,7 +57,8 @@ const DEVICE: u64 = 2;
 /// An application that reads and writes on the connections of a stack.
 pub trait Application {
     /// Handles the events of the stack: accepts connections, reads and writes. Returns the time at which the
-    /// loop calls it again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such time.
+    /// loop calls the application again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such
+    /// time.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
 }
 

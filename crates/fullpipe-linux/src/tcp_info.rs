@@ -351,8 +351,8 @@ mod tests {
         assert!((99..=290).contains(&told.cwnd_gain_percent), "{told:?}");
     }
 
-    /// Each field has the value that follows from the actions of both ends; if the fields were shifted, it
-    /// would not.
+    /// Each field has the value that follows from the actions of both ends; with shifted fields, the values
+    /// would differ.
     #[test]
     fn a_connection_tells_what_was_done_with_it() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

@@ -20,8 +20,8 @@ pub enum Datapath {
     Plain,
     /// Super-packets of up to 64 KiB, each preceded by a `virtio_net_hdr`. Super-packets are split into wire
     /// segments before the path, and merged again behind the path. Segments of one super-packet are merged if
-    /// they are due within 50 us, or on short paths within 1 % of the delay. The first segment waits for that
-    /// time.
+    /// they are due within 50 us, or on short paths within 1 % of the delay. The first segment waits until
+    /// that time has passed.
     Offload,
 }
 

@@ -118,7 +118,8 @@ impl Wan {
         let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
         let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
         let stop = Stop::new()?;
-        // Creating namespaces and devices can take long on a busy machine, so the clock starts afterwards.
+        // Creating namespaces and devices can take a long time on a busy machine, so the clock starts
+        // afterwards.
         let clock = Clock::starting_in(config.lead);
         let answers = Answers::default();
         let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
@@ -212,8 +213,8 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// Creates a TUN device in `namespace` for fullpipe's stack. The configuration of the device is that of an
-/// end of a path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
+/// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like an end of an
+/// emulated path, but nothing lies between the stack and the kernel. The kernel gets the address `kernel` in
 /// a subnet of four addresses (prefix length 30 or 126); the stack may use another address in that subnet.
 ///
 /// # Errors
@@ -233,8 +234,8 @@ fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     // This setting prevents the kernel from reusing metrics that an earlier connection has saved for the
     // path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    // There is no default route. All addresses except the peer's, for example the address of a resolver, are
-    // therefore unreachable immediately instead of after a timeout.
+    // There is no default route. Connections to all addresses except the peer's, for example to a resolver,
+    // therefore fail immediately instead of timing out.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
     let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
     Netlink::new()?.up(LOOPBACK, None)?;

@@ -51,7 +51,7 @@ pub(crate) fn runs(
                 return Ok(made);
             }
             let mut trace = Csv::default();
-            // The packets of the first run only are captured.
+            // Only the packets of the first run are captured.
             let capture = capture.take();
             let observer = observed.observer;
             let timed = if options.traced {

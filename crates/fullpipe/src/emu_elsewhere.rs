@@ -35,5 +35,5 @@ pub(crate) fn one(
 }
 
 fn no_linux() -> Error {
-    Error::new("the emulator runs on Linux only", "run experiments in the simulator: --world sim")
+    Error::new("the emulator requires Linux", "run experiments in the simulator: --world sim")
 }

@@ -4,8 +4,8 @@
 //!   packets of each run (lab::cost)  ÷  speed of this machine, measured on a short run  ÷  cores
 //! ```
 //!
-//! The costs of the runs of an experiment can differ by a factor of a thousand. The time left therefore
-//! follows from the cost of the finished runs instead of their number.
+//! The costs of the runs of an experiment can differ by a factor of a thousand. The remaining time is
+//! therefore estimated from the cost of the finished runs instead of from their number.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -104,7 +104,7 @@ fn speed() -> f64 {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeLeft {
     forecast: Forecast,
-    /// Estimated time of the finished runs, and the time that these runs really took, in seconds.
+    /// Estimated time of the finished runs, and the time that these runs actually took, in seconds.
     estimated: f64,
     took: f64,
 }
@@ -128,12 +128,12 @@ impl TimeLeft {
         if self.estimated <= 0.0 {
             return (self.forecast.wall_s - elapsed_s).max(0.0);
         }
-        // The ratio between the real and the estimated times of finished runs corrects the estimate.
+        // The ratio of actual to estimated times of finished runs corrects the estimate.
         let factor = self.took / self.estimated;
         let threads = self.forecast.threads as f64;
         let pending = (total - self.estimated).max(0.0) * factor / threads;
-        // The runs in progress are still pending. Even if the estimated time has passed, half of the pending
-        // time is assumed to remain.
+        // Runs in progress count as pending. Even if the estimated time has passed, half of the pending time
+        // is assumed to remain.
         (total * factor / threads - elapsed_s).clamp(pending / 2.0, pending)
     }
 }
@@ -161,8 +161,8 @@ mod tests {
         assert!((100.0..120.0).contains(&emu.wall_s), "{emu:?}");
     }
 
-    /// One of two points accounts for almost all of the cost. When all runs of the other point have finished,
-    /// half of the runs are complete, but almost none of the time has passed.
+    /// One of the two points in this test accounts for almost all of the cost. When all runs of the other
+    /// point have finished, half of the runs are complete, but almost none of the time has passed.
     #[test]
     fn the_time_left_weighs_runs_by_their_cost() {
         let points = [("light".to_owned(), 1.0), ("heavy".to_owned(), 99.0)].into();

@@ -64,7 +64,7 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
-/// The limit of a transfer, named from a measurement before anything is simulated.
+/// The limit of a transfer, determined from a measurement before anything is simulated.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
@@ -111,7 +111,7 @@ impl Explanation<'_> {
     }
 }
 
-/// Names the limit of the transfer in `measurement`, given facts about the path and the hosts.
+/// Determines the limit of the transfer in `measurement`, given facts about the path and the hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
@@ -135,7 +135,7 @@ pub fn explain<'m>(
     Ok(Explanation(fullpipe_analysis::explain(measurement, path, hosts)?))
 }
 
-/// Names the limit of the transfer in `measurement`, and climbs its ladder of limits.
+/// Determines the limit of the transfer in `measurement`, and climbs its ladder of limits.
 ///
 /// # Errors
 /// Returns an error if the facts contradict each other or the measurement, or if the simulator has a defect.

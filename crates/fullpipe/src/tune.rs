@@ -39,7 +39,10 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 /// Returns an error if the settings cannot be read, or if the target has no routes.
 pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
-        return Err(Error::usage("--to requires routes, and --root has none", "remove --to or add --netns"));
+        return Err(Error::usage(
+            "--to requires routes, and the folder of --root has none",
+            "remove --to or add --netns",
+        ));
     }
     let facts = host::facts(place, &KEYS, peer)?;
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
@@ -126,7 +129,7 @@ pub struct Outcome<'a> {
 ///
 /// # Errors
 /// Returns an error if the process lacks the privileges, if another process holds the lock, or if a change
-/// failed. In each case, nothing is changed.
+/// failed. In each of these cases, nothing is changed.
 pub fn apply(
     place: &Target,
     changes: &[Change],

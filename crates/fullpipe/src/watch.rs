@@ -96,7 +96,7 @@ impl Watch {
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
             }
-            // If a sample is late, the next one is due immediately, and missed samples are not made up for.
+            // If a sample is late, the next one is due immediately, and missed samples are skipped.
             next = (next + every).max(clock.now());
             clock.sleep_until(next);
         }

@@ -46,7 +46,7 @@ pub(crate) struct TuneArgs {
 pub(crate) enum TuneAction {
     /// Print a tuning plan, or apply it with --apply (default subcommand)
     Plan(PlanArgs),
-    /// Make the changes on trial permanent
+    /// Make the trial changes permanent
     Confirm(StateArgs),
     /// Revert the newest changes
     Rollback(RollbackArgs),
@@ -65,7 +65,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
-    /// Network namespace to tune, by name (ip netns) or path; --root then applies to files only
+    /// Network namespace to tune, by name (ip netns) or path; --root then applies only to files
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
 }
@@ -185,7 +185,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Name or address of a host to which to show the route
+    /// Show the route to HOST, a name or an address
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 

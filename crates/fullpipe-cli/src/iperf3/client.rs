@@ -31,13 +31,13 @@ const RETRIES: u32 = 8;
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
-    // If the server is fullpipe's and sends, its socket samples contain more about the transfer than those of
-    // this host.
+    // If the server is fullpipe's and sends, its socket samples contain more information about the transfer
+    // than those of this host.
     params.wants_trace =
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    // With `--tcp-and-udp`, the rate limit of `-b` applies to the UDP test only.
+    // With `--tcp-and-udp`, the rate limit of `-b` applies only to the UDP test.
     let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
     if args.explain.tcp_and_udp {
         params.rate = None;

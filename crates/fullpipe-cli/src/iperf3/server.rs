@@ -21,7 +21,7 @@ use super::show::{Form, Show};
 use crate::failure::Failure;
 use crate::output;
 
-/// Maximum text output of a test, in bytes, that is stored for a client that requests it
+/// Maximum number of bytes of a test's text output that are stored for a client that requests them
 /// (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
 
@@ -88,7 +88,7 @@ struct Test {
     show: Show,
     reports: usize,
     text: Text,
-    /// The printed text without the test number, which the client receives if it requests the server's
+    /// The printed text without the test number; the client receives this text if it requests the server's
     /// output.
     own: Text,
     printed: String,

@@ -134,7 +134,7 @@ impl Screen {
         self.model.push(socket, name, row);
     }
 
-    /// Draws the picture of the time `now`, on the clock of the trace rows, and returns whether to continue.
+    /// Draws the picture for the time `now`, on the clock of the trace rows, and returns whether to continue.
     pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
         if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
             self.drawn = Some(now);
@@ -143,8 +143,8 @@ impl Screen {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits for `time` and handles key presses meanwhile; returns whether to continue. Without a terminal,
-    /// it returns immediately.
+    /// Waits for `time`, handles key presses in the meantime, and returns whether to continue. Without a
+    /// terminal, the function returns immediately.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);

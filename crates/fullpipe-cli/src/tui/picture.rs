@@ -1,5 +1,5 @@
 //! State of one socket in the live view, computed from the trace rows of its flow. The module `draw` draws
-//! it.
+//! this state.
 
 use std::collections::VecDeque;
 

@@ -54,7 +54,7 @@ fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-/// The picture highlights the bar of the current limit, and names this limit with its evidence.
+/// The picture highlights the bar of the current limit, and states this limit with its evidence.
 #[test]
 fn the_binding_bar_is_lit() {
     let mut model = model();

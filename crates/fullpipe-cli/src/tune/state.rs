@@ -142,7 +142,7 @@ fn text(status: &StatusReport, place: &PlaceArgs) -> String {
             }
             (Phase::Confirmed | Phase::Trial, _) => writeln!(text, "Confirmed:"),
             (Phase::Applying | Phase::Reverting, _) => {
-                writeln!(text, "Half-made: fullpipe tune rollback{} takes it back.", options(place))
+                writeln!(text, "Unfinished: fullpipe tune rollback{} takes it back.", options(place))
             }
         };
         if let Some(why) = &state.damage {

@@ -124,7 +124,8 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
     assert_eq!(read.resent, retransmits(&run));
-    // PSH is set on a segment that ends half of the receiver's window, or the queued data.
+    // PSH is set on a segment that completes half of the receiver's window, and on a segment at which the
+    // queued data ends.
     let [with, without] = read.pushed;
     assert!(with > 10 && without > 20 * with, "{:?}", read.pushed);
     // A packet that was sent was either delivered or dropped, or it was still in the network at the end of
@@ -185,8 +186,7 @@ fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
     assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
     assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
-    // If segments had not been captured, or had been acknowledged before they were captured, this would
-    // indicate gaps in the capture.
+    // tshark reports a lost segment, or an ACK of a segment that it has not seen, if a capture has gaps.
     assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
     assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
     // tshark classifies a retransmission as reordered ("out of order") if it follows newer data

@@ -207,8 +207,8 @@ fn a_second_interruption_keeps_what_is_finished() {
     assert_eq!(fs::read_to_string(out.join("trace.csv")).expect("a trace").lines().count(), 2);
 }
 
-/// `run` states the cost of an experiment before it starts. In every format, this line is on standard error,
-/// so that standard output contains only JSON.
+/// `run` states the cost of an experiment before it starts. In every format, the line with the cost is on
+/// standard error, so that standard output contains only JSON.
 #[test]
 fn the_cost_is_stated_before_the_runs() {
     let file = experiment("cost", EXPERIMENT);
@@ -290,14 +290,14 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
         .replace("['reno', 'cubic']", "'reno'");
     assert_eq!(
         said("sweep", &sweep, &["--repeat", "10000"]),
-        "error: FILE: the experiment has 957000000 runs with 957000000 flows in all (95700 points x 10000 seeds)\n\
+        "error: FILE: the experiment has 957000000 runs with 957000000 flows in total (95700 points x 10000 seeds)\n\
          hint: allowed: up to 200000 flows over all runs; shorten a list, lower repeat or split the experiment\n"
     );
     let crowd = format!("{EXPERIMENT}count = 10000\n")
         .replace("'10ms'", "['1ms', '2ms', '3ms', '4ms', '5ms', '6ms', '7ms', '8ms', '9ms', '10ms', '11ms']");
     assert_eq!(
         said("crowd", &crowd, &[]),
-        "error: FILE: the points have more than 200000 flows in all\n\
+        "error: FILE: the points have more than 200000 flows in total\n\
          hint: lower count, shorten a list or split the experiment\n"
     );
     let rows = format!("{EXPERIMENT}[[sample]]\nevery = '10us'\n").replace("'2s'", "'100s'");

@@ -182,8 +182,8 @@ fn runs_keep_their_schema() {
     for line in fs::read_to_string(out.join("results.jsonl")).expect("lines").lines() {
         keeps("run-line", &serde_json::from_str(line).expect("JSON"));
     }
-    // Captures and traces are also inputs; their documents have parts that the document of a log does not
-    // have.
+    // The input may also be a capture or a trace; the resulting documents have parts that the document of a
+    // log does not have.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
 }

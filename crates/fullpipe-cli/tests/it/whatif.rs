@@ -17,10 +17,10 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Compares predictions with Linux 6.18 at 1 Gbit/s, 210 ms and 20 ppm, in single runs of 30 s. The bounds
-/// are those of `experiments/cross-border.toml`: 10 % beyond each end of the kernel's range. For CUBIC with
-/// large buffers, the bounds also extend beyond the range of the model, because the kernel's run contains the
-/// whole decay, but the simulated value is a mean over half of it.
+/// Compares predictions with Linux 6.18 on a path of 1 Gbit/s with an RTT of 210 ms and 20 ppm packet loss,
+/// in single runs of 30 s. The bounds are those of `experiments/cross-border.toml`: 10 % beyond each end of
+/// the kernel's range. For CUBIC with large buffers, the bounds extend further than the model's range: the
+/// kernel's run contains the whole decay, whereas the simulated value is a mean over half of it.
 #[test]
 fn the_prediction_is_what_the_kernel_does() {
     let cells = [

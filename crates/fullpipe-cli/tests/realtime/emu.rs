@@ -1,6 +1,7 @@
 //! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most of these tests need
-//! namespaces and TUN devices. If the process is not permitted to create them, such tests are skipped with a
-//! message. With `FULLPIPE_REQUIRE_NETNS=1`, the tests fail instead of being skipped.
+//! namespaces and TUN devices. If the process is not permitted to create namespaces and TUN devices, the
+//! tests that need them are skipped with a message. With `FULLPIPE_REQUIRE_NETNS=1`, the tests fail instead
+//! of being skipped.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -90,8 +91,9 @@ fn an_experiment_runs_with_kernel_flows() {
 }
 
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded
-/// processes to create one, so the command must create it before it starts the progress bar and the signal
-/// handler. If a user other than root runs the tests, every test in this file covers this case.
+/// processes to create a user namespace, so the command must create the namespace before it starts the
+/// progress bar and the signal handler. If a user other than root runs the tests, every test in this file
+/// covers an unprivileged user.
 #[test]
 fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
     /// User ID of an unprivileged user (`nobody`).

@@ -26,7 +26,7 @@ impl Exporter {
             .expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
         let line = lines.next().expect("a line");
-        // The further output of the exporter must be read, so that the pipe does not fill up.
+        // The rest of the output of the exporter must be read, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         let address = line.strip_prefix("note: http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();

@@ -32,7 +32,7 @@ impl Server {
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut lines = stdout.lines().map_while(Result::ok);
         assert!(lines.any(|line| line.starts_with("Server listening")), "it does not listen");
-        // The further output of the server must be read, so that the pipe does not fill up.
+        // The rest of the output of the server must be read, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port }
     }
@@ -104,8 +104,8 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
-/// Returns the start and the end of the interval in a row of the report, in seconds. Asserts that both are in
-/// the same text columns as in iperf3's report.
+/// Returns the start and the end of the interval in a row of the report, in seconds. Asserts that start and
+/// end are in the same text columns as in iperf3's report.
 fn interval(row: &str) -> [f64; 2] {
     assert_eq!((row.find('-'), row.find(" sec ")), (Some(12), Some(19)), "{row}");
     [&row[5..12], &row[13..19]].map(|time| time.trim().parse().unwrap_or_else(|_| panic!("{row}")))
@@ -123,8 +123,8 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
     let [reports @ .., sent, received] = &rows[..] else { panic!("{text}") };
-    // The test prints five reports, or fewer on a busy machine. There, a late report also covers the delay,
-    // and reports that become due in the meantime are skipped.
+    // The test prints five reports, or fewer on a busy machine. On a busy machine, a late report also covers
+    // the delay, and reports that become due in the meantime are skipped.
     assert!((2..=5).contains(&reports.len()), "{text}");
     let times: Vec<[f64; 2]> = reports.iter().map(|row| interval(row)).collect();
     assert!(times[0][0] == 0.0 && times.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{text}");
@@ -230,8 +230,8 @@ fn keys(document: &Value) -> BTreeSet<String> {
 const NEWER: [&str; 7] =
     ["timemillisecs", "fq_rate", "fqrate", "bidir", "interval", "reorder", "sum_bidir_reverse"];
 
-/// The JSON document contains all keys of iperf3's document. The other keys of the document are those of
-/// later iperf3 versions, and `fullpipe`.
+/// The JSON document contains all keys of iperf3's document. All other keys of the document are `fullpipe`
+/// and keys of later iperf3 versions.
 #[test]
 fn documents_have_the_keys_of_iperf3() {
     if !has("iperf3") {
@@ -307,7 +307,7 @@ fn tcp_and_udp_stand_side_by_side() {
 }
 
 /// If client and server are on the same host, there is no path. The limit is then reported, together with the
-/// reason why there is no ladder. For UDP, only that reason is reported.
+/// reason why there is no ladder. For UDP, the output contains this reason without a limit.
 #[test]
 fn on_one_host_there_is_no_ladder() {
     if !has("iperf3") {
@@ -385,13 +385,13 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
     assert!(!rest.iter().any(|line| line.contains("iperf Done")), "{rest:?}");
 }
 
-/// Returns the first limit that the diagnosis in a JSON document names.
+/// Returns the first limit that the diagnosis in a JSON document reports.
 fn named<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
     document["end"]["fullpipe"][key]["findings"][0]["limit"].as_str()
 }
 
-/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is named as the
-/// limit. fullpipe's server sends the samples of its sockets, so both ends are visible.
+/// From either end, with several streams and in both directions, a receive buffer of 256 KiB is reported as
+/// the limit. fullpipe's server sends the samples of its sockets, so both ends are visible.
 #[test]
 fn either_end_names_the_same_limit() {
     if !has("iperf3") || !process::emulated::allowed() {

@@ -314,7 +314,8 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
     assert!(becomes(|| server.noted().contains("refused: 3s requested, but at most 2s allowed")));
     let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
     assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
-    // The client sends at full speed, which exceeds the limit. The server detects this after one second.
+    // The client sends at full speed, which exceeds the limit. The server detects the excess after one
+    // second.
     refused(server.client(&["-t", "2"]));
     assert!(becomes(|| server.noted().contains("at most 20 Mbit/s allowed")), "{}", server.noted());
     // If the server is the sender, it limits its own rate.
@@ -350,7 +351,7 @@ fn whoever_vanishes_is_no_harm() {
     server.ends_with(0);
 }
 
-/// A server that is stopped by any signal tells its clients, including those that send on several streams.
+/// A server that is stopped by any signal notifies its clients, including those that send on several streams.
 #[test]
 fn a_stopped_server_tells_its_clients() {
     if !has("iperf3") {
@@ -443,7 +444,7 @@ fn silent_connections_cost_little_and_stop_nobody() {
     let mut silent = Vec::new();
     let mut measured = 0;
     for number in 0..10_000 {
-        // The oldest silent connections are closed, as if the connections came from many hosts.
+        // The oldest silent connections are closed, so that the number of open descriptors stays limited.
         if silent.len() == SILENT_AT_ONCE {
             silent.drain(..SILENT_AT_ONCE / 2);
         }

@@ -23,8 +23,8 @@ fn processes(marker: &str) -> usize {
 }
 
 /// A process cannot clean up after its own SIGKILL, so there must be nothing to clean up. A descendant of the
-/// command ends together with the command, even if it is in a new session or its parent has ended. The same
-/// applies to descendants of the server.
+/// command ends together with the command, even if it is in a new session or its parent has ended.
+/// Descendants of the server end in the same way.
 #[test]
 fn a_killed_command_takes_all_that_descends_from_it_along() {
     if !allowed() {
@@ -41,7 +41,8 @@ fn a_killed_command_takes_all_that_descends_from_it_along() {
         signal(&child, name);
         let status = child.wait().expect("it ends");
         assert_eq!(status.signal(), ended, "{status}");
-        // On SIGTERM, the shell ends. The processes that it leaves behind end before `fullpipe emu` returns.
+        // On SIGTERM, the shell ends. The processes that the shell leaves behind end before `fullpipe emu`
+        // returns.
         let gone = || processes(&marker) == 0;
         assert!(if name == "KILL" { becomes(gone) } else { gone() }, "{} are left", processes(&marker));
     }
@@ -89,7 +90,7 @@ fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
 }
 
 /// A file is first written under a temporary name in the same folder. A killed process leaves the temporary
-/// file behind. The next start removes that file, but no other file.
+/// file behind. The next start removes this temporary file, but no other file.
 #[test]
 fn what_a_killed_writer_has_left_is_removed() {
     let (folder, file) = experiment("abandoned", RUNS);

@@ -11,7 +11,7 @@ use std::thread;
 use crate::process::emulated::{allowed, is_disturbed, undisturbed};
 use crate::process::{fullpipe, refusal, signal};
 
-/// A sender and a receiver over the loopback device, which stop when this value is dropped.
+/// A sender and a receiver connected over the loopback device, which stop when this value is dropped.
 struct Transfer {
     peer: SocketAddr,
     over: Arc<AtomicBool>,

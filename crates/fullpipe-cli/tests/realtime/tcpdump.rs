@@ -89,8 +89,8 @@ fn segments(file: &Path) -> Vec<(u32, u32)> {
 }
 
 /// Returns the number of retransmitted segments that arrived after later segments. At the receiver alone, a
-/// retransmission cannot be recognised if it arrives in order because no later data has arrived (the last
-/// segments before a pause).
+/// retransmission cannot be recognised if it arrives in order because no later data arrived before it (the
+/// last segments before a pause).
 fn late(sender: &Path, receiver: &Path) -> u64 {
     let mut times = BTreeMap::<u32, u64>::new();
     for (from, _) in segments(sender) {
@@ -110,7 +110,7 @@ fn late(sender: &Path, receiver: &Path) -> u64 {
     count
 }
 
-/// Asserts that the count `seen` differs from the true number of drops by at most 1 %, or at most two.
+/// Asserts that the count `seen` differs from the true number of drops by at most 1 % or two packets.
 #[track_caller]
 fn agree(what: &str, seen: u64, true_count: u64) {
     println!("{what}: {seen} seen, {true_count} are true");

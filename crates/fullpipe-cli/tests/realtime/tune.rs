@@ -128,7 +128,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(error.contains("round-trip time") && hint.contains("--rtt 210ms"), "{error} {hint}");
     for to in ["203.0.113.7", "2001:db8::7", "[2001:db8::7]", "localhost"] {
         let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", to]].concat()));
-        assert_eq!(error, "--to requires routes, and --root has none", "{to} is a host");
+        assert_eq!(error, "--to requires routes, and the folder of --root has none", "{to} is a host");
     }
     let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.0/24"]].concat()));
     assert!(error.contains("a network"), "{error}");
@@ -211,8 +211,8 @@ fn show_says_what_each_setting_limits() {
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
 }
 
-/// A damaged journal makes no command fail. All readable changes are reverted, lost values are named, and the
-/// damaged file is kept.
+/// A damaged journal makes no command fail. All readable changes are reverted, lost values are listed, and
+/// the damaged file is kept.
 #[test]
 fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let root = host("tune-damaged");
@@ -281,8 +281,8 @@ fn a_link_below_the_root_is_refused() {
     }
 }
 
-/// Programs and files that set the same keys are listed. Of the files, only those are listed that would take
-/// precedence over fullpipe's at the next boot.
+/// Programs and files that set the same keys are listed. Only those files are listed that would take
+/// precedence over fullpipe's file at the next boot.
 #[test]
 fn status_names_whoever_else_sets_it() {
     let root = host("tune-others");

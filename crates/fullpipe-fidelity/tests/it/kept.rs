@@ -209,7 +209,7 @@ fn what_cannot_be_used_is_said() {
 
     let situations = ["--situations", &file, "--out", &name];
     let (error, hint) = refusal(1, fullpipe(&situations));
-    assert_eq!(error, "point 'small' does not name the limit that it is designed to have");
+    assert_eq!(error, "point 'small' does not state the limit that it is designed to have");
     assert!(
         hint.ends_with("limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, policer, link"),
         "{hint}"

@@ -1,4 +1,4 @@
-//! Tests of `fullpipe-fidelity` that make no kernel runs.
+//! Tests of `fullpipe-fidelity` that need no kernel runs.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../fullpipe-cli/tests/process/mod.rs"]

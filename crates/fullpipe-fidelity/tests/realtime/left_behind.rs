@@ -21,10 +21,9 @@ fn an_interrupted_comparison_goes_on() {
     let arguments =
         |repeat: &'static str| [file.as_str(), "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
     let mut before = String::new();
-    // SIGINT is not tested, because a background process of a script may inherit that SIGINT is ignored.
+    // SIGINT is not tested, because a background process of a script may inherit an ignored SIGINT.
     for (name, number) in [("TERM", 15), ("KILL", 9)] {
-        // The comparison has more runs than it can finish before the signal, although disturbed runs are not
-        // stored.
+        // The comparison has more runs than can finish before the signal arrives.
         let mut child = Command::new(crate::PROGRAM)
             .args(arguments("100"))
             .stdout(Stdio::null())

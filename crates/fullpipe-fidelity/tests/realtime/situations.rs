@@ -39,7 +39,7 @@ fn the_classifier_names_the_limit_of_kernel_flows() {
     assert!(missed.is_empty(), "\n{}", missed.join("\n"));
 }
 
-/// Runs a situation on the kernel; if the classifier names the wrong limit, returns a description of that
+/// Runs a situation on the kernel; if the classifier reports the wrong limit, returns a description of that
 /// limit.
 fn miss(point: &Point) -> Option<String> {
     let scenario = Scenario { seed: 1, ..point.scenario.clone() };

@@ -44,7 +44,7 @@ fn one() -> u64 {
     1
 }
 
-/// A field of an experiment file that takes one value only, neither a list nor a range.
+/// A field of an experiment file that takes exactly one value, neither a list nor a range.
 #[derive(Debug)]
 pub(super) struct Single<T>(pub(super) T);
 

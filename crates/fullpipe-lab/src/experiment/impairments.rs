@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::ExperimentError;
 use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 
-/// The rate of a link: constant, or variable as in a trace file.
+/// The rate of a link: constant, or given by a trace file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkRate {
     Constant(Rate),
@@ -25,7 +25,7 @@ impl Value for LinkRate {
     fn read(text: &str) -> Result<Self, ExperimentError> {
         match text.split_once('=') {
             Some(("trace", name)) if !name.trim().is_empty() => Ok(Self::Trace(name.trim().into())),
-            Some(_) => Err(ExperimentError::new(format!("rate '{text}' is not understood"), Self::EXAMPLE)),
+            Some(_) => Err(ExperimentError::new(format!("rate '{text}' is invalid"), Self::EXAMPLE)),
             None => Rate::read(text).map(Self::Constant),
         }
     }
@@ -82,8 +82,8 @@ const OPPORTUNITY: Bytes = Bytes::new(1_500);
 const LONGEST_TRACE: u64 = 86_400_000;
 
 /// Parses a trace file in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order,
-/// at which one packet may be sent. A time is repeated for several packets. After the last line, the trace
-/// restarts.
+/// at which one packet may be sent. If several packets may be sent at the same time, the line is repeated.
+/// After the last line, the trace restarts.
 fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     const FORM: &str =
         "write one whole number of milliseconds per line, in ascending order, the last above zero";
@@ -92,14 +92,17 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let time = line.trim().parse::<u64>().ok().filter(|ms| (before..=LONGEST_TRACE).contains(ms));
         let Some(ms) = time else {
-            return Err(ExperimentError::new(format!("line {}: '{}'", number + 1, line.trim()), FORM));
+            return Err(ExperimentError::new(
+                format!("line {}: '{}' is not a valid time", number + 1, line.trim()),
+                FORM,
+            ));
         };
         times.push(Duration::from_millis(ms));
         before = ms;
     }
     let period = Duration::from_millis(before);
     Opportunities::new(times, period, OPPORTUNITY)
-        .ok_or_else(|| ExperimentError::new("it blocks all packets", FORM))
+        .ok_or_else(|| ExperimentError::new("the trace blocks all packets", FORM))
 }
 
 /// A probability that applies to each packet, such as `1%`.
@@ -207,7 +210,7 @@ impl Value for Aggregation {
     }
 }
 
-/// ACK decimation factor n: of n pure ACKs, one is forwarded.
+/// ACK decimation factor n: one of every n pure ACKs is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thinning(pub(super) u32);
 
@@ -245,8 +248,8 @@ mod tests {
         Experiment::from_toml_with(&text, &load)
     }
 
-    /// An impairment in `[path]` applies to the data direction only, but the rate applies to both directions.
-    /// Each direction may set its own values.
+    /// An impairment in `[path]` applies only to the data direction, whereas the rate applies to both
+    /// directions. Each direction may set its own values.
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(
@@ -300,9 +303,15 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for (path, message) in [
             ("rate = { trace = 'none.trace' }", "cannot read none.trace: there is none"),
-            ("rate = { trace = 'backwards.trace' }", "trace backwards.trace: line 3: '2'"),
-            ("rate = { trace = 'zero.trace' }", "trace zero.trace: it blocks all packets"),
-            ("rate = { trace = 'words.trace' }", "trace words.trace: line 1: '12 Mbit/s'"),
+            (
+                "rate = { trace = 'backwards.trace' }",
+                "trace backwards.trace: line 3: '2' is not a valid time",
+            ),
+            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace blocks all packets"),
+            (
+                "rate = { trace = 'words.trace' }",
+                "trace words.trace: line 1: '12 Mbit/s' is not a valid time",
+            ),
             ("rate = { tace = 'x' }", "unknown key 'tace'"),
             ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter requires 'up_to'"),
             (

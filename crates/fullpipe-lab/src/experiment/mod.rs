@@ -116,7 +116,7 @@ pub struct Point {
     /// `point`. Fields of a direction have the prefix `forward.` or `backward.`, and fields of the second
     /// `[[flow]]` have the prefix `flow2.`.
     pub parameters: BTreeMap<String, String>,
-    /// Limit that the point is designed to have, such as `rwnd`; `None` if the file names none.
+    /// Limit that the point is designed to have, such as `rwnd`; `None` if the file states none.
     pub limit: Option<String>,
     /// Scenario of the point; its seed is zero, and each run sets its own seed.
     pub scenario: Scenario,
@@ -168,7 +168,7 @@ impl Experiment {
         let (points, seeds) = (self.points.len(), self.repeat);
         Err(ExperimentError::new(
             format!(
-                "the experiment has {runs} runs with {results} flows in all ({points} points x {seeds} seeds)"
+                "the experiment has {runs} runs with {results} flows in total ({points} points x {seeds} seeds)"
             ),
             format!(
                 "allowed: up to {MOST_RESULTS} flows over all runs; shorten a list, lower repeat or split the experiment"

@@ -210,7 +210,7 @@ mod tests {
              { aqm = 'step', threshold = '65KiB' }]",
         )
         .unwrap_or_else(|e| panic!("{e}"));
-        // BDP of a path with 100 Mbit/s and 40 ms.
+        // BDP of a path with a rate of 100 Mbit/s and an RTT of 40 ms.
         let bdp = Bytes::new(500_000);
         let codel = CodelConfig { ecn: true, ..CodelConfig::RFC8289 };
         let red = RedConfig {

@@ -17,7 +17,8 @@ use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, 
 
 /// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
 const MOST_POINTS: u64 = 100_000;
-/// Maximum number of flows per point. The number is limited because each flow needs memory for its window.
+/// Maximum number of flows per point. The number of flows is limited because each flow needs memory for its
+/// window.
 const MOST_FLOWS: usize = 10_000;
 /// Default interval between trace rows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -104,7 +105,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
             flows += scenario.flows.len() as u64;
             if flows > MOST_RESULTS {
                 return Err(ExperimentError::new(
-                    format!("the points have more than {MOST_RESULTS} flows in all"),
+                    format!("the points have more than {MOST_RESULTS} flows in total"),
                     "lower count, shorten a list or split the experiment",
                 ));
             }
@@ -124,7 +125,8 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
 
 /// Returns the label of a point, made of the values that differ between points.
 fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
-    // A name stands for all fields that its [[point]] sets, but swept fields must still appear in the label.
+    // In a label, the name of a [[point]] replaces the fields that the [[point]] sets, but swept fields must
+    // still appear.
     let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
     let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
     name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
@@ -202,7 +204,8 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
     };
     let backward_rate = backward.rate.clone().or(rate).unwrap_or_else(|| forward_rate.clone());
     // The data direction inherits from the path all fields that it does not set itself. The ACK direction
-    // inherits only the rate. ACKs are small and rarely the problem, so by default no ACK is lost or dropped.
+    // inherits only the rate. ACKs are small, and their loss rarely limits a transfer, so by default no ACK
+    // is lost or dropped.
     let of_data = Direction {
         rate: Some(forward_rate),
         loss: forward.loss.or(loss),
@@ -248,7 +251,7 @@ impl Direction {
     ) -> Result<DirectionSpec, ExperimentError> {
         let rate = self.rate.as_ref().and_then(|rate| traces.resolve(rate));
         let Some((rate, trace)) = rate else {
-            return Err(ExperimentError::new("a trace of the path was not read", LinkRate::EXAMPLE));
+            return Err(ExperimentError::new("a trace file of the path is missing", LinkRate::EXAMPLE));
         };
         let bdp = rate * rtt;
         let loss = self.loss.unwrap_or(Loss::NONE);
@@ -287,8 +290,8 @@ struct Limiter {
 }
 
 impl Limiter {
-    /// Converts the fields into the specification of a limiter. The BDP is computed from the limiter's rate,
-    /// but is at most that of the direction. The default queue of a shaper is one BDP.
+    /// Converts the fields into the specification of a limiter. The BDP is computed from the smaller of the
+    /// limiter's rate and the direction's rate. The default queue of a shaper is one BDP.
     fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
         let Some(rate) = self.rate else {
             return Err(ExperimentError::new(

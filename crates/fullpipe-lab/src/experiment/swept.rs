@@ -159,7 +159,7 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// Value of a field as written in the experiment file, independent of the Rust type of the field.
 ///
-/// With a separate visitor for each of two dozen types, this code took half of the crate's compile time.
+/// A separate visitor for each of two dozen types would take half of the crate's compile time.
 enum FieldValue {
     One(Scalar),
     List(Vec<Self>),
@@ -333,10 +333,7 @@ fn range<T: Value>(
     let last = count - 1;
     let step = |step: u64| {
         T::between(&from.1, &to.1, step, last).ok_or_else(|| {
-            ExperimentError::new(
-                "this field has no intermediate values for a range",
-                "write a list of values",
-            )
+            ExperimentError::new("this field does not accept a range", "write a list of values")
         })
     };
     step(0)?;

@@ -293,7 +293,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nloss = '100%'"), "", FLOW, ""),
-            "line 6, column 8: loss '100%' blocks all packets",
+            "line 6, column 8: loss '100%' drops all packets",
             "allowed: from 0% to less than 100%",
         ),
         (
@@ -318,7 +318,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = { from = 'reno', to = 'bbr1', steps = 2 }", ""),
-            "line 9, column 6: this field has no intermediate values for a range",
+            "line 9, column 6: this field does not accept a range",
             "write a list of values",
         ),
         (
@@ -519,7 +519,7 @@ fn bursts_and_limiters_are_read() {
 
     for (path, message) in [
         ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
-        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is not understood"),
+        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is invalid"),
         ("loss = { rate = '1%' }", "this table is not a range"),
         ("policer = { burst = '1MiB' }", "the policer has no rate"),
         ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer does not queue"),
@@ -561,8 +561,8 @@ fn applications_are_read() {
     assert_eq!(workload(4).reading, Reading::Loop { buffer: Bytes::from_kib(1), every });
 
     for (app, message) in [
-        ("'curl'", "app 'curl' is not understood"),
-        ("{}", "app '' is not understood"),
+        ("'curl'", "app 'curl' is invalid"),
+        ("{}", "app '' is invalid"),
         ("{ chunk = '1KiB' }", "app has chunk without write"),
         ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
         ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),
@@ -570,7 +570,7 @@ fn applications_are_read() {
         ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
         (
             "{ read = '1mbit', read_buffer = '1KiB', reads_per_second = 1 }",
-            "app combines read with read_buffer or reads_per_second",
+            "app cannot combine read with read_buffer or reads_per_second",
         ),
     ] {
         let text = file(PATH, "", &format!("{FLOW}\napp = {app}"), "");

@@ -24,8 +24,8 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const TEXT_ONLY: bool = false;
     /// Whether the notation `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-    /// Second keys of the two-key table notation, such as `{ rate = "1%", burst = 5 }`; `None` if this
-    /// notation is not accepted.
+    /// Possible second keys of the two-key table notation, such as `burst` in `{ rate = "1%", burst = 5 }`;
+    /// `None` if this notation is not accepted.
     const TABLE: Option<[&'static str; 2]> = None;
     /// Keys of the table notation. As text, the table is written as `key=value` for each key, in this order,
     /// separated by commas.
@@ -34,8 +34,8 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     /// Parses and validates one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
-    /// Returns value number `step` of `last` on the way between two values, as text; returns `None` for types
-    /// without intermediate values.
+    /// Returns, as text, the value at step `step` of `last` when interpolating between two values; returns
+    /// `None` for types without intermediate values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
         None
     }
@@ -93,7 +93,7 @@ pub(super) fn fields<'t, T: Value>(
                 fields.insert(key, value);
             }
             _ => {
-                return Err(ExperimentError::new(format!("{what} '{text}' is not understood"), T::EXAMPLE));
+                return Err(ExperimentError::new(format!("{what} '{text}' is invalid"), T::EXAMPLE));
             }
         }
     }
@@ -189,7 +189,7 @@ impl Value for Loss {
         let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
         if rate == Probability::ONE {
             return Err(ExperimentError::new(
-                format!("loss '{text}' blocks all packets"),
+                format!("loss '{text}' drops all packets"),
                 "allowed: from 0% to less than 100%",
             ));
         }
@@ -201,7 +201,7 @@ impl Value for Loss {
                 None => return Err(out_of_range("burst of loss", burst, "1 to 10000 packets")),
             },
             Some(("of", "super_packets")) => LossPattern::SuperPackets,
-            _ => return Err(ExperimentError::new(format!("loss '{text}' is not understood"), Self::EXAMPLE)),
+            _ => return Err(ExperimentError::new(format!("loss '{text}' is invalid"), Self::EXAMPLE)),
         };
         Ok(Self { rate, pattern })
     }
@@ -241,7 +241,7 @@ impl Value for Amount {
         if let Some(number) = text.trim().to_ascii_lowercase().strip_suffix("bdp") {
             let number = number.trim_end();
             let multiple: f64 = number.parse().map_err(|_| {
-                ExperimentError::new(format!("'{number}' is not a multiple of the BDP"), Self::EXAMPLE)
+                ExperimentError::new(format!("'{number}' in front of bdp is not a number"), Self::EXAMPLE)
             })?;
             if !(0.0..=1000.0).contains(&multiple) {
                 return Err(out_of_range("size", text, "0bdp to 1000bdp"));
@@ -432,7 +432,7 @@ impl Value for App {
             (None, None, None, Some(_)) => return Err(needs("reads_per_second", "read_buffer")),
             (Some(_), ..) => {
                 return Err(ExperimentError::new(
-                    "app combines read with read_buffer or reads_per_second",
+                    "app cannot combine read with read_buffer or reads_per_second",
                     Self::EXAMPLE,
                 ));
             }

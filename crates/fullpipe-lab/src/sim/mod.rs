@@ -305,7 +305,8 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
     Path::new(elements)
 }
 
-/// Returns the kind of hop that computes departures when a packet enters, if possible; this kind is faster.
+/// Returns the faster kind of hop, which computes a packet's departure when the packet enters, if the
+/// parameters allow it.
 fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
     let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
     let service = match &spec.trace {

@@ -89,8 +89,9 @@ impl<T: Cell> Cell for Option<T> {
 
 /// Generates [`Record`], [`COLUMNS`], the conversion from a trace row, and the bounds check.
 ///
-/// A column is written as its meaning in a doc comment, then `name: type, unit [<= bound], value;`. The value
-/// expression uses the parts of the row that the pattern binds. Columns are grouped by source.
+/// Each column is declared by a doc comment with its meaning, followed by `name: type, unit [<= bound],
+/// value;`. The value expression uses the parts of the row that the pattern binds. Columns are grouped by
+/// source.
 macro_rules! columns {
     ($row:pat => $(
         $source:literal {

@@ -38,8 +38,8 @@ pub struct Row {
     /// State of the path in the data direction; `None` if the path is a real network.
     pub path: Option<PathState>,
     /// Internal state of the sender; `None` for the kernel TCP stack. The field is boxed because it takes
-    /// more than a third of a row, and the samples of a thousand kernel sockets are hundreds of thousands of
-    /// rows without it.
+    /// more than a third of a row, and a thousand kernel sockets yield hundreds of thousands of rows that do
+    /// not need it.
     pub truth: Option<Box<SenderTruth>>,
 }
 

@@ -22,9 +22,9 @@ const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 /// A trace row, and the run to which it belongs.
 #[derive(Clone, Debug)]
 pub struct RunRow {
-    /// Label of the experiment point; `None` if the trace contains one run only.
+    /// Label of the experiment point; `None` if the trace contains only one run.
     pub point: Option<String>,
-    /// Random seed of the run; `None` if the trace contains one run only.
+    /// Random seed of the run; `None` if the trace contains only one run.
     pub seed: Option<u64>,
     /// Trace row without its run.
     pub row: Row,

@@ -12,7 +12,7 @@ pub const WRITE_BLOCK: u64 = 128 << 10;
 ///
 /// After ten blocks, the writer polls its socket, which is writable only when a third of the send buffer is
 /// free. The wait for the socket matters if the send buffer is the limit: with a buffer of 4 MiB, thirty
-/// blocks are in flight, and with a large buffer two thirds of the buffer.
+/// blocks are in flight; with a large buffer, two thirds of the buffer are in flight.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
 /// Time that the write of a whole block takes: the host copies, segments and sends the block at 8 Gbit/s. The
@@ -89,8 +89,8 @@ impl Writer {
         }
     }
 
-    /// Returns the time of a paced writer's next chunk. The time is computed from the start, so that rounding
-    /// errors do not accumulate.
+    /// Returns the time of a paced writer's next chunk. The time is computed from the start time, so that
+    /// rounding errors do not accumulate.
     fn next_chunk(&self) -> Instant {
         match (self.writing, self.started) {
             (Writing::Paced { rate, chunk }, Some(started)) if self.produced() < self.total => {

@@ -1,4 +1,4 @@
-//! INV-9, A-10: a run is a function of its scenario and does not depend on threads or on other runs.
+//! A run is a function of its scenario and does not depend on threads or on other runs (INV-9, A-10).
 
 use std::num::NonZeroUsize;
 

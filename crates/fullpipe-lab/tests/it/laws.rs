@@ -12,7 +12,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 // The following tests check conservation of packets and header overhead.
 
-/// goodput is 1448/1500 of the link's IP rate; no other capacity is lost.
+/// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {
@@ -21,8 +21,8 @@ fn a_8_goodput_ceiling() {
     }
 }
 
-/// every packet that the sender offers to the path is delivered, dropped or in flight. No packet appears
-/// or vanishes.
+/// Every packet that the sender offers to the path is delivered, dropped or in flight. No packet
+/// appears or vanishes.
 #[test]
 fn a_2_conservation() {
     for cc in Algorithm::ALL {
@@ -39,22 +39,22 @@ fn a_2_conservation() {
 
 // The following tests check the limit by a fixed window.
 
-/// throughput equals window / RTT if there is no other limit.
+/// Throughput equals window / RTT if there is no other limit.
 #[test]
 fn a_11_window_over_rtt() {
     for (window, rtt) in [(65_535, 210), (1_040, 10), (6_291_456, 140), (4_194_304, 210)] {
         let mut scenario = link(Cubic, "max", ms(rtt), 1 << 30, 30);
         scenario.host.window_clamp = Some(Bytes::new(window));
-        // With one trace row per round trip, the measured period contains only whole round trips.
+        // Trace rows are one round trip apart, so the measured period contains only whole round trips.
         scenario.sample_every = ms(rtt);
         let law = 8e3 * window as f64 / rtt as f64;
         assert_near(run(&scenario).goodput(0, 5.0), law, 0.001, &format!("{window} B in {rtt} ms"));
     }
 }
 
-/// if a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission.
-/// The throughput is then the link rate, and the RTT is exactly W / rate. With a window smaller than D, the
-/// queue is empty.
+/// If a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission
+/// . The throughput is then the link rate, and the RTT is exactly W / rate. With a window smaller than
+/// D, the queue is empty.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
     // A packet takes 250 us and the RTT is 50 ms: D = 200 packets, and one more is in transmission.
@@ -82,7 +82,7 @@ fn a_12_a_fixed_window_and_its_queue() {
 
 // The following tests check the start of a flow.
 
-/// slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT,
+/// Slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT,
 /// plus one RTT for the handshake, plus the serialisation time of the last round.
 #[test]
 fn a_13_flow_completion() {
@@ -139,9 +139,10 @@ fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
     }
 }
 
-/// slow start into a short queue. When the first loss is detected, the window is about twice the
-/// window W at which the first drop occurred, and about W is lost. W is 2.5 B if the queue B is short, and D
-/// + B if it is long. The models of the overshoot are of first order, so the peak has a tolerance of 10 %.
+/// Slow start overflows a short queue. When the first loss is detected, the window is about
+/// twice the window W at which the first drop occurred, and about W is lost. W is 2.5 B if the queue B is
+/// short, and D + B if it is long. The models of the overshoot are of first order, so the peak has a
+/// tolerance of 10 %.
 #[test]
 fn a_15_overshoot() {
     for queue in [50, 100, 200] {
@@ -156,9 +157,9 @@ fn a_15_overshoot() {
     }
 }
 
-/// BBR's Startup reaches the link rate after log2(D/10) rounds; the trace shows this one round later.
-/// BBR detects the full pipe after three rounds without growth. Each of these rounds takes up to 2.9 RTT,
-/// because the queue is deep here.
+/// BBR's Startup reaches the link rate after log2(D/10) rounds; the trace shows this one round later.
+/// BBR detects that the pipe is full after three rounds without growth. Each of these rounds takes up to 2.9
+/// RTT, because the queue is deep here.
 #[test]
 fn a_16_bbr_startup() {
     for (rate, seconds) in [("1gbit", 2.9), ("105mbit", 2.3)] {
@@ -190,7 +191,7 @@ fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, s
     windows.sum::<f64>() / seeds as f64
 }
 
-/// A-17, RENO-6: Mathis model, W = sqrt(3 / 2p). b_ack is 1, because growth counts segments instead of ACKs,
+/// Mathis model: W = sqrt(3 / 2p) (A-17, RENO-6). b_ack is 1, because growth counts segments instead of ACKs,
 /// and the receiver acknowledges every segment while its window opens, which is always the case with buffers
 /// of this size. Independent loss adds 7 % in comparison with periodic loss (the mean over geometric gaps is
 /// 1.31 / sqrt p).
@@ -248,8 +249,8 @@ fn cubic_window(rtt: f64) -> impl Fn(f64, f64, f64) -> f64 {
     }
 }
 
-/// A-18, RENO-5: Reno's sawtooth, integrated with geometrically distributed gaps between losses. (A unit test
-/// of the controller covers periodic loss.)
+/// Reno's sawtooth, integrated with geometrically distributed gaps between losses (A-18, RENO-5). (A unit
+/// test of the controller covers periodic loss.)
 #[test]
 fn a_18_reno_sawtooth_under_independent_loss() {
     let law = fluid_mean_window(0.001, 0.05, 0.5, |start, _, t| start + t / 0.05, |w, _| w);
@@ -259,9 +260,10 @@ fn a_18_reno_sawtooth_under_independent_loss() {
     assert_near(mean_window(Reno, 1500, ms(50), 1_000, 250, 6), law, 0.05, "Reno");
 }
 
-/// the CUBIC model 1.054 (RTT/p)^0.75 is for periodic loss, which a unit test of the controller covers.
-/// With geometrically distributed gaps and fast convergence, CUBIC's own equation gives a window that is
-/// about 15 % larger. The simulator is within 5 % of that, the tolerance for the kernel profile.
+/// The CUBIC model 1.054 (RTT/p)^0.75 is for periodic loss, which a unit test of the controller covers
+/// . With geometrically distributed gaps and fast convergence, CUBIC's own equation gives a window that
+/// is about 15 % larger. The simulator's window is within 5 % of this value, which is the tolerance for the
+/// kernel profile.
 #[test]
 fn a_20_cubic_under_independent_loss() {
     let plateau = |window: f64, w_max: f64| if window < w_max { 0.85 * window } else { window };
@@ -272,7 +274,7 @@ fn a_20_cubic_under_independent_loss() {
     assert_near(window, law, 0.05, "CUBIC at 100 ppm and 100 ms");
 }
 
-/// A-21, CUB-7: on a short path, CUBIC's mean window is that of AIMD(0.53, 0.7): 1.2 / sqrt p.
+/// On a short path, CUBIC's mean window is that of AIMD(0.53, 0.7): 1.2 / sqrt p (A-21, CUB-7).
 #[test]
 fn a_21_cubic_in_the_reno_region() {
     let window = mean_window(Cubic, 1500, ms(10), 100, 80, 6);
@@ -288,19 +290,19 @@ fn utilisation(cc: Algorithm, queue: u64, paced: bool) -> f64 {
     run(&scenario).utilisation("48mbit", 20.0)
 }
 
-/// utilisation of one Reno flow with a queue of x BDP: U = 0.75 (1+x)^2 / (1+x+x^2), and 1 from x = 1
+/// Utilisation of one Reno flow with a queue of x BDP: U = 0.75 (1+x)^2 / (1+x+x^2), and 1 from x = 1
 /// on.
 #[test]
 fn a_23_reno_buffer_and_utilisation() {
     for (queue, law) in [(20, 0.818), (50, 0.893), (100, 0.964), (150, 0.993), (200, 1.0)] {
         assert_near(utilisation(Reno, queue, false), law, 0.015, &format!("queue {queue}"));
     }
-    // For x near 0: without pacing, the queue has no room for the two segments that each ACK releases. A
-    // queue of five packets is x = 0.025.
+    // Without pacing, a queue with x near 0 has no room for the two segments that each ACK releases. A queue
+    // of five packets is x = 0.025.
     assert_near(utilisation(Reno, 5, true), 0.769, 0.015, "queue 5");
 }
 
-/// utilisation of one CUBIC flow. Linear growth from 0.7 W gives a lower bound (0.921,
+/// Utilisation of one CUBIC flow. Linear growth from 0.7 W gives a lower bound (0.921,
 /// 0.981); CUBIC's own curve gives 0.925 at x = 0. CUBIC fills the link from x = 1/0.7 - 1 = 0.43 on, Reno
 /// only from x = 1 on.
 #[test]
@@ -316,7 +318,7 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
 
 // The following test checks how flows share a link.
 
-/// A-28, INV-8: flows with equal settings reach equal shares of a full link within a minute.
+/// Flows with equal settings reach equal shares of a full link within a minute (A-28, INV-8).
 #[test]
 fn a_28_equal_flows_share_equally() {
     for cc in [Reno, Bic, Cubic] {
@@ -340,13 +342,13 @@ fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     run(&scenario)
 }
 
-/// one BBRv1 flow uses 0.97 of the link. The mean queue is below 0.1 BDP, and the longest queue is 0.25
-/// BDP plus send quanta (bound in this test: 0.36 BDP + 8 packets).
+/// One BBRv1 flow uses 0.97 of the link. The mean queue is below 0.1 BDP, and the longest queue is
+/// 0.25 BDP plus send quanta (bound in this test: 0.36 BDP + 8 packets).
 ///
-/// At an RTT of 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms plus one round trip with four segments
-/// in flight, and one more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a
-/// path with a BDP of 33 packets, the mean queue is 0.22 BDP, because the cruising target includes three send
-/// quanta, which are seven packets for any BDP.
+/// At an RTT of 100 ms, the utilisation is 0.965: ProbeRTT lasts 200 ms plus one round trip with four
+/// segments in flight, and refilling the pipe takes one more round trip; in total, this costs 0.35 s of every
+/// 10.3 s. On a path with a BDP of 33 packets, the mean queue is 0.22 BDP, because the cruising target
+/// includes three send quanta, which are seven packets for any BDP.
 #[test]
 fn a_32_one_bbr_flow() {
     for (rate, rtt, bdp, used, mean_queue) in [
@@ -365,8 +367,8 @@ fn a_32_one_bbr_flow() {
     }
 }
 
-/// ProbeRTT empties the queue, so BBR's minimum RTT is exactly the propagation delay plus the
-/// serialisation time of the two segments that an ACK covers.
+/// ProbeRTT empties the queue, so BBR's minimum RTT is exactly the propagation delay plus the serialisation
+/// time of the two segments that an ACK covers.
 #[test]
 fn a_36_min_rtt_after_probe_rtt() {
     let run = bbr("10mbit", 40, 33, 25);
@@ -379,7 +381,7 @@ fn a_36_min_rtt_after_probe_rtt() {
     assert_eq!(run.outcome.flows[0].rtt.expect("measured").min, Duration::from_micros(41_200));
 }
 
-/// B1-7: ProbeRTT starts 10 s after the previous ProbeRTT, and it lasts 200 ms plus one round trip.
+/// ProbeRTT starts 10 s after the previous ProbeRTT, and it lasts 200 ms plus one round trip (B1-7).
 #[test]
 fn b1_7_probe_rtt() {
     for (rate, rtt) in [("10mbit", 40), ("100mbit", 100)] {
@@ -405,8 +407,8 @@ fn b1_7_probe_rtt() {
     }
 }
 
-/// B1-11: 1 % of loss costs BBR little more than 1 % of its rate: it gets 90 of 100 Mbit/s. Reno gets the 1.4
-/// Mbit/s of the Mathis model.
+/// 1 % of loss costs BBRv1 little more than 1 % of its rate: at least 90 of 100 Mbit/s remain (B1-11). Reno
+/// gets the 1.4 Mbit/s of the Mathis model.
 #[test]
 fn b1_11_random_loss() {
     for seed in 1..=3 {
@@ -419,8 +421,9 @@ fn b1_11_random_loss() {
 
 // The following tests check BBRv3.
 
-/// one BBRv3 flow uses 0.96 of the link. Every five seconds, half of the window for 200 ms and one
-/// round trip costs 2 to 3 %. Pacing stays 1 % below the rate, and probes fill the queue for three rounds.
+/// One BBRv3 flow uses 0.96 of the link. Halving the window for 200 ms and one round trip every five
+/// seconds costs 2 to 3 % of the rate. Pacing stays 1 % below the rate, and probes fill the queue for three
+/// rounds.
 #[test]
 fn a_33_one_bbr3_flow() {
     for (rate, rtt, bdp, used) in [
@@ -436,13 +439,13 @@ fn a_33_one_bbr3_flow() {
         assert!(got >= used, "{rate}, {rtt} ms: {got:.4}");
         let queue = run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64 / bdp as f64;
         assert!(queue < 0.13, "{rate}, {rtt} ms: mean queue {queue:.3} D");
-        // When Startup ends, the queue holds at most one BDP, for which it has room; no loss follows.
+        // When Startup ends, at most one BDP is in the queue, which has room for it, so no loss follows.
         assert!(run.outcome.path.queue_drops * 100 < run.outcome.path.delivered, "{rate}, {rtt} ms");
     }
 }
 
-/// B3-10: with a loss rate of p, BBRv3's rate falls by p in each round trip of cruising, and a probe every 2
-/// to 3 s restores the full rate. The mean over n = 20 to 30 round trips of 100 ms is (1 - (1-p)^n) / np of
+/// With a loss rate of p, BBRv3's rate falls by p in each round trip of cruising, and a probe every 2 to 3 s
+/// restores the full rate (B3-10). The mean over n = 20 to 30 round trips of 100 ms is (1 - (1-p)^n) / np of
 /// the full rate.
 #[test]
 fn b3_10_random_loss_below_the_threshold() {
@@ -452,13 +455,13 @@ fn b3_10_random_loss_below_the_threshold() {
             .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
         let mean = rates.sum::<f64>() / 3.0;
         let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
-        // The expected rate is the utilisation of 0.96 from A-33, reduced by the lost share.
+        // The expected rate is the utilisation of 0.96 from A-33, reduced by the share that is lost.
         let law = |n| 0.96 * line * (1.0 - p) * kept(n);
         assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
     }
 }
 
-/// B3-6: BBRv3 interprets loss above 2 % as too much data in flight and reduces its rate; BBRv1 does not.
+/// BBRv3 interprets loss above 2 % as too much data in flight and reduces its rate; BBRv1 does not (B3-6).
 #[test]
 fn b3_6_random_loss_above_the_threshold() {
     let of = |cc, seed| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, seed)).goodput(0, 20.0);
@@ -467,8 +470,8 @@ fn b3_6_random_loss_above_the_threshold() {
     assert!(three < 10e6 && one > 85e6, "{three:.0} and {one:.0} bit/s");
 }
 
-/// INV-8 for BBRv3: flows converge because they leave headroom and probe at different times. With a BDP of
-/// 200 packets, convergence takes minutes rather than seconds.
+/// BBRv3 flows converge because they leave headroom and probe at different times (INV-8). With a BDP of 200
+/// packets, convergence takes minutes rather than seconds.
 #[test]
 fn two_bbr3_flows_converge() {
     for seed in 1..=4 {
@@ -481,8 +484,8 @@ fn two_bbr3_flows_converge() {
     }
 }
 
-/// Returns the share of the link that `cc` gets in competition with CUBIC. The link has 10 Mbit/s, an RTT of
-/// 40 ms and a queue of `queue` BDP.
+/// Returns the share of the link that `cc` gets in competition with CUBIC. The link rate is 10 Mbit/s, the
+/// RTT is 40 ms, and the queue holds `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
     scenario.flows[1].cc = Cubic;
@@ -491,7 +494,7 @@ fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     own / (own + other)
 }
 
-/// in competition with CUBIC, BBRv3 gets at most the share that Ware's formula gives BBRv1. With a
+/// In competition with CUBIC, BBRv3 gets at most the share that Ware's formula gives BBRv1. With a
 /// queue of one BDP, BBRv3 gets about half of the link, and BBRv1 gets four fifths.
 #[test]
 fn a_35_bbr3_beside_cubic() {
@@ -505,15 +508,15 @@ fn a_35_bbr3_beside_cubic() {
 
 // The following tests check BIC and Vegas.
 
-/// A-26 for BIC: BIC reduces its window to four fifths, so a queue of a quarter BDP keeps the window above
-/// the BDP.
+/// BIC reduces its window to four fifths, so a queue of a quarter BDP keeps the window above the BDP (A-26
+/// for BIC).
 #[test]
 fn a_26_bic_buffer_and_utilisation() {
     assert_near(utilisation(Bic, 50, false), 1.0, 0.005, "x = 0.25");
 }
 
-/// VEG-5: one Vegas flow on an empty path fills the link, keeps two to four segments in the queue and loses
-/// nothing. The path holds 33.3 segments and one in transmission, and `diff` is rounded down, so windows are
+/// One Vegas flow on an empty path fills the link, keeps two to four segments in the queue and loses nothing
+/// (VEG-5). The path holds 33.3 segments and one in transmission, and `diff` is rounded down, so windows are
 /// 36.4 to 39.3 segments.
 #[test]
 fn veg_5_one_flow() {
@@ -528,7 +531,7 @@ fn veg_5_one_flow() {
     }
 }
 
-/// VEG-6, A-38: Vegas flows that all started on an empty path keep two to four segments each in the queue.
+/// Vegas flows that all started on an empty path keep two to four segments each in the queue (VEG-6, A-38).
 #[test]
 fn veg_6_several_flows() {
     for n in [2, 4] {
@@ -548,9 +551,9 @@ fn veg_6_several_flows() {
     }
 }
 
-/// VEG-7: a Vegas flow that starts while the other flows have packets in the queue mistakes this queue for
-/// propagation delay and gets more than its share. The last of four flows, started 137 ms apart, gets more
-/// than half of the link.
+/// A Vegas flow that starts while the other flows have packets in the queue mistakes this queue for
+/// propagation delay and gets more than its share (VEG-7). The last of four flows, started 137 ms apart, gets
+/// more than half of the link.
 #[test]
 fn veg_7_the_last_takes_most() {
     let run = run(&flows(link(Vegas, "48mbit", ms(50), 2_000, 120), 4));
@@ -558,7 +561,7 @@ fn veg_7_the_last_takes_most() {
     assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
 }
 
-/// VEG-8: Reno fills the queue, and Vegas mistakes that queue for its own. In competition with Reno and with
+/// Reno fills the queue, and Vegas mistakes that queue for its own (VEG-8). In competition with Reno and with
 /// a queue of 2 BDP, Vegas gets less than 30 % of the link.
 #[test]
 fn veg_8_beside_reno() {
@@ -575,8 +578,8 @@ fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
     lossy(flows(link(cc, "30mbit", ms(40), 60, 15), 3), 2_000, seed)
 }
 
-/// INV-1, INV-11: the congestion window never falls below its minimum (one segment after a timeout), and all
-/// values are plausible.
+/// The congestion window never falls below its minimum (one segment after a timeout), and all values are
+/// plausible (INV-1, INV-11).
 #[test]
 fn inv_1_window_floors() {
     for cc in Algorithm::ALL {
@@ -591,7 +594,7 @@ fn inv_1_window_floors() {
     }
 }
 
-/// INV-5: in no trace row is more data in flight than the peer's window allows.
+/// In no trace row is more data in flight than the peer's window allows (INV-5).
 #[test]
 fn inv_5_within_the_peers_window() {
     for cc in Algorithm::ALL {
@@ -604,8 +607,8 @@ fn inv_5_within_the_peers_window() {
     }
 }
 
-/// INV-6: over a path that loses every packet, the sender sends one segment per timeout, at growing
-/// intervals.
+/// Over a path that loses every packet, the sender sends one segment per timeout, at growing intervals
+/// (INV-6).
 #[test]
 fn inv_6_total_loss() {
     for cc in Algorithm::ALL {

@@ -18,9 +18,9 @@ fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
     bits / last.at.saturating_since(first.at).as_secs_f64() / rate
 }
 
-/// PFTK model with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer
-/// timeouts than the model assumes. The rate is therefore between PFTK and Mathis, where independent loss
-/// raises the Mathis rate by 7 %.
+/// PFTK model with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer
+/// timeouts than the model assumes. The rate is therefore between those of the PFTK model and the Mathis
+/// model, where independent loss raises the Mathis rate by 7 %.
 #[test]
 fn a_19_pftk() {
     for (ppm, pftk) in [(15_000, 0.778e6), (30_000, 0.514e6)] {
@@ -36,8 +36,8 @@ fn a_19_pftk() {
     }
 }
 
-/// Reno's sawtooth over a queue of one BDP: the mean RTT over the segments of a cycle is 1.56 times the
-/// minimum RTT.
+/// Reno's sawtooth over a queue of one BDP: the mean RTT over the segments of a cycle is 1.56 times the
+/// minimum RTT.
 #[test]
 fn a_27_the_mean_rtt_of_a_sawtooth() {
     for (rate, rtt, queue) in [("48mbit", 50, 200), ("10mbit", 40, 33)] {
@@ -47,9 +47,9 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
     }
 }
 
-/// RENO-7 at a twentieth of its link rate: 50 Mbit/s and 210 ms are 875 packets, or 895 packets with the
-/// queue. After halving its window, Reno needs one round trip per missing segment, which takes 94 s. (At 1
-/// Gbit/s, recovering half of the window takes 1888 s.)
+/// After halving its window, Reno needs one round trip per missing segment (RENO-7). The test uses a twentieth
+/// of RENO-7's link rate: at 50 Mbit/s with an RTT of 210 ms, the path holds 875 packets (895 with the queue),
+/// and recovering half of the window takes 94 s. (At 1 Gbit/s, it takes 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);
@@ -72,8 +72,8 @@ fn reno_7_half_a_window_of_round_trips() {
     }
 }
 
-/// INV-7: after the capacity falls to a tenth, every controller has adapted within five seconds; after it
-/// rises tenfold, within seven. The queue is one BDP of the faster link.
+/// After the capacity falls to a tenth, every controller has adapted within five seconds; after it rises
+/// tenfold, within seven (INV-7). The queue is one BDP of the faster link.
 #[test]
 fn inv_7_capacity_changes() {
     for cc in Algorithm::ALL {
@@ -102,7 +102,7 @@ fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     Opportunities::new(times, Duration::from_nanos(start), Bytes::new(PACKET)).expect("a link")
 }
 
-/// the RTT of the path increases by 40 ms. BBRv1 adopts the new RTT after ten seconds and a ProbeRTT,
+/// The RTT of the path increases by 40 ms. BBRv1 adopts the new RTT after ten seconds and a ProbeRTT,
 /// BBRv3 after ten seconds. Until then, the flow uses at least half of the link in every second.
 #[test]
 fn a_37_a_longer_way() {
@@ -127,7 +127,7 @@ fn a_37_a_longer_way() {
     }
 }
 
-/// with CoDel, ECN marks lead to the same windows as drops, and no segment is retransmitted.
+/// With CoDel, ECN marks lead to the same windows as drops, and no segment is retransmitted.
 #[test]
 fn a_39_marks_are_as_good_as_drops() {
     for cc in [Reno, Cubic] {
@@ -143,8 +143,8 @@ fn a_39_marks_are_as_good_as_drops() {
     }
 }
 
-/// ECN-5: BBRv3 treats marks as congestion: with a marking threshold, its queue is less than half as long as
-/// without one, at the same utilisation. BBRv1 ignores marks.
+/// BBRv3 treats marks as congestion: with a marking threshold, its queue is less than half as long as without
+/// one, at the same utilisation (ECN-5). BBRv1 ignores marks.
 #[test]
 fn ecn_5_bbr3_on_a_path_with_marks() {
     let of = |cc, ecn| {
@@ -173,7 +173,7 @@ fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     rates.map(|rate| rate.as_bps() as f64 * PACKET as f64 / MSS as f64 / 10e6).fold(0.0, f64::max)
 }
 
-/// DR-3: the highest delivery-rate sample equals the link rate within 1 %.
+/// The highest delivery-rate sample equals the link rate within 1 % (DR-3).
 #[test]
 fn dr_3_the_maximum_is_the_link() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -181,9 +181,9 @@ fn dr_3_the_maximum_is_the_link() {
     }
 }
 
-/// DR-4: ACKs are aggregated over 20 ms. Data that is acknowledged in one burst was not sent in one burst,
-/// and no sample exceeds the send rate. BBRv1's samples stay at the link rate, and BBRv3's stay below the
-/// 1.25 times the link rate at which it probes.
+/// ACKs are aggregated over 20 ms (DR-4). Data that is acknowledged in one burst was not sent in one burst,
+/// and no sample exceeds the send rate. BBRv1's samples stay at the link rate, and BBRv3's stay below 1.25
+/// times the link rate, which is the rate at which it probes.
 #[test]
 fn dr_4_aggregated_acks() {
     let gathered = |cc| {
@@ -195,7 +195,7 @@ fn dr_4_aggregated_acks() {
     assert!((0.99..1.25).contains(&gathered(Bbr3)));
 }
 
-/// DR-5: if half of the ACKs are lost, the maximum delivery-rate sample does not change.
+/// If half of the ACKs are lost, the maximum delivery-rate sample does not change (DR-5).
 #[test]
 fn dr_5_lost_acks() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -204,8 +204,8 @@ fn dr_5_lost_acks() {
     }
 }
 
-/// VEG-9 on a path: when the path becomes longer, Vegas mistakes the added delay for a queue and reduces its
-/// window to the minimum.
+/// When the path becomes longer, Vegas mistakes the added delay for a queue and reduces its window to the
+/// minimum (VEG-9).
 #[test]
 fn veg_9_a_longer_way() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 90);

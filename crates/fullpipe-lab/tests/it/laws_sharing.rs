@@ -1,5 +1,5 @@
-//! Closed-form models of several flows on one path: convergence, shares, and the loss and queue that they
-//! cause.
+//! Closed-form models of several flows on one path: convergence, shares of the link, and the resulting loss
+//! and queue.
 //!
 //! Labels such as A-26 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
 //! are explained in comments.
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
-/// with a BDP of D, n flows fill a link from a queue of D / sqrt(n) on if their losses are not
-/// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need no more than 0.43 D / 4. The
-/// losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues, and these flows
-/// get the utilisation of one flow with three quarters of that queue.
+/// With a BDP of D, n flows fill a link if the queue is at least D / sqrt(n) and their losses are not
+/// synchronised. The losses of CUBIC flows are not synchronised: 16 flows need a queue of at most 0.43
+/// D / 4. The losses of Reno flows with equal RTTs are synchronised, as always with drop-tail queues;
+/// together, these flows reach the utilisation of one flow with three quarters of that queue.
 #[test]
 fn a_26_many_flows() {
     // The BDP D is 400 packets.
@@ -42,8 +42,8 @@ fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
     cuts
 }
 
-/// while two Reno flows lose packets at the same time, each loss halves the difference between their
-/// windows: 70/30, 60/40, 55/45, ...
+/// While two Reno flows lose packets at the same time, each loss halves the difference between their windows:
+/// 70/30, 60/40, 55/45 and so on.
 #[test]
 fn a_29_the_gap_halves() {
     for late in [30_777, 31_554, 32_331] {
@@ -71,9 +71,9 @@ fn a_29_the_gap_halves() {
     }
 }
 
-/// A-30 at equal loss rates: Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). (With
-/// synchronised losses, the exponents are 2 and 1. This test cannot check them, because all flows of a
-/// scenario have the same RTT.)
+/// At equal loss rates, Reno's rate is proportional to 1 / RTT, and CUBIC's to RTT^(-1/4). (With
+/// synchronised losses, the exponents are 2 and 1. This test cannot check these exponents, because all flows
+/// of a scenario have the same RTT.)
 #[test]
 fn a_30_rtt_bias() {
     let rate = |cc, rtt, ppm, seconds| {
@@ -88,7 +88,7 @@ fn a_30_rtt_bias() {
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
 }
 
-/// loss rate with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. (A single flow
+/// Loss rate with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. (A single flow
 /// with a short queue loses two segments at a time, and reduces its window once for both.)
 #[test]
 fn a_31_the_loss_that_flows_need() {
@@ -142,8 +142,8 @@ fn a_34_bbr_flows_against_each_other() {
     }
 }
 
-/// B1-13: the second of two BBRv1 flows starts ten seconds after the first. From thirty seconds after the
-/// start of the second flow on, each flow has between 40 and 60 % of the link, and their ProbeRTT phases
+/// The second of two BBRv1 flows starts ten seconds after the first (B1-13). From thirty seconds after the
+/// start of the second flow, each flow gets between 40 and 60 % of the link, and their ProbeRTT phases
 /// coincide.
 #[test]
 fn b1_13_the_second_flow() {

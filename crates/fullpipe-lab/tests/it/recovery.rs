@@ -11,7 +11,8 @@ fn without_sack(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// Returns a scenario with one bulk flow at 50 Mbit/s and 40 ms, a queue of two BDP and 1 % packet loss.
+/// Returns a scenario with one bulk flow at 50 Mbit/s with an RTT of 40 ms, a queue of two BDP and 1 % packet
+/// loss.
 fn one_percent(cc: Algorithm, seed: u64) -> Scenario {
     lossy(link(cc, "50mbit", ms(40), 2 * 250_000 / PACKET, 60), 10_000, seed)
 }
@@ -32,7 +33,7 @@ fn one_percent_without_sack() {
     }
 }
 
-/// ECN-5: on a path that marks packets and almost never drops them, BBRv3 treats marks as congestion. BBRv3
+/// On a path that marks packets and almost never drops them, BBRv3 treats marks as congestion (ECN-5). BBRv3
 /// probes less far into the queue than without ECN, and keeps the link full.
 #[test]
 fn ecn_5_bbr3_heeds_marks() {

@@ -115,8 +115,8 @@ fn goodput_is_what_was_read() {
 
 /// The size of the writer's chunks determines the burst on the wire. At 20 Mbit/s, a chunk of 64 KiB is
 /// written every 26 ms and crosses a link of 100 Mbit/s in 5.4 ms. A period of 10 ms thus contains between
-/// half a chunk and one chunk, plus a short rest of the previous chunk. With a smooth writer, the periods
-/// differ by the chunk of one millisecond.
+/// half a chunk and one chunk, plus a small remainder of the previous chunk. With a smooth writer, the
+/// periods differ by the chunk of one millisecond.
 #[test]
 fn a_burst_of_the_writer_is_seen_on_the_wire() {
     let wire = |writing| {

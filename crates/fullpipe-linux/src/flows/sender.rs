@@ -109,13 +109,13 @@ impl Sender {
 }
 
 /// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the number of bytes that the
-/// kernel accepted. The function writes to each block until the block is complete or the kernel returns
-/// EAGAIN. After EAGAIN, the rest of the block counts as the next block. The number of blocks in `offered`
-/// bounds the number of attempts.
+/// kernel accepted. The function repeats the write of a block until the block is complete or the kernel
+/// returns EAGAIN. After EAGAIN, the rest of the block counts as the next block. The number of blocks in
+/// `offered` bounds the number of attempts.
 ///
 /// After EAGAIN, a further write may succeed: the kernel checks the send buffer only when it allocates a new
-/// skb, but not when it appends to one. While the front of the last skb in the queue is being sent, the
-/// kernel again appends data to its end.
+/// skb, not when it appends to one. While the front of the last skb in the queue is being sent, the kernel
+/// again appends data to its end.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
     for _ in 0..offered.div_ceil(WRITE as u64) {

@@ -241,7 +241,7 @@ impl<'a> Test<'a> {
             }
         };
         if interrupted {
-            // If the server does not receive this message, the test ends nevertheless.
+            // Even if the server does not receive this message, the test ends.
             let _ = self.control.say(State::ClientTerminate);
         } else {
             self.control.say(State::TestEnd)?;
@@ -313,7 +313,7 @@ impl<'a> Test<'a> {
             let now = self.clock.now();
             if next_sample <= now {
                 sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
-                // If a sample is late, the next sampling time is counted from now on.
+                // If a sample is late, the next one is due one interval from now.
                 next_sample = now + sample;
             }
             let over = match amount {
@@ -458,7 +458,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Starts the warm-up if the test has one, and otherwise the measured part. A part without a `time` has
-    /// no end.
+    /// no fixed end.
     pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };
@@ -491,8 +491,8 @@ impl Part {
     }
 }
 
-/// Returns whether all data to be sent has been sent and acknowledged. Data that was only written does not
-/// count: otherwise a test with an amount of data would measure the send buffer.
+/// Returns whether all data to be sent has been sent and acknowledged. Data that was written but not
+/// acknowledged does not count: otherwise a test with an amount of data would measure the send buffer.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {

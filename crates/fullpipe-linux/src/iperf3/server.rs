@@ -145,7 +145,7 @@ pub enum ServerEvent {
     Left,
 }
 
-/// Receiver of server events. Several tests may call its methods concurrently.
+/// Receiver of server events. Several tests may call these methods concurrently.
 pub trait Audience: Sync {
     /// Handles a server event.
     fn hear(&self, said: ServerNotice);
@@ -284,8 +284,8 @@ impl<'a> Server<'a> {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Either the client has disconnected or a resource is exhausted for the moment; neither of
-                // these errors ends the server.
+                // Either the client has disconnected or a resource is temporarily exhausted; neither of these
+                // errors ends the server.
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(Error::system("accept a connection", error)),
             };

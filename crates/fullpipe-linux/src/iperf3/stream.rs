@@ -291,8 +291,8 @@ mod tests {
         true
     }
 
-    /// With `-n`, no more bytes are sent than requested, whatever the block size, and both ends count the
-    /// same number of bytes.
+    /// With `-n`, no more bytes are sent than requested, for any block size, and both ends count the same
+    /// number of bytes.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
         let clock = Clock::starting_in(Duration::ZERO);
@@ -385,7 +385,8 @@ mod tests {
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        // The sender is blocked if it has written data and then writes nothing for 50 ms.
+        // The test considers the sender blocked if the sender has written data and then writes nothing for 50
+        // ms.
         assert!(becomes(clock, || {
             let written = sender.bytes();
             clock.sleep_until(clock.now() + Duration::from_millis(50));

@@ -41,7 +41,7 @@ fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// A dump reports the same values about a socket as the socket options of that socket.
+/// For each socket, a dump reports the same values as the socket options of that socket.
 #[test]
 fn a_socket_is_seen_as_it_sees_itself() {
     for address in ["127.0.0.1", "::1"] {

@@ -228,7 +228,7 @@ pub fn rollback(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // Whether there is a state folder is checked before the lock is taken, because taking the lock would
+    // The existence of the state folder is checked before the lock is taken, because taking the lock would
     // create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
@@ -241,7 +241,7 @@ pub fn rollback(
 
 /// Completes the unfinished work of processes that died, and reverts overdue trials; returns a description of
 /// what was done. Does nothing if the process lacks the privileges. If another process holds the lock, an
-/// overdue trial is reverted anyway, but half-made changes are left to that process.
+/// overdue trial is reverted anyway, but unfinished changes are left to that process.
 ///
 /// # Errors
 /// Returns an error if a value cannot be restored, or if the state cannot be locked.
@@ -261,7 +261,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
         Ok(Attempt::Locked { lock, passed_over }) => (lock, passed_over),
         Ok(Attempt::NothingDue) => return Ok(Vec::new()),
         Ok(Attempt::LeftTo(holder)) => {
-            return Ok(vec![format!("changes are half-made and left to {holder}, which holds the lock")]);
+            return Ok(vec![format!("changes are unfinished and left to {holder}, which holds the lock")]);
         }
         Err(error) if error.kind == Kind::Rights => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -270,7 +270,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let Some(last) = all.pop().filter(due) else { return Ok(Vec::new()) };
     let why = match last.phase {
         Phase::Trial => "changes were not confirmed in time",
-        _ => "changes were left half-made by a process that died",
+        _ => "changes were left unfinished by a process that died",
     };
     let reverted = revert(place, &lock, last, &all, false, &mut |_| ());
     let TakenBack { mut done, left, damage } = reverted.map_err(|error| lock.explain(error))?;
@@ -291,9 +291,9 @@ pub(super) fn revert(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<TakenBack, Error> {
-    // A half-made generation may have left any value. If a generation is complete, a value that differs from
-    // fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's values, so
-    // the present values come from elsewhere.
+    // A generation that is unfinished may have left any value. If a generation is complete, a value that
+    // differs from fullpipe's was set by another program. After a reboot, the kernel no longer has fullpipe's
+    // values, so the present values come from elsewhere.
     let whole = generation.phase.is_whole();
     let damage = damage_lines(place, lock, &generation, earlier)?;
     let damaged = generation.damage.take().is_some();

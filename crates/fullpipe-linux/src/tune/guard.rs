@@ -94,7 +94,7 @@ impl Guard {
 ///
 /// # Errors
 /// Returns an error if the process was not started by the applying process, or if a value cannot be restored.
-/// In the latter case, the journal is kept for the next command.
+/// If a value cannot be restored, the journal is kept for the next command.
 pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     // The call fails only if the process is already the leader of a process group.
     let _ = setsid();
@@ -134,7 +134,7 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
             // reports that process.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
-                    log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
+                    log::warn(place, &format!("tune: changes are unfinished, and {holder} holds the lock"));
                 }
                 left_to = Some(holder);
             }
@@ -155,7 +155,7 @@ pub(super) enum Attempt {
     },
     /// There is nothing to revert: another process has reverted or confirmed the changes.
     NothingDue,
-    /// The changes are half-made, and the process that holds the lock may be working on them. The value
+    /// The changes are unfinished, and the process that holds the lock may be working on them. The value
     /// describes that process.
     LeftTo(String),
 }

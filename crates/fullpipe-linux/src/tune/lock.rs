@@ -243,7 +243,7 @@ pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     Ok(found.uid())
 }
 
-/// Opens a lock file. If the file is missing, creates it with access for its owner only.
+/// Opens a lock file. If the file is missing, creates it with access only for its owner.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into())

@@ -176,8 +176,7 @@ mod tests {
         assert!(generation(4, document().as_bytes()).damage.is_some(), "a file under another number");
     }
 
-    /// Wherever a journal file is truncated, the changes before that place are read, and a trial remains a
-    /// trial that ends.
+    /// Wherever a journal file is truncated, the changes before that place are read, and a trial still ends.
     #[test]
     fn a_truncated_file_keeps_what_precedes_the_cut() {
         let text = document();
@@ -193,8 +192,8 @@ mod tests {
         assert_eq!(generation(3, b"").phase, Phase::Confirmed);
     }
 
-    /// Damage to a line does not affect the setting on other lines. If the key and the former value of the
-    /// damaged setting are intact, that setting is also known.
+    /// Damage to a line does not affect the settings on other lines. If the key and the former value of the
+    /// damaged setting are intact, that setting is also recovered.
     #[test]
     fn a_damaged_line_costs_no_other_line() {
         let text = document();

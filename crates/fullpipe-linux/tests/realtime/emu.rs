@@ -164,7 +164,7 @@ fn buffers_and_windows_are_imposed() {
     assert_eq!(last.sender.max_pacing_rate.map(|rate| rate.as_bps()), Some(40_000_000));
     assert!(last.sender.pacing_rate.is_some());
     assert!(last.sender.rwnd.get() <= 20_000, "{}", last.sender.rwnd);
-    // A window of 20 kB per round trip of 20 ms gives 8 Mbit/s, whatever the link rate.
+    // A window of 20 kB per round trip of 20 ms gives 8 Mbit/s, at any link rate.
     let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
     assert!(goodput < 8.5e6, "{goodput} bit/s");
 }
@@ -264,7 +264,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
 
 /// The buffer must grow to the limit that the experiment sets, rather than to the host's limit. The kernel
 /// determines how much payload fits into a send buffer, because it checks the limit only when it allocates a
-/// new skb, and not when it appends to one.
+/// new skb, not when it appends to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };

@@ -334,7 +334,7 @@ fn bytes_cross_a_hostile_path() {
 }
 
 /// With `stack` in an experiment, outcome and trace rows have the same form as for kernel flows. If
-/// fullpipe's end sends, they also include its limits.
+/// fullpipe's end sends, outcome and trace rows also include the limits of the sender.
 #[test]
 fn an_experiment_has_our_tcp_at_either_end() {
     let Some(_alone) = rights::alone() else { return };

@@ -285,7 +285,7 @@ fn nobody_confirms_and_it_is_taken_back_at_the_deadline() {
     });
 }
 
-/// At whatever step the applying process is killed, the guard reverts the changes.
+/// The guard reverts the changes at whatever step the applying process is killed.
 #[test]
 fn killed_at_any_step_the_guard_restores_it() {
     on_both("killed", |root, in_namespace| {
@@ -536,8 +536,8 @@ fn boot(root: &Path) {
     }
 }
 
-/// A host that is rebooted during a trial starts with the confirmed settings only, and the next
-/// command removes all traces of the trial.
+/// A host that is rebooted during a trial starts with only the confirmed settings, and the next command
+/// removes all traces of the trial.
 #[test]
 fn a_restart_ends_a_trial() {
     let root = host("restart");

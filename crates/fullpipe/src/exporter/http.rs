@@ -72,8 +72,8 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             clock.sleep_until(clock.now() + PAUSE);
             continue;
         };
-        // If all connections have sent requests that are being answered, which takes seconds, the new
-        // connection is closed.
+        // If every open connection is waiting for its answer, which may take seconds, the new connection is
+        // closed.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
             (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });

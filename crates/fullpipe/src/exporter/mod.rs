@@ -26,11 +26,11 @@ use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
 
-/// Interval between two samples of a socket, as the classifier requires it.
+/// Interval between two samples of a socket, as required by the classifier.
 const EVERY: Duration = Duration::from_millis(100);
 /// Name of the group that contains all connections of the host.
 const ALL: &str = "all";
-/// Maximum number of groups. The number is limited because each group has about twenty time series.
+/// Maximum number of groups. The number of groups is limited because each group has about twenty time series.
 const MOST_GROUPS: usize = 100;
 
 /// Content type of an answer in plain text.
@@ -65,8 +65,8 @@ pub struct Exporter {
 /// to 5 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probes {
-    /// Probes to any server are permitted. This is for clients on this host, which could send the data
-    /// themselves.
+    /// Probes to any server are permitted. This setting is for clients on this host, which could send the
+    /// data themselves anyway.
     Any,
     /// Probes are permitted only to these servers, each given as `HOST[:PORT]`; if empty, no probe is
     /// permitted.

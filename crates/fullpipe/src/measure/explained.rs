@@ -60,7 +60,7 @@ pub struct Explanations {
 /// Diagnoses a completed test from the data in its `recorder`.
 ///
 /// # Errors
-/// Returns an error if the simulator has a defect. A test without a possible diagnosis is not an error.
+/// Returns an error if the simulator has a defect. It is not an error if a test cannot be diagnosed.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -125,8 +125,8 @@ fn received(
     Ok(diagnosis)
 }
 
-/// Combines the server's rows of each stream with those samples of the receiver that are nearest in time.
-/// Time zero of both is the first data.
+/// Combines the server's rows of each stream with those samples of the receiver that are nearest in time. In
+/// the rows and in the samples, time zero is the time of the first data.
 fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     let begun = |at: Option<Instant>| at.unwrap_or_default();
     let theirs = begun(told.iter().map(|row| row.at).min());

@@ -43,7 +43,7 @@ struct LoadedRtt {
 
 impl Recorder {
     /// Creates a recorder that stores at most `most` samples. If `adds_limits` is set, each interval report
-    /// names the limit of its streams. `settings` are the kernel settings of this host.
+    /// states the limit of its streams. `settings` are the kernel settings of this host.
     pub fn new(adds_limits: bool, most: usize, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {

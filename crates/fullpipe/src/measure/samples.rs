@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Samples<T> {
     most: usize,
-    /// Decimation factor n: of n consecutive samples of a stream, one is kept.
+    /// Decimation factor n: one of every n consecutive samples of a stream is kept.
     every: u64,
     streams: BTreeMap<i32, Stream<T>>,
     len: usize,

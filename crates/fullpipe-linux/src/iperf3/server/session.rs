@@ -42,7 +42,7 @@ const GRACE: Duration = Duration::from_secs(40);
 const NO_DATA: Duration = Duration::from_secs(120);
 /// Timeout for the last state that the client sends.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Time for which a client may end its streams after the server has told it that the server terminates.
+/// Time that a client gets to end its streams after the server has announced that it terminates.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// TCP keepalive settings by which the server detects after one minute that a client has vanished, whether or
@@ -122,7 +122,7 @@ struct Session<'a, 's> {
     tag: Tag,
     /// Whether the test has already left the register of running tests.
     left: bool,
-    /// Whether the server has told the client that it terminates.
+    /// Whether the server has told the client that the server terminates.
     said_farewell: bool,
 }
 
@@ -352,7 +352,7 @@ impl Session<'_, '_> {
                 // that.
                 let _ = sample_all(meters, now, part.omitted, watch);
                 progress.look(now, sums::bytes_so_far(meters))?;
-                // If a sample is late, the next sampling time is counted from now on.
+                // If a sample is late, the next one is due one interval from now.
                 next_sample = now + sample;
             }
             let warm = part.omitted && part.is_over(now);
@@ -407,7 +407,7 @@ impl Session<'_, '_> {
         control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
         self.leave();
         control.say(State::DisplayResults)?;
-        // If the client only disconnects, it has nevertheless received all results.
+        // If the client disconnects without sending a final state, it has nevertheless received all results.
         let _ = control.state(self.server.clock.now() + FAREWELL);
         let _ = control.socket().shutdown(Shutdown::Write);
         Ok(())
@@ -464,7 +464,7 @@ struct Progress {
     /// Start of the current averaging period, and number of bytes transferred before that time.
     since: (Instant, Bytes),
     /// Unused allowance of the previous averaging period. A paced sender, including the server's own, needs
-    /// it to catch up after a delay.
+    /// this allowance to catch up after a delay.
     spared: Bytes,
     /// Time at which data was last transferred, and number of bytes transferred by then.
     moved: (Instant, Bytes),

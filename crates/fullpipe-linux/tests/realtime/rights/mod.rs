@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_linux::namespace::Namespace;
 
-/// Lock for real-time runs. Real-time runs are made one at a time, because they would disturb each other.
+/// Lock for real-time runs. Real-time runs are executed one at a time, because they would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Takes the lock for real-time runs; returns `None` if the test must be skipped.

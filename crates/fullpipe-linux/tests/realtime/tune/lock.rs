@@ -124,7 +124,7 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     assert_eq!(left, ["lock"]);
 }
 
-/// A process that holds the lock may be working on half-made changes. Half-made changes are left to the
+/// A process that holds the lock may be working on unfinished changes. Unfinished changes are left to the
 /// process that holds the lock, and this is reported.
 #[test]
 fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
@@ -139,7 +139,7 @@ fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
         if first {
             // By this time, the journal records the phase `Reverting`.
             let said = settle(&place).unwrap();
-            assert!(said[0].contains("half-made") && said[0].contains("left to process"), "{said:?}");
+            assert!(said[0].contains("unfinished") && said[0].contains("left to process"), "{said:?}");
         }
         first = false;
     });
@@ -199,7 +199,7 @@ fn modes_of_an_earlier_version_are_closed() {
 }
 
 /// If an unauthorised user took the lock before its access was restricted, the lock is replaced. If an
-/// authorised user holds it, the command waits.
+/// authorised user holds the lock, the command waits.
 #[test]
 fn a_lock_that_another_user_holds_is_replaced() {
     if !geteuid().is_root() {
