@@ -44,6 +44,8 @@ const ALIKE: f64 = 0.3;
 const ONE_RATE: f64 = 0.05;
 /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
 const MOST_EPISODES: f64 = 0.5;
+/// Minimum number of rows over which the rate around a loss is taken: a rate between two rows means little.
+const FEWEST_ROWS: usize = 6;
 /// Maximum number of rows read per round trip.
 const MOST_ROWS: usize = 64;
 
@@ -161,7 +163,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));
     let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
     let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
-    let near = Window { rows: &rows[end.saturating_sub(near.max(2))..end] };
+    let near = Window { rows: &rows[end.saturating_sub(near.max(FEWEST_ROWS))..end] };
     let queued = near.most(stretch).is_some_and(|most| most >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }
