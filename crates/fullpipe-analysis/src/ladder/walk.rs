@@ -234,7 +234,9 @@ impl<P: Predict> Walker<'_, '_, P> {
     /// nothing: behind a hole in the sequence, data fills a window that is large enough without loss.
     fn limit(&mut self, predicted: &Prediction) -> Result<Limit, RunPanicked> {
         let limit = binding(self.model, predicted);
-        if limit != Limit::Pacing {
+        // Without loss nothing holds the congestion window down but a window or buffer that it cannot use.
+        let unclear = limit == Limit::Pacing || (limit == Limit::Cwnd && self.model.path.loss.is_zero());
+        if !unclear {
             return Ok(limit);
         }
         let state = predicted.state;
