@@ -89,8 +89,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
 
     // The mistakes in the published advice are avoided: both hosts are changed, buffers are those of a usable
-    // window of 2 x BDP, and
-    // core.*mem_max is left alone.
+    // window of 2 x BDP, and core.*mem_max is left alone.
     let all = commands(&rungs);
     assert!(
         all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 102981632\""))

@@ -89,7 +89,8 @@ fn commands_have_the_values_of_their_host() {
     let folder = folder("diagnose-peer");
     let dump = |name: &str, wmem: u32, rmem: u32| {
         let file = folder.join(name);
-        let text = format!("net.ipv4.tcp_wmem = 4096 {wmem} 65536\nnet.ipv4.tcp_rmem = 4096 {rmem} 131072\n");
+        let text =
+            format!("net.ipv4.tcp_wmem = 4096 {wmem} 262144\nnet.ipv4.tcp_rmem = 4096 {rmem} 262144\n");
         fs::write(&file, text).expect("a dump");
         file.to_str().expect("UTF-8").to_owned()
     };
@@ -113,9 +114,9 @@ fn commands_have_the_values_of_their_host() {
         (found["run"].to_string(), found["undo"].to_string())
     };
     let (run, undo) = of("sender", "tcp_wmem");
-    assert!(run.contains("4096 16001 ") && undo.contains("4096 16001 65536"), "{run} {undo}");
+    assert!(run.contains("4096 16001 ") && undo.contains("4096 16001 262144"), "{run} {undo}");
     let (run, undo) = of("receiver", "tcp_rmem");
-    assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
+    assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 262144"), "{run} {undo}");
 }
 
 /// The diagnosis compares the offered load of the application with each rung. The free memory of the sender

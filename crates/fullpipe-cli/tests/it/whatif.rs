@@ -81,10 +81,8 @@ fn every_option_counts_and_every_default_is_stated() {
     let given = |more: &[&str]| answer(&[&path[..], more].concat());
     let rate = |document: &Value| number(&document["ladder"][0]["steady_bps"]);
     let small = given(&["--sndbuf", "64KiB", "--rcvbuf", "6MiB"]);
-    assert_eq!(
-        (&small["ladder"][0]["limit"], &small["path"]["sndbuf_bytes"]),
-        (&"sndbuf".into(), &65_536.into())
-    );
+    assert_eq!(small["path"]["sndbuf_bytes"], 65_536);
+    assert!(rate(&small) < 0.8 * rate(&default), "{small:#}");
     let small = given(&["--rcvbuf", "64KiB"]);
     assert_eq!(
         (&small["ladder"][0]["limit"], &small["path"]["rcvbuf_bytes"]),
