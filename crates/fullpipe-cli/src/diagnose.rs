@@ -70,6 +70,9 @@ pub(crate) fn explained(
     };
     let explanation =
         fullpipe::explain(measurement, &path, &hosts).map_err(|error| Failure::from(error).about(name))?;
+    if let Some(path) = &args.html {
+        output::check_html(path)?;
+    }
     // The simulation takes seconds, and the findings are known before it.
     if args.output.format() == Format::Text && !args.brief {
         output::print(&render_findings(&complete(explanation.without_ladder()), look))?;

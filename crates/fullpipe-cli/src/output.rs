@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use fullpipe::files::{write_atomically, write_to};
+use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
@@ -119,7 +119,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
-/// Renders an HTML page with `render`, and writes the page to `path`.
+/// Checks that a page can be written to `path`, before minutes of work.
+pub(crate) fn check_html(path: &Path) -> Result<(), Failure> {
+    let refused = |e| cannot_write(path, &e, "choose a folder that you may write to");
+    // The temporary file is removed again.
+    Ok(AtomicFile::create(path).map(drop).map_err(refused)?)
+}
+
+/// Renders the page with `render` and writes it to `path`.
 pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
     render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
