@@ -207,7 +207,7 @@ lenient_object!(LogEndStream { sender: maybe, receiver: maybe, udp: maybe });
 #[derive(Clone, Debug)]
 pub enum LogEvent {
     /// `start`.
-    Start(LogStart),
+    Start(Box<LogStart>),
     /// `interval`.
     Interval(LogInterval),
     /// `end`.
@@ -249,7 +249,7 @@ impl LogEvent {
         lenient_object!(Error { data: present });
 
         Ok(match serde_json::from_str::<Name>(line)?.event.as_deref() {
-            Some("start") => Self::Start(data(line)?),
+            Some("start") => Self::Start(Box::new(data(line)?)),
             Some("interval") => Self::Interval(data(line)?),
             Some("end") => Self::End(Box::new(data(line)?)),
             Some("error") => Self::Error(serde_json::from_str::<Error>(line)?.data),

@@ -77,7 +77,7 @@ pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
             Ok(LogEvent::Start(_)) if log.start.is_some() => {
                 return Err(several_runs("the input holds the events of several runs"));
             }
-            Ok(LogEvent::Start(start)) => log.start = Some(start),
+            Ok(LogEvent::Start(start)) => log.start = Some(*start),
             Ok(LogEvent::Interval(interval)) => log.intervals.get_or_insert_default().extend([interval]),
             Ok(LogEvent::End(end)) => (log.end, ended) = (*end, true),
             Ok(LogEvent::Error(error)) => log.error = error,
