@@ -207,7 +207,7 @@ fn answer(
             "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers says otherwise"
         )),
         (None, Some(_)) => {
-            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf says otherwise"))
+            assumptions.push(format!("the kernel's default send buffer, {sndbuf}; --sndbuf says otherwise"));
         }
         (Some(_), None) => assumptions
             .push(format!("the kernel's default receive buffer, {rcvbuf}; --rcvbuf says otherwise")),
