@@ -8,8 +8,8 @@ fn redirected_utf16_is_decoded() {
     };
     assert_eq!(decode(encoded([0xff, 0xfe], u16::to_le_bytes)), text);
     assert_eq!(decode(encoded([0xfe, 0xff], u16::to_be_bytes)), text);
-    assert_eq!(decode(&[0xff, 0xfe]), "");
-    assert_eq!(decode(&[0xff, 0xfe, b'a']), "");
+    assert_eq!(decode([0xff, 0xfe]), "");
+    assert_eq!(decode([0xff, 0xfe, b'a']), "");
     assert_eq!(decode(b"a\xffb"), "a\u{fffd}b");
 }
 

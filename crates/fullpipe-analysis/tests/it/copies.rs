@@ -45,7 +45,11 @@ fn packets_that_are_captured_several_times_count_once() {
                     let what = format!("{path}: {end}, {ids}, {times} times, {micros} us");
                     assert_eq!(told.counts, once.counts, "{what}");
                     assert_eq!((told.length, told.least_rtt), (once.length, once.least_rtt), "{what}");
-                    assert!(told.copies > 0 && told.copies % (times - 1) == 0, "{what}: {}", told.copies);
+                    assert!(
+                        told.copies > 0 && told.copies.is_multiple_of(times - 1),
+                        "{what}: {}",
+                        told.copies
+                    );
                     let remark = remark(&capture).expect("a remark");
                     assert!(remark.contains(&format!("captured {times}.0 times")), "{what}: {remark}");
                 }

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use crate::process::{CommandOutput, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
@@ -274,7 +273,6 @@ fn a_report_is_written_on_demand() {
 fn findings_are_printed_before_the_ladder_is_simulated() {
     let file = folder("diagnose-early").join("log.txt");
     fs::write(&file, log()).expect("a log");
-    let begin = Instant::now();
     let mut child = Command::new(crate::PROGRAM)
         .args(["diagnose", file.to_str().expect("UTF-8"), "--link", "200mbit", "--rtt", "100ms"])
         .stdout(Stdio::piped())
@@ -283,11 +281,10 @@ fn findings_are_printed_before_the_ladder_is_simulated() {
     let mut lines =
         BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("UTF-8"));
     let evidence = lines.by_ref().find(|line| line.starts_with("     - "));
-    let findings = begin.elapsed();
+    // The simulation still runs: the evidence was flushed before it.
+    assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
     assert!(evidence.is_some() && lines.any(|line| line.starts_with("Ladder: ")));
     assert!(child.wait().expect("it ends").success());
-    let ladder = begin.elapsed();
-    assert!(findings * 2 < ladder, "{findings:?} and {ladder:?}");
 }
 
 #[test]

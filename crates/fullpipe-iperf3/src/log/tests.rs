@@ -124,7 +124,7 @@ fn events_are_read_as_they_are_written() {
     let document = tcp();
     let mut log = Log::<Vec<LogInterval>>::default();
     let LogEvent::Start(start) = line("start", &document.start) else { panic!("no start") };
-    log.start = Some(start);
+    log.start = Some(*start);
     for interval in &document.intervals {
         let LogEvent::Interval(interval) = line("interval", interval) else { panic!("no interval") };
         log.intervals.get_or_insert_default().push(interval);
