@@ -126,7 +126,7 @@ mod tests {
             ("export", "try: fullpipe exporter"),
             ("watch", "try: fullpipe diagnose --watch"),
             ("completion bash", "try: fullpipe completions bash"),
-            ("tune aply", "try: fullpipe tune apply"),
+            ("tune confrm", "try: fullpipe tune confirm"),
             ("--color never diagnos", "try: fullpipe diagnose"),
             ("xyzzy", "see fullpipe --help"),
             ("zz", "see fullpipe --help"),

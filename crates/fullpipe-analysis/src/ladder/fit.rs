@@ -79,9 +79,10 @@ pub struct Fit {
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { log, mean, low, high, seeds, .. } = self;
+        let loss = Probability::from_f64(self.loss);
         write!(
             f,
-            "the fitted path, simulated as it is, gives {mean} ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log \
+            "the fitted path, simulated as it is with a loss of {loss}, gives {mean} ({seeds} seeds, 10th to 90th percentile {low} to {high}); the log \
              says {log}: "
         )?;
         f.write_str(if self.met {

@@ -89,13 +89,13 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
 
     // The mistakes in the published advice are avoided: both hosts are changed, buffers are those of a usable
-    // window of 2 x BDP, and core.*mem_max is left alone.
+    // window of 4 x BDP, and core.*mem_max is left alone.
     let all = commands(&rungs);
     assert!(
-        all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 102981632\""))
+        all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 205942784\""))
     );
     assert!(
-        all.iter().any(|c| c.host == Host::Receiver && c.run.contains("tcp_rmem=\"4096 87380 70017024\""))
+        all.iter().any(|c| c.host == Host::Receiver && c.run.contains("tcp_rmem=\"4096 87380 140017664\""))
     );
     assert!(all.iter().all(|c| !c.run.contains("mem_max")));
 
@@ -103,7 +103,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(text.starts_with("7 % of the link: loss holds cwnd down.\n"), "{text}");
     assert!(text.contains("\nLift that, and a 3 MiB receive window stops you near "), "{text}");
     // Larger buffers alone, which the published advice recommends, change nothing, and a note says so.
-    assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 2 x BDP on both hosts (")));
+    assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
     // Ten sockets, the way out that the log's author took, are a note with what they take from another flow.
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections in place of all this would")));
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));

@@ -214,7 +214,7 @@ fn each_host_gets_its_own_part() {
 fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
     let report = |limit: &str| {
         format!(
-            r#"{{"schema": "fullpipe.diagnose/1", "input": {{"protocol": "tcp", "streams": 2}},
+            r#"{{"schema": "fullpipe.diagnose/2", "input": {{"protocol": "tcp", "streams": 2}},
             "path": {{"link_bps": 20000000, "rtt_ms": 100.0, "rtt_source": "given", "mean_bps": 5000000,
                       "congestion_control": "cubic", "loss": {{"rate": 0.001}}}},
             "hosts": {{"sender": {{"made_the_log": true, "buffer_bytes": 262144, "kernel": "6.1"}},

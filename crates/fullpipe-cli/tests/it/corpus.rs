@@ -89,7 +89,8 @@ fn inputs(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     let corpus = root.join("fuzz/corpus").join(target.name);
     let examples = target.examples.iter().map(|(folder, end)| (root.join(folder), *end));
     let mut files: Vec<PathBuf> = Vec::new();
-    for (folder, end) in examples.chain([(corpus, "")]) {
+    // The seeds of some targets are examples alone.
+    for (folder, end) in examples.chain(corpus.is_dir().then_some((corpus, ""))) {
         let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         let paths = entries.map(|entry| entry.expect("an entry").path());
         files.extend(paths.filter(|path| path.to_string_lossy().ends_with(end)));

@@ -57,7 +57,7 @@ fn the_document_has_the_promised_keys() {
         fullpipe(&["diagnose", file, "--link", "20mbit", "--rtt", "100ms", "--format", "json"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!(document["schema"], "fullpipe.diagnose/1");
+    assert_eq!(document["schema"], "fullpipe.diagnose/2");
     has_keys(&document, &["input", "path", "findings", "ladder"]);
 
     let findings = document["findings"].as_array().expect("findings");

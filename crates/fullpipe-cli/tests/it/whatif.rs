@@ -83,6 +83,7 @@ fn every_option_counts_and_every_default_is_stated() {
     let small = given(&["--sndbuf", "64KiB", "--rcvbuf", "6MiB"]);
     assert_eq!(small["path"]["sndbuf_bytes"], 65_536);
     assert!(rate(&small) < 0.8 * rate(&default), "{small:#}");
+    assert_eq!(small["ladder"][0]["limit"], "sndbuf", "{small:#}");
     let small = given(&["--rcvbuf", "64KiB"]);
     assert_eq!(
         (&small["ladder"][0]["limit"], &small["path"]["rcvbuf_bytes"]),
@@ -94,7 +95,7 @@ fn every_option_counts_and_every_default_is_stated() {
     // A cap of each flow is passed by several connections, which is a rung.
     let capped = given(&["--cap", "4mbit"]);
     let ladder = capped["ladder"].as_array().expect("a ladder");
-    assert_eq!((&ladder[0]["limit"], &ladder[1]["remedy"]), (&"policer".into(), &"10 connections".into()));
+    assert_eq!((&ladder[0]["limit"], &ladder[1]["remedy"]), (&"cap".into(), &"10 connections".into()));
     assert!(capped["notes"].to_string().contains("one CUBIC flow with the same RTT"), "{capped:#}");
     assert_eq!(capped["path"]["cap_bps"], 4_000_000);
     let short = given(&["--mss", "500B"]);

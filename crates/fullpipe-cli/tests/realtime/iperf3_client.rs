@@ -281,7 +281,7 @@ fn events_come_one_a_line() {
         assert!(!told[key].is_null(), "no {key} in {told:#}");
     }
     let end = &events[events.len() - 1]["data"]["fullpipe"];
-    assert_eq!(end["diagnosis"]["schema"], "fullpipe.diagnose/1", "{end:#}");
+    assert_eq!(end["diagnosis"]["schema"], "fullpipe.diagnose/2", "{end:#}");
     assert!(number(end, "/latency/samples") >= 10.0, "at least ten a second: {end:#}");
 }
 

@@ -211,7 +211,9 @@ fn what_cannot_be_used_is_said() {
     let (error, hint) = refusal(1, fullpipe(&situations));
     assert_eq!(error, "point 'small' does not state the limit that it is designed to have");
     assert!(
-        hint.ends_with("limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, policer, link"),
+        hint.ends_with(
+            "limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, cap, policer, cpu, link"
+        ),
         "{hint}"
     );
 

@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(of("fullpipe_sent_bytes_total{dst=\"192.0.2.7:443\"}"), Some(5.0));
         assert_eq!(of("fullpipe_rtt_seconds{dst=\"all\"}"), Some(0.21));
         assert_eq!(of("fullpipe_connections{dst=\"all\"}"), Some(2.0));
-        // Each group has nine limits and eight other time series, excluding the minimum RTT.
-        assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
+        // Each group has a time series per limit and eight others, excluding the minimum RTT.
+        assert_eq!(series.len(), 2 * (Limit::ALL.len() + 8), "{series:#?}");
         is_strict(&page(&[]));
         let probe = is_strict(&of_probe(&ProbeResult {
             success: true,
