@@ -40,7 +40,7 @@ const HIGH: f64 = 0.65;
 /// A fixed rate causes the losses when the standard deviation of the windows at loss is below this share of
 /// their mean.
 const ALIKE: f64 = 0.3;
-/// The delivered rates of two loss episodes are equal if they differ by at most this share of their median.
+/// A loss episode has the common rate if its delivered rate differs from their median by at most this share.
 const ONE_RATE: f64 = 0.05;
 /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
 const MOST_EPISODES: f64 = 0.5;
@@ -172,7 +172,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
 /// that median, within 5 %.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
     let rate = (!around.is_empty()).then(|| median(around.iter().map(|(rate, _)| *rate).collect()));
-    let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= 0.5 * ONE_RATE * rate);
+    let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= ONE_RATE * rate);
     (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }
 
