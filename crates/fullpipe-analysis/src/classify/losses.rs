@@ -164,7 +164,8 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
     let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
     let near = Window { rows: &rows[end.saturating_sub(near.max(FEWEST_ROWS))..end] };
-    let queued = near.most(stretch).is_some_and(|most| most >= queue::NONE_IN_LOG);
+    // The median, because the bursts of a sender queue for a moment on any path.
+    let queued = near.median(stretch).is_some_and(|stretch| stretch >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }
 
