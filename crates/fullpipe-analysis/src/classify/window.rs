@@ -29,6 +29,8 @@ pub(super) struct Flow<'a> {
     past: &'a Past,
     /// Losses, computed when a rule first needs them; a flow that its application limits never needs them.
     losses: OnceCell<Losses>,
+    /// Median RTT as a multiple of the smallest RTT, computed when a rule first needs it.
+    typical_stretch: OnceCell<Option<f64>>,
     /// History of the receive window at each row.
     offered: OnceCell<Vec<WindowHistory>>,
     /// Row at which a rate-based sender left Startup.
@@ -55,6 +57,7 @@ impl<'a> Flow<'a> {
             by_rate,
             past,
             losses: OnceCell::new(),
+            typical_stretch: OnceCell::new(),
             offered: OnceCell::new(),
             startup_until: OnceCell::new(),
         }
@@ -69,6 +72,12 @@ impl<'a> Flow<'a> {
     /// Returns the losses, including those before the kept rows.
     pub(super) fn losses(&self) -> &Losses {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
+    }
+
+    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A queue that stands raises it; a burst
+    /// or a probe does not.
+    pub(super) fn typical_stretch(&self) -> Option<f64> {
+        *self.typical_stretch.get_or_init(|| Window { rows: self.rows }.median(stretch))
     }
 
     /// Returns the largest receive window up to row `at`, in bytes.
