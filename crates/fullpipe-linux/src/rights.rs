@@ -1,6 +1,8 @@
 //! Acquires the privileges for creating network namespaces and TUN devices.
 
 use std::fs::{self, File};
+use std::time::Duration;
+use std::{io, thread};
 
 use rustix::process::{getegid, geteuid, getgid, getuid};
 
@@ -33,7 +35,7 @@ pub fn acquire() -> Result<(), Error> {
         return Ok(());
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    sys::unshare_user().map_err(|e| Error::rights(format!("cannot create a user namespace: {e}")))?;
+    unshare_user().map_err(|e| Error::rights(format!("cannot create a user namespace: {e}")))?;
     // User and group IDs are the same inside and outside the user namespace, so that commands started inside
     // still run as their user.
     let map = |file: &str, text: String| {
@@ -44,6 +46,22 @@ pub fn acquire() -> Result<(), Error> {
     map("uid_map", format!("{user} {user} 1"))?;
     map("gid_map", format!("{group} {group} 1"))?;
     Namespace::new().map(drop)
+}
+
+/// Number of attempts to create a user namespace, and the pause between them.
+const ATTEMPTS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Creates a user namespace. [`Namespace::new`] has used a thread, and a joined thread still belongs to the
+/// process for a moment: until then, the kernel refuses with `EINVAL`.
+fn unshare_user() -> io::Result<()> {
+    for _ in 1..ATTEMPTS {
+        match sys::unshare_user() {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    sys::unshare_user()
 }
 
 /// The user who started fullpipe. Commands behind an emulated path run as this user.
