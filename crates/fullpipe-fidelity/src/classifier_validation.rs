@@ -37,6 +37,12 @@ pub fn expected(point: &Point) -> Option<Limit> {
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
+/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A policer is
+/// also a rate cap: `cap` is right and less specific, where too few losses show that packets are dropped.
+pub fn is_right(expected: Limit, named: Limit) -> bool {
+    named == expected || (expected, named) == (Limit::Policer, Limit::Cap)
+}
+
 /// Returns the limit that the classifier reports for the longest time in the first flow of a run; returns
 /// `None` if no data was sent. The input of the classifier is the state that the sockets report, and the link
 /// rate.
@@ -63,13 +69,13 @@ pub struct Situation<'p> {
 impl Situation<'_> {
     /// Returns the number of runs that were classified correctly.
     pub fn right(&self) -> usize {
-        self.named.iter().filter(|named| named.limit == self.expected).count()
+        self.named.iter().filter(|named| is_right(self.expected, named.limit)).count()
     }
 
     /// Returns the wrong limits that the classifier reported, with the number of runs for each.
     fn wrong(&self) -> BTreeMap<Limit, usize> {
         let mut wrong = BTreeMap::new();
-        for named in self.named.iter().filter(|named| named.limit != self.expected) {
+        for named in self.named.iter().filter(|named| !is_right(self.expected, named.limit)) {
             *wrong.entry(named.limit).or_default() += 1;
         }
         wrong
@@ -78,7 +84,7 @@ impl Situation<'_> {
     /// Returns the mean and the minimum of the right limit's share of time, over the runs that were
     /// classified correctly.
     fn time(&self) -> Option<(f64, f64)> {
-        let right = self.named.iter().filter(|named| named.limit == self.expected);
+        let right = self.named.iter().filter(|named| is_right(self.expected, named.limit));
         let shares: Vec<f64> = right.map(|named| named.share).collect();
         let least = shares.iter().copied().min_by(f64::total_cmp)?;
         Some((shares.iter().sum::<f64>() / shares.len() as f64, least))

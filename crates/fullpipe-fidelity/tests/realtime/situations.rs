@@ -11,7 +11,7 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::Row;
 use fullpipe::linux::emu::{Options, run};
-use fullpipe_fidelity::classifier_validation::{expected, named};
+use fullpipe_fidelity::classifier_validation::{NamedLimit, expected, is_right, named};
 
 const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kernel-situations.toml");
 
@@ -51,7 +51,7 @@ fn miss(point: &Point) -> Option<String> {
         println!("{}: {} {:.2}", point.label, named.limit, named.share);
         (named, ran.validity.stalls.woken.p99 > DISTURBED || !ran.validity.is_valid())
     };
-    let named = undisturbed(measure, |named| Some(named.limit) == expected(point));
-    (Some(named.limit) != expected(point))
-        .then(|| format!("{}: {} for {:.2} of the time", point.label, named.limit, named.share))
+    let right = |named: &NamedLimit| expected(point).is_some_and(|expected| is_right(expected, named.limit));
+    let named = undisturbed(measure, right);
+    (!right(&named)).then(|| format!("{}: {} for {:.2} of the time", point.label, named.limit, named.share))
 }
