@@ -189,13 +189,11 @@ impl<P: Predict> Walker<'_, '_, P> {
     }
 
     /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without it
-    /// the link cannot be filled at all. A window of one BDP on paper may hold less, for example a send buffer
-    /// that also keeps acknowledged data, so the link must also carry most of its rate already.
+    /// the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it also keeps
+    /// acknowledged and unsent data.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
-        let ceiling = self.model.ceiling_of(from.state);
-        let filled = from.steady.as_bps() as f64 >= link::ROOM * ceiling.as_bps() as f64;
-        let one_bdp = self.usable(from.state) >= ceiling
-            && (filled || self.usable(from.state) >= ceiling.mul_div(2, 1));
+        let (window, sndbuf) = self.model.ceilings(from.state);
+        let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
         let (times, of) = queue::LENGTHENED;
         let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
         // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the median.
