@@ -1,11 +1,13 @@
 //! Closed-form models from the literature for the throughput of a sender, as a check on the simulation.
 
+use fullpipe_lab::cost::{CUBIC_WINDOW, RENO_WINDOW, mean_window};
+use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Returns the mean window, in segments, of a loss-based sender with a segment loss rate of `loss`. It is the
-/// larger of CUBIC's window (RFC 9438 section 5.1, `1.054 (RTT/p)^0.75`) and Reno's (`1.22 / sqrt(p)`).
+/// Returns the mean window, in segments, of a loss-based sender with a segment loss rate of `loss`: that of
+/// CUBIC, which is never below Reno's ([`mean_window`]).
 pub fn loss_based_window(rtt: Duration, loss: f64) -> f64 {
-    (1.054 * (rtt.as_secs_f64() / loss).powf(0.75)).max(1.22 / loss.sqrt())
+    mean_window(Algorithm::Cubic, rtt, loss)
 }
 
 /// Returns the rate for [`loss_based_window`] and segments of size `mss`.
@@ -17,7 +19,7 @@ pub fn loss_based_rate(rtt: Duration, loss: f64, mss: Bytes) -> Rate {
 /// Returns the segment loss rate, 0 to 1, at which [`loss_based_rate`] equals `rate`.
 pub fn loss_to_fill(rtt: Duration, rate: Rate, mss: Bytes) -> f64 {
     let window = rate.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / mss.get() as f64;
-    let cubic = rtt.as_secs_f64() * (1.054 / window).powf(4.0 / 3.0);
-    let reno = (1.22 / window).powi(2);
+    let cubic = rtt.as_secs_f64() * (CUBIC_WINDOW / window).powf(4.0 / 3.0);
+    let reno = (RENO_WINDOW / window).powi(2);
     cubic.max(reno).min(1.0)
 }

@@ -79,22 +79,24 @@ fn transferred(scenario: &Scenario, flow: &FlowSpec) -> f64 {
     let loss = scenario.path.forward.loss.as_f64();
     if loss > 0.0 && !flow.cc.is_rate_based() {
         // Before its first loss, a flow in slow start can reach any rate.
-        let segments = mean_window(flow.cc, loss, scenario.path.rtt()) * round_trips + 1.0 / loss;
+        let segments = mean_window(flow.cc, scenario.path.rtt(), loss) * round_trips + 1.0 / loss;
         bytes = bytes.min(segments * mtu);
     }
     flow.bytes.map_or(bytes, |size| bytes.min(size.get() as f64))
 }
 
-/// Returns the mean congestion window in segments at the loss probability `loss`: the square-root law of Reno
-/// (Mathis et al., 1997). For CUBIC, the response function of RFC 9438 section 5.1 is used if it is larger.
-/// BIC's window is close to CUBIC's.
-fn mean_window(cc: Algorithm, loss: f64, rtt: Duration) -> f64 {
-    let reno = 1.22 / loss.sqrt();
+/// Factor of Reno's mean window at the loss probability p: this / sqrt(p) segments (Mathis et al., 1997).
+pub const RENO_WINDOW: f64 = 1.22;
+/// Factor of CUBIC's mean window at the loss probability p: this x (RTT / p)^0.75 segments (RFC 9438 section
+/// 5.1).
+pub const CUBIC_WINDOW: f64 = 1.054;
+
+/// Returns the mean congestion window in segments of a loss-based sender at the loss probability `loss`, 0 to 1.
+/// For CUBIC, it is the larger of CUBIC's window and Reno's. BIC's window is close to CUBIC's.
+pub fn mean_window(cc: Algorithm, rtt: Duration, loss: f64) -> f64 {
+    let reno = RENO_WINDOW / loss.sqrt();
     match cc {
-        Algorithm::Cubic | Algorithm::Bic => {
-            let ratio = rtt.as_secs_f64() / loss;
-            reno.max(1.054 * ratio.sqrt() * ratio.sqrt().sqrt())
-        }
+        Algorithm::Cubic | Algorithm::Bic => (CUBIC_WINDOW * (rtt.as_secs_f64() / loss).powf(0.75)).max(reno),
         _ => reno,
     }
 }
