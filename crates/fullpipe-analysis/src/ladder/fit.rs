@@ -11,16 +11,15 @@
 //! ```
 
 use std::fmt;
-use std::num::NonZeroUsize;
 
-use fullpipe_lab::campaign::{self, Job, RunPanicked};
+use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_lab::outcome::Outcome;
-use fullpipe_lab::sim;
 use fullpipe_units::{Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::model::{Model, PathModel};
+use super::runs::simulated;
 use super::{LONGEST, SHORTEST};
 use crate::classify::Limit;
 use crate::explain::Findings;
@@ -115,17 +114,15 @@ pub(super) fn fitted(
     if packets.saturating_mul(seeds) > PACKETS {
         return Ok(None);
     }
-    let estimate = log.compared(model, model.path, seeds, &loss)?;
+    let mut runs = PresentRuns { model, log: &log, rates: Vec::new() };
+    let estimate = runs.compared(model.path, seeds, &loss)?;
     let affordable = packets.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
     let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
         return Ok(Some((estimate, model.path)));
     };
     let tried = losses(model.path.loss, interval);
-    let runs = runs(model, tried.iter().flat_map(|loss| (1..=SEEDS).map(|seed| (*loss, seed))))?;
-    let rates: Vec<Vec<f64>> = runs
-        .chunks(SEEDS as usize)
-        .map(|of_loss| of_loss.iter().map(|run| log.rate(run)).collect())
-        .collect();
+    runs.make(&tried, SEEDS)?;
+    let rates: Vec<Vec<f64>> = tried.iter().map(|loss| runs.rates(*loss, SEEDS)).collect();
     // How far the simulated rate is from the log's, for each loss rate that meets the log.
     let met: Vec<(Probability, f64)> = tried
         .iter()
@@ -141,7 +138,7 @@ pub(super) fn fitted(
     let meeting = || met.iter().map(|(loss, _)| *loss).chain([at]);
     let range = meeting().min().zip(meeting().max());
     let path = PathModel { loss: at, loss_interval: range, ..model.path };
-    Ok(Some((log.compared(model, path, seeds, &loss)?, path)))
+    Ok(Some((runs.compared(path, seeds, &loss)?, path)))
 }
 
 /// Rate of a log, and the part of a simulated run that corresponds to it.
@@ -163,38 +160,6 @@ impl Log {
         let (least, most) = rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
         let rate = self.rate.as_bps() as f64;
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
-    }
-
-    /// Compares the log with `seeds` runs of the present state on `path`; `loss` is the log's own estimate.
-    fn compared(
-        &self,
-        model: &Model<'_>,
-        path: PathModel,
-        seeds: u64,
-        loss: &LossEstimate,
-    ) -> Result<Fit, RunPanicked> {
-        let runs = runs(&model.on(path), (1..=seeds).map(|seed| (path.loss, seed)))?;
-        let mut rates: Vec<f64> = runs.iter().map(|run| self.rate(run)).collect();
-        rates.sort_by(f64::total_cmp);
-        let (low, high) = (quantile(&rates, MIDDLE.0), quantile(&rates, MIDDLE.1));
-        let (rate, mean) = (self.rate.as_bps() as f64, mean(&rates));
-        let near = (mean - rate).abs() <= NEAR * rate;
-        let among = (low..=high).contains(&rate);
-        let lossless = seeds == 1 || loss.events == 0;
-        let few = loss.basis == LossBasis::Events && (1..MANY_EVENTS).contains(&loss.events);
-        let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
-        let (loss_low, loss_high) = path.loss_interval.unwrap_or((path.loss, path.loss));
-        Ok(Fit {
-            met: (among || lossless) && (near || few),
-            log: self.rate,
-            mean: bps(mean),
-            low: bps(low),
-            high: bps(high),
-            seeds,
-            loss: path.loss.as_f64(),
-            loss_low: loss_low.as_f64(),
-            loss_high: loss_high.as_f64(),
-        })
     }
 
     /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long as
@@ -223,19 +188,60 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
     tried
 }
 
-/// Simulates the present state with each loss rate and seed.
-fn runs(
-    model: &Model<'_>,
-    which: impl Iterator<Item = (Probability, u64)>,
-) -> Result<Vec<Outcome>, RunPanicked> {
-    let jobs: Vec<Job> = which
-        .map(|(loss, seed)| Job {
+/// Simulated rates of the present state. The present state with one loss rate and seed is simulated once.
+struct PresentRuns<'r, 'm> {
+    model: &'r Model<'m>,
+    log: &'r Log,
+    rates: Vec<((Probability, u64), f64)>,
+}
+
+impl PresentRuns<'_, '_> {
+    /// Simulates the present state with each of the `losses`, for seeds 1 to `seeds`.
+    fn make(&mut self, losses: &[Probability], seeds: u64) -> Result<(), RunPanicked> {
+        let wanted = losses.iter().flat_map(|loss| (1..=seeds).map(|seed| (*loss, seed)));
+        let new: Vec<(Probability, u64)> =
+            wanted.filter(|wanted| self.rates.iter().all(|(made, _)| made != wanted)).collect();
+        let job = |&(loss, seed): &(Probability, u64)| Job {
             label: "fit of the present state".into(),
-            scenario: model.scenario(model.present(), loss, seed),
+            scenario: self.model.scenario(self.model.present(), loss, seed),
+        };
+        let outcomes = simulated(&new.iter().map(job).collect::<Vec<_>>(), |_| ())?;
+        let rates = outcomes.iter().map(|run| self.log.rate(run));
+        self.rates.extend(new.into_iter().zip(rates));
+        Ok(())
+    }
+
+    /// Returns the rates of the first `seeds` runs made with `loss`, in bit/s, in the order of the seeds.
+    fn rates(&self, loss: Probability, seeds: u64) -> Vec<f64> {
+        let of = |seed: u64| self.rates.iter().find(|(made, _)| *made == (loss, seed)).map(|(_, rate)| *rate);
+        (1..=seeds).filter_map(of).collect()
+    }
+
+    /// Compares the log with `seeds` runs on `path`; `loss` is the log's own estimate.
+    fn compared(&mut self, path: PathModel, seeds: u64, loss: &LossEstimate) -> Result<Fit, RunPanicked> {
+        self.make(&[path.loss], seeds)?;
+        let mut rates = self.rates(path.loss, seeds);
+        rates.sort_by(f64::total_cmp);
+        let (low, high) = (quantile(&rates, MIDDLE.0), quantile(&rates, MIDDLE.1));
+        let (rate, mean) = (self.log.rate.as_bps() as f64, mean(&rates));
+        let near = (mean - rate).abs() <= NEAR * rate;
+        let among = (low..=high).contains(&rate);
+        let lossless = seeds == 1 || loss.events == 0;
+        let few = loss.basis == LossBasis::Events && (1..MANY_EVENTS).contains(&loss.events);
+        let bps = |of: f64| Rate::from_bps(of.max(0.0) as u64);
+        let (loss_low, loss_high) = path.loss_interval.unwrap_or((path.loss, path.loss));
+        Ok(Fit {
+            met: (among || lossless) && (near || few),
+            log: self.log.rate,
+            mean: bps(mean),
+            low: bps(low),
+            high: bps(high),
+            seeds,
+            loss: path.loss.as_f64(),
+            loss_low: loss_low.as_f64(),
+            loss_high: loss_high.as_f64(),
         })
-        .collect();
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    campaign::run_jobs(threads, &jobs, sim::run, |_| ())
+    }
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -27,6 +27,15 @@ pub(super) trait Predict {
     fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked>;
 }
 
+/// Simulates `jobs` on all cores.
+pub(super) fn simulated(
+    jobs: &[Job],
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Vec<Outcome>, RunPanicked> {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    campaign::run_jobs(threads, jobs, sim::run, progress)
+}
+
 /// Runs made so far. Each run is made once.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
@@ -49,9 +58,8 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
     /// Makes the runs of `jobs` on all cores. How many follow is not known yet: the total is that of the runs
     /// begun.
     pub(super) fn make(&self, jobs: &[Job]) -> Result<Vec<Outcome>, RunPanicked> {
-        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let before = self.done.load(Ordering::Relaxed);
-        let outcomes = campaign::run_jobs(threads, jobs, sim::run, |at| {
+        let outcomes = simulated(jobs, |at| {
             (self.progress)(Progress { done: before + at.done, total: before + at.total });
         })?;
         self.done.fetch_add(jobs.len(), Ordering::Relaxed);
