@@ -37,6 +37,10 @@ pub(crate) mod link {
     /// rate. For a log, the share refers to the link rate.
     /// Source: chosen, not measured; checked as `FULL_IN_ROWS` is.
     pub(crate) const ROOM: f64 = 0.8;
+    /// A connection takes part in the sum of those that share the link if it moves at least this share of what the
+    /// chosen or the largest one moves: a control connection shares the link, but does not fill it.
+    /// Source: chosen, not measured.
+    pub(crate) const TAKES_PART: f64 = 0.01;
 }
 
 /// A window is full.

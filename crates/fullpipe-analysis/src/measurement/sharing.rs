@@ -17,10 +17,6 @@ use super::{Flow, Interval, Measurement, Role, RttRange, Summary, Total, Totals,
 use crate::segment::HEADERS;
 use crate::thresholds::link;
 
-/// A flow takes part in the sum of an interval if it moves at least this share of what the chosen flow moves:
-/// a control connection shares the path, but does not fill it.
-const TAKES_PART: f64 = 0.01;
-
 /// Several flows of one direction as one transfer.
 #[derive(Clone, Debug)]
 pub struct Together {
@@ -37,7 +33,7 @@ impl Measurement {
         let chosen = &self.flows[self.chosen?];
         let others: Vec<&Flow> = self.companions().collect();
         let takes_part = |nth: usize, flow: &Flow| {
-            let least = TAKES_PART * chosen.intervals[nth].bytes.get() as f64;
+            let least = link::TAKES_PART * chosen.intervals[nth].bytes.get() as f64;
             flow.intervals.get(nth).is_some_and(|own| !own.bytes.is_zero() && own.bytes.get() as f64 >= least)
         };
         let overlap: Vec<usize> = (0..chosen.intervals.len())

@@ -6,10 +6,7 @@ use super::SocketReport;
 use crate::classify::{Confidence, Limit, of_one_of_several};
 use crate::measurement::sharing::{fills, stays_on_host};
 use crate::segment::DEFAULT_MSS;
-
-/// A socket takes part in a direction if it carries at least this share of the largest one: a control
-/// connection shares the link, but does not fill it.
-const TAKES_PART: f64 = 0.01;
+use crate::thresholds::link;
 
 /// Direction of the data of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +36,8 @@ impl Way {
 pub(super) fn share(reports: &mut [SocketReport], link: Option<Rate>, way: Way, mss: Bytes, words: bool) {
     let largest = reports.iter().filter_map(|report| way.rate(report)).max().unwrap_or_default();
     let takes_part = |report: &SocketReport| {
-        way.rate(report).is_some_and(|rate| rate.as_bps() as f64 >= TAKES_PART * largest.as_bps() as f64)
+        way.rate(report)
+            .is_some_and(|rate| rate.as_bps() as f64 >= link::TAKES_PART * largest.as_bps() as f64)
     };
     let sharing: Vec<usize> = (0..reports.len()).filter(|nth| takes_part(&reports[*nth])).collect();
     let bps = |nth: &usize| way.rate(&reports[*nth]).unwrap_or_default().as_bps();
