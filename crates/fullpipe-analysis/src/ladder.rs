@@ -347,6 +347,7 @@ fn measured_rung(findings: &Findings) -> Rung {
         low: None,
         high: None,
         source: Source::Measured,
+        undecided: findings.undecided.is_some(),
         only_if: None,
         rtt: None,
         remedy: None,

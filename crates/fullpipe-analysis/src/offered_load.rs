@@ -152,6 +152,7 @@ mod tests {
             source,
             remedy: remedy.map(str::to_owned),
             commands: Vec::new(),
+            undecided: false,
             only_if: None,
             rtt: None,
             scenario: None,

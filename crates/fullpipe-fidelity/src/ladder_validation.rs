@@ -240,6 +240,7 @@ mod tests {
             source: Source::Simulated,
             remedy: None,
             commands: Vec::new(),
+            undecided: false,
             only_if: None,
             rtt: None,
             scenario: None,

@@ -28,6 +28,7 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
         low: None,
         high: None,
         source: Source::Given,
+        undecided: false,
         only_if: None,
         rtt: None,
         remedy: None,

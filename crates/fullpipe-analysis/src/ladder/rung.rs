@@ -83,6 +83,10 @@ pub struct Rung {
     pub high: Option<Rate>,
     /// Source of the rates.
     pub source: Source,
+    /// Whether the input does not decide the present limit: `what` then lists the candidates. Only for the
+    /// measured rung; not part of the JSON, where the diagnosis has `undecided`.
+    #[serde(skip)]
+    pub undecided: bool,
     /// Present limit on which this rung depends, if the input does not decide the present limit.
     #[serde(default)]
     pub only_if: Option<Limit>,
@@ -100,11 +104,6 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// Returns whether this is the measured rung of an input that does not decide its limit.
-    pub fn is_undecided(&self) -> bool {
-        self.source == Source::Measured && self.what.starts_with("not decided: ")
-    }
-
     /// Returns the steady-state rate, or the mean rate if there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)

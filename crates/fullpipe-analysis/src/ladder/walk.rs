@@ -225,6 +225,7 @@ impl<P: Predict> Walker<'_, '_, P> {
             low: Some(predicted.low),
             high: Some(predicted.high),
             source: Source::Simulated,
+            undecided: false,
             only_if: None,
             rtt: Some(RungRtt::new(model.path.rtt, predicted.p50, predicted.p95)),
             remedy: before.map(|before| self.title(before, state)),

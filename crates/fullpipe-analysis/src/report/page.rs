@@ -131,7 +131,7 @@ impl Page {
             let lead = format!("  {:>RATE_WIDTH$}  {bar}{gap}  ", rate.to_string());
             let indent = 2 + RATE_WIDTH + 2 + BAR + 2;
             let mut text = match rung.limit {
-                _ if rung.is_undecided() => rung.what.clone(),
+                _ if rung.undecided => rung.what.clone(),
                 Limit::Link => rung.what.clone(),
                 limit => format!("{limit}: {}", rung.what),
             };

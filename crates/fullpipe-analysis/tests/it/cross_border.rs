@@ -210,6 +210,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         source,
         remedy: None,
         commands: Vec::new(),
+        undecided: false,
         only_if: None,
         rtt: None,
         scenario: None,

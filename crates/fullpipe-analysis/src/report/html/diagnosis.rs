@@ -138,7 +138,7 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
     let range = rung.low.zip(rung.high).filter(|(low, high)| low < high);
     RungView {
         rate: rate.to_string(),
-        limit: (rung.limit != Limit::Link && !rung.is_undecided()).then_some(rung.limit.name()),
+        limit: (rung.limit != Limit::Link && !rung.undecided).then_some(rung.limit.name()),
         only_if: rung.only_if.map(Limit::name),
         what: &rung.what,
         source: match rung.source {
