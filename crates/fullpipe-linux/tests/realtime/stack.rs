@@ -270,13 +270,12 @@ fn iperf3_measures() {
             _ => (bytes("sum_sent"), 0),
         };
         eprintln!("{datapath:?} {flags:?}: {came} bytes came of {sent}, {received} arrived of {wrote}");
-        // Data that is still in flight when the client ends a test is never read.
-        assert!(came <= sent && (sent == 0 || came > sent / 2), "{flags:?}: {came} of {sent}");
-        assert!(
-            received <= wrote && (wrote == 0 || received > wrote / 2),
-            "{flags:?}: {received} of {wrote}"
-        );
-        assert!(came + received > 1_000_000, "{flags:?}");
+        // Data that is in buffers or in flight when the client ends a test is never read. On a busy machine,
+        // that may be more than was read before.
+        assert!(came <= sent, "{flags:?}: {came} of {sent}");
+        assert!(received <= wrote, "{flags:?}: {received} of {wrote}");
+        let asked = if flags.contains(&"-n") { 20 << 20 } else { 1_000_000 };
+        assert!(came + received >= asked, "{flags:?}: {came} and {received}");
     }
 }
 
