@@ -19,11 +19,28 @@ pub(crate) use tune::{
     PlaceArgs, PlanArgs, RoleName, RollbackArgs, ShowArgs, StateArgs, TuneAction, TuneArgs,
 };
 
+use crate::example::Example;
 use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
+use crate::version;
+
+/// What `fullpipe` prints without arguments: the command for what the user has.
+pub(crate) const FIRST_STEPS: &str = "\
+fullpipe finds what limits a TCP transfer, and what would limit it next.
+
+  no measurement yet   fullpipe diagnose --example
+  a log or capture     fullpipe diagnose FILE --link 1gbit
+  an iperf3 server     fullpipe diagnose HOST --link 1gbit
+  a running program    fullpipe diagnose --pid PID --link 1gbit
+  only a path          fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm
+  a host to tune       fullpipe tune --link 1gbit --rtt 210ms
+
+All commands and options: fullpipe --help
+";
 
 const EXAMPLES: &str = "\
 Examples:
+  fullpipe diagnose --example
   iperf3 -c HOST -t 30 | fullpipe diagnose - --link 1gbit --rtt 210ms
   fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
   fullpipe run experiments/weak-network.toml --check
@@ -41,7 +58,7 @@ emu exits with the exit code of its command.";
 
 /// Find what limits a TCP transfer, and what would limit it next
 #[derive(Debug, Parser)]
-#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "fullpipe", version = version::LONG, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -75,6 +92,7 @@ pub(crate) enum Command {
 
 const DIAGNOSE_EXAMPLE: &str = "\
 Examples:
+  fullpipe diagnose --example
   fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt
   fullpipe diagnose server.example.com --link 1gbit
   fullpipe diagnose --pid 4242 --link 1gbit
@@ -100,8 +118,22 @@ Exit codes:
 pub(crate) struct DiagnoseArgs {
     /// iperf3 output (from the sending host), ss -tmi output, a capture (pcap, pcapng), a trace of fullpipe
     /// run, - for standard input, or HOST[:PORT] of an iperf3 server with which to run a new test
-    #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
+    #[arg(
+        required_unless_present_any = ["pid", "dst", "watch", "example"],
+        conflicts_with_all = ["pid", "dst", "watch", "example"]
+    )]
     file: Option<String>,
+
+    /// Diagnose a log that is part of the program, and print the command for a log of your own
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_enum,
+        num_args = 0..=1,
+        default_missing_value = "cubic",
+        conflicts_with_all = ["pid", "dst", "watch", "tui", "point", "seed", "flow"]
+    )]
+    pub(crate) example: Option<Example>,
 
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,

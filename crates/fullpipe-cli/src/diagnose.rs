@@ -13,18 +13,29 @@ use fullpipe::{
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
-use crate::{iperf3, output, sockets, tui};
+use crate::{example, iperf3, output, sockets, tui};
 
-pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
-    if args.sockets.asked() {
-        return sockets::diagnose(args, look);
+pub(crate) fn diagnose(args: DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
+    if let Some(example) = args.example {
+        return example::diagnose(example, args, look);
     }
-    if let Some(done) = iperf3::diagnose(args, look) {
+    if args.sockets.asked() {
+        return sockets::diagnose(&args, look);
+    }
+    if let Some(done) = iperf3::diagnose(&args, look) {
         return done;
     }
     let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
     let input = Input::open(args.file(), &choice)?;
-    explained(args, look, &input.name, &input.measurement, HostFacts::default(), args.sysctl.as_deref(), None)
+    explained(
+        &args,
+        look,
+        &input.name,
+        &input.measurement,
+        HostFacts::default(),
+        args.sysctl.as_deref(),
+        None,
+    )
 }
 
 /// Diagnoses `measurement` with the options of the command line, and prints the diagnosis. `sysctl` selects
@@ -40,7 +51,10 @@ pub(crate) fn explained(
     sockets: Option<Vec<SocketReport>>,
 ) -> Result<ExitCode, Failure> {
     let hosts = HostFacts {
-        local: sysctl.map(settings).transpose()?,
+        local: match sysctl {
+            Some(source) => Some(settings(source)?),
+            None => hosts.local,
+        },
         peer: args.peer_sysctl.as_deref().map(settings).transpose()?,
         kernel: args.kernel,
         control: match hosts.control {

@@ -8,6 +8,7 @@ mod emu;
 #[cfg(not(target_os = "linux"))]
 #[path = "emu_elsewhere.rs"]
 mod emu;
+mod example;
 #[cfg(target_os = "linux")]
 mod exporter;
 #[cfg(not(target_os = "linux"))]
@@ -28,25 +29,35 @@ mod suggestion;
 mod tui;
 #[cfg(target_os = "linux")]
 mod tune;
+mod version;
 mod whatif;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Args, Command};
+use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if arguments.is_empty() {
+        return done(output::print(args::FIRST_STEPS).map(|()| ExitCode::SUCCESS));
+    }
+    if version::asks_for_json(&arguments) {
+        return done(version::print_json());
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        // Help (also for `fullpipe` without arguments) and version are printed as output instead of errors.
+        // Help and version are printed as output instead of errors.
         Err(error) if !is_refusal(error.kind()) => error.exit(),
         Err(error) => return iperf3::refused(error).report(),
     };
     let look = output::look(args.color);
-    let result = match args.command {
-        Command::Diagnose(args) => diagnose::diagnose(&args, look),
+    done(match args.command {
+        Command::Diagnose(args) => diagnose::diagnose(args, look),
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
         Command::Emu(args) => emu::emu(&args),
@@ -58,7 +69,11 @@ fn main() -> ExitCode {
         Command::Tune(_) => Err(emu::no_kernel()),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
-    };
+    })
+}
+
+/// Returns the exit code of a command, after a report of its failure.
+fn done(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| failure.report())
 }
 

@@ -3,8 +3,8 @@
 //! time can be measured from outside.
 //!
 //! ```text
-//!   cargo build --release -p fullpipe-lab --example once
-//!   valgrind --tool=callgrind target/release/examples/once experiments/bench-lossless.toml
+//!   cargo build --profile dist -p fullpipe-lab --example once
+//!   valgrind --tool=callgrind target/dist/examples/once experiments/bench-lossless.toml
 //! ```
 
 use fullpipe_lab::experiment::Experiment;

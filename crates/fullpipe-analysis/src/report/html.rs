@@ -15,7 +15,9 @@ mod diagnosis;
 mod experiment;
 mod scene;
 
-use plotly::Plot;
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
 use serde::Serialize;
 
 pub use diagnosis::render_diagnosis;
@@ -56,12 +58,16 @@ impl<'a> Frame<'a> {
 
     /// Returns the script of the chart library, Plotly.
     fn plotly(&self) -> String {
-        // The crate also embeds MathJax: two megabytes that no chart here needs.
-        let scripts = Plot::offline_js_sources();
-        let first = scripts.split("</script>").next().unwrap_or_default();
-        first.split_once('>').map_or(String::new(), |(_, code)| code.to_owned())
+        let mut script = String::new();
+        // The file is part of the program, and a test reads it whole.
+        let _ = GzDecoder::new(PLOTLY).read_to_string(&mut script);
+        script
     }
 }
+
+/// The chart library, compressed with gzip: plotly.js with the few kinds of charts that the pages need. Its
+/// origin and licence are in the same folder.
+const PLOTLY: &[u8] = include_bytes!("../../assets/plotly/plotly-basic.min.js.gz");
 
 /// Returns `value` as JSON that no browser interprets as markup, whatever text it contains.
 fn embedded(value: &impl Serialize) -> String {

@@ -71,7 +71,25 @@ fn help() {
     matches("help-tune.txt", &["tune", "--help"]);
     matches("help-completions.txt", &["completions", "--help"]);
     matches("help-man.txt", &["man", "--help"]);
-    matches("version.txt", &["--version"]);
+    matches("first-steps.txt", &[]);
+}
+
+/// The version names the commit and its date, where the tests are built from the repository.
+#[test]
+fn version() {
+    let (code, stdout, _) = fullpipe(&["--version"]);
+    let first = concat!("fullpipe ", env!("CARGO_PKG_VERSION"));
+    assert!(code == 0 && stdout.starts_with(first), "{stdout}");
+    let (code, stdout, _) = fullpipe(&["--version", "--json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &document["version"]), (0, &Value::from(env!("CARGO_PKG_VERSION"))));
+    assert_eq!(document["profile"], "debug", "the folder of the tests");
+    if Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists() {
+        let commit = document["commit"].as_str().expect("a commit");
+        assert!(commit.len() >= 10 && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{commit}");
+        let date = document["commit_date"].as_str().expect("a date");
+        assert_eq!(date.split('-').map(str::len).collect::<Vec<_>>(), [4, 2, 2], "{date}");
+    }
 }
 
 #[test]
@@ -79,6 +97,19 @@ fn diagnose() {
     let (log, sysctl) = (example("cross-border/cubic.iperf3.txt"), example("cross-border/sysctl-before.txt"));
     let arguments = ["diagnose", &log, "--link", "1gbit", "--rtt", "210ms", "--sysctl", &sysctl];
     matches("diagnose-cubic.txt", &arguments);
+}
+
+/// The example that is part of the program is the same log with the same facts.
+#[test]
+fn example_within_the_program() {
+    let (code, stdout, stderr) = fullpipe(&["diagnose", "--example"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/diagnose-cubic.txt");
+    let of_the_file = fs::read_to_string(file).expect("a snapshot");
+    let next =
+        stdout.strip_prefix(of_the_file.as_str()).unwrap_or_else(|| panic!("another diagnosis:\n{stdout}"));
+    assert!(next.contains("\n  fullpipe diagnose LOG --link 1gbit --rtt 210ms --sysctl SYSCTL\n"), "{next}");
+    assert!(next.ends_with("Other examples: cubic-tuned, bbr\n"), "{next}");
 }
 
 /// The link is slow, because the test would only take longer on a gigabit link.
