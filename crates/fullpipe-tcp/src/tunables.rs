@@ -11,6 +11,9 @@ pub struct Tunables {
     /// Whether a lost retransmission in fast recovery counts as new congestion and reduces the window again,
     /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in recovery after a timeout.
     pub lost_retransmission_reduces: bool,
+    /// Whether ACKs and timers also check whether the application fills the window
+    /// (draft-ietf-ccwg-bbr section 4.1.2.4). Linux checks only when the application writes.
+    pub app_limited_without_write: bool,
 }
 
 /// Rule for the retransmission timeout, excluding back-off.
@@ -36,12 +39,14 @@ impl Tunables {
     pub const LINUX: Self = Self {
         rto: RtoRule::Slack { floor: Duration::from_millis(200) },
         lost_retransmission_reduces: false,
+        app_limited_without_write: false,
     };
 
     /// Settings of the latest RFCs.
     pub const RFC: Self = Self {
         rto: RtoRule::Rfc6298 { floor: Duration::from_secs(1), granularity: Duration::from_millis(1) },
         lost_retransmission_reduces: true,
+        app_limited_without_write: true,
     };
 }
 

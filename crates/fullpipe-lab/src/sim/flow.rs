@@ -100,7 +100,6 @@ impl Flow {
 
     pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment) {
         self.sender.handle_segment(now, segment);
-        self.sender_events(now);
     }
 
     pub(crate) fn sender_timeout(&mut self, now: Instant) {
@@ -109,14 +108,19 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
-        if self.writes_at() <= now {
-            self.offer(now);
-        }
-        self.sender_events(now);
     }
 
-    fn sender_events(&mut self, now: Instant) {
+    /// Lets the sending application write, if it is time or the socket has room again. Returns true if it was
+    /// woken.
+    #[inline]
+    pub(crate) fn sender_writes(&mut self, now: Instant) -> bool {
+        let mut woken = false;
+        if self.opened && self.writes_at() <= now {
+            self.offer(now);
+            woken = true;
+        }
         while let Some(event) = self.sender.poll_event() {
+            woken = true;
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
@@ -124,6 +128,7 @@ impl Flow {
                 Event::SoftError | Event::Aborted | Event::Closed => {}
             }
         }
+        woken
     }
 
     /// Writes the data that the sending application offers, block by block, as long as the socket accepts it.

@@ -148,6 +148,16 @@ impl<'s> World<'s> {
         }) {
             self.events += 1;
             self.sender_sends(number, tap);
+            self.sender_writes(number, tap);
+        }
+    }
+
+    /// Lets the sending application of a flow write if it was woken. A kernel sends what is queued before it
+    /// wakes the writer (Linux: `tcp_data_snd_check`), so this comes after [`Self::sender_sends`].
+    #[inline]
+    fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
+        if self.flows[number].sender_writes(self.now) {
+            self.sender_sends(number, tap);
         }
     }
 
@@ -157,6 +167,7 @@ impl<'s> World<'s> {
         if which == sender_timer(number) {
             flow.sender_timeout(self.now);
             self.sender_sends(number, tap);
+            self.sender_writes(number, tap);
         } else {
             flow.receiver_timeout(self.now);
             self.receiver_sends(number, tap);

@@ -26,8 +26,7 @@ impl Connection {
             self.on_syn_timeout(now);
             return;
         }
-        // The same check as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
-        self.sender.check_app_limited();
+        self.sender.check_app_limited_without_write();
         let detached = self.lifecycle.detached;
         let gives_up = match timer {
             RetransmitTimer::Reordering => {

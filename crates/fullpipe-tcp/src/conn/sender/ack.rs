@@ -39,7 +39,7 @@ impl Sender {
     #[inline]
     pub(in crate::conn) fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         self.probes.on_heard();
-        self.check_app_limited();
+        self.check_app_limited_without_write();
         let window_changed = self.update_window(now, segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
@@ -131,7 +131,7 @@ impl Sender {
         let before = self.before();
         let min_rtt = self.rtt.min_rtt();
         // Evaluated before the ACK is applied; idempotent, so the slow path may repeat it.
-        self.check_app_limited();
+        self.check_app_limited_without_write();
         let LossRecovery { board, rack, .. } = &mut self.recovery;
         let mut delivery = None;
         let whole = board.acknowledge_fresh(ack, |run| {
@@ -158,7 +158,7 @@ impl Sender {
     pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
         self.probes.on_heard();
         // Nothing is in flight, so the congestion window is not full.
-        if self.unsent() < self.mss {
+        if self.config.tunables.app_limited_without_write && self.unsent() < self.mss {
             self.rate.mark_app_limited(0);
         }
         self.update_window(now, segment, start, self.snd_una);

@@ -175,6 +175,16 @@ impl Sender {
         self.decision.settle(self.config.max_pacing_rate);
     }
 
+    /// Checks at an ACK or a timer whether the application fills the window, as [`Self::check_app_limited`]
+    /// does. Linux checks only at writes (`tcp_rate_check_app_limited`): a write that follows an ACK at once
+    /// would otherwise look like a pause, and BBR behind a small send buffer would never leave Startup.
+    #[inline(always)]
+    pub(in crate::conn) fn check_app_limited_without_write(&mut self) {
+        if self.config.tunables.app_limited_without_write {
+            self.check_app_limited();
+        }
+    }
+
     /// Marks the following rate samples application-limited if the application does not fill the window
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
     #[inline(always)]

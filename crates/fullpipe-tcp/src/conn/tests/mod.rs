@@ -99,7 +99,12 @@ impl Script {
     /// Creates a client with controller `cc` whose congestion window has grown in slow start from ten to
     /// `window` segments. Time continues from the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
-        let mut script = Self::client(config(cc));
+        Self::warm_with(config(cc), window)
+    }
+
+    /// Like [`Script::warm`], with any configuration.
+    fn warm_with(config: Config, window: u64) -> Self {
+        let mut script = Self::client(config);
         let (mut at, mut acked, mut flight) = (0, 0, 10);
         while flight < window {
             script.write(flight * MSS);

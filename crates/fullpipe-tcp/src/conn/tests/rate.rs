@@ -71,11 +71,17 @@ fn dr_9_a_stretch_ack() {
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
-/// The application-limited check runs on a write, on an ACK, and when a timer fires (DR-12). The tail loss
-/// probe therefore yields an application-limited sample.
+/// In the RFC profile, the application-limited check runs on a write, on an ACK, and when a timer fires, so the
+/// tail loss probe yields an application-limited sample. In the Linux profile, only a write runs it (DR-12).
 #[test]
 fn dr_12_a_timer_asks_too() {
-    let mut script = Script::warm(Algorithm::Reno, 20);
+    for (tunables, asks) in [(Tunables::LINUX, false), (Tunables::RFC, true)] {
+        a_timer_asks(tunables, asks);
+    }
+}
+
+fn a_timer_asks(tunables: Tunables, asks: bool) {
+    let mut script = Script::warm_with(Config { tunables, ..config(Algorithm::Reno) }, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
     // The window was full before this ACK. After the ACK it has room, and there is no data to fill it.
@@ -83,8 +89,9 @@ fn dr_12_a_timer_asks_too() {
     assert!(!script.conn.sender.rate.is_app_limited());
     script.run(start + 310);
     assert_eq!(script.conn.stats().probes, 1);
-    assert!(script.conn.sender.rate.is_app_limited());
-    assert!(script.conn.sender.recovery.board.newest().expect("the probe").snapshot.app_limited);
+    assert_eq!(script.conn.sender.rate.is_app_limited(), asks);
+    let probe = script.conn.sender.recovery.board.newest().expect("the probe");
+    assert_eq!(probe.snapshot.app_limited, asks);
 }
 
 /// Data that is SACKed and later acknowledged counts as delivered only once (DR-10).
