@@ -110,8 +110,8 @@ fn show(
     let stop = Arc::clone(&looking.until.0);
     let WatchSession { watch, until } = &mut looking;
     watch.sample(&mut sockets, COARSE, args.sockets.length, until, |at, sockets, _| {
-        for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
-            screen.push(number.into(), name, row);
+        for sender in sockets.senders().take(MOST_SHOWN) {
+            screen.push(sender.number.into(), sender.connection, sender.crosses_link, sender.row);
         }
         if !screen.show(at)? {
             stop.store(true, Ordering::Relaxed);
