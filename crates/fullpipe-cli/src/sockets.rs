@@ -90,7 +90,8 @@ fn one_shot(
     let chosen = looking.watch.choose(&reports, args.flow, length)?;
     let name = format!("{} > {}", chosen.local, chosen.remote);
     let measurement = watch::measurement(&sockets, chosen).map_err(|error| error.about(&name))?;
-    explained(args, look, &name, &measurement, HostFacts::default(), sysctl, Some(reports))
+    let hosts = HostFacts { rate_option: looking.watch.rate_option().cloned(), ..HostFacts::default() };
+    explained(args, look, &name, &measurement, hosts, sysctl, Some(reports))
 }
 
 fn memory(args: &DiagnoseArgs) -> Memory {
