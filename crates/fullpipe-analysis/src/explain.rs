@@ -22,6 +22,7 @@ mod findings;
 mod holes;
 mod json_rules;
 mod loss;
+mod rate_option;
 mod received;
 mod remarks;
 mod series;
@@ -53,6 +54,7 @@ pub use facts::{HostFacts, SettingsSource};
 pub use findings::{
     BufferSource, Buffers, Exclusion, Findings, MeasuredFigures, RttSource, Sender, StandingQueue,
 };
+pub use rate_option::RateOption;
 pub(crate) use shared::subject;
 pub use undecided::{Candidate, Undecided};
 
@@ -141,6 +143,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         None => Explainer::new(facts, &series, measured, None).explain(),
     };
     shared::consider_companions(facts, &mut findings);
+    rate_option::name_option(facts, &mut findings);
     Ok(findings)
 }
 

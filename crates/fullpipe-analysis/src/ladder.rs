@@ -306,7 +306,8 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let buffers = findings.buffers;
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
-    let by_rate = findings.findings.first().is_some_and(|first| first.limit == Limit::Pacing);
+    let first = findings.findings.first().map(|first| first.limit);
+    let by_rate = first == Some(Limit::Pacing);
     // What a buffer that the application fixes would be without that.
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
@@ -327,6 +328,7 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
         rcvbuf: if fixed.1.is_some() { autotuned.1 } else { buffers.rcvbuf },
         fixed,
         limited: by_rate || facts.transfer.offered.is_some(),
+        rate_option: first.filter(|first| *first == Limit::App).and_then(|app| facts.rate_option(app)),
         this: Some(if facts.made_by_sender() { Host::Sender } else { Host::Receiver }),
         rule: buffers.rule,
         sender,

@@ -46,7 +46,7 @@ pub mod whatif;
 pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
 pub use diagnosis::Diagnosis;
-pub use explain::{Findings, HostFacts};
+pub use explain::{Findings, HostFacts, RateOption};
 pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
 pub use ladder::{DiagnoseError, Ladder, Rung};

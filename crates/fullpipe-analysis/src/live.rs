@@ -15,16 +15,21 @@
 //! smaller window is the effect of a slow reader), whether the start is over, and the windows at which losses
 //! occurred. A limit that only several losses reveal, such as a policer, is not assigned to time that has
 //! already been counted.
+//!
+//! Flows that run at the same time may share a link ([`ConcurrentFlows`]).
+
+mod concurrent;
 
 use std::collections::BTreeMap;
 
 use fullpipe_lab::trace::Row;
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::classify::{
     Classification, Confidence, Limit, LimitPeriod, Past, SocketFacts, classify_since, intervals_between,
     limit_since, longest_since,
 };
+pub use concurrent::ConcurrentFlows;
 
 /// Maximum number of rows kept. The cause of losses shows only after about a dozen of them, and on a long
 /// path they are seconds apart.
@@ -153,8 +158,35 @@ impl Live {
     /// Returns the current limit, or `None` before any data was sent and while the flow is idle.
     pub fn held(&self) -> Option<CurrentLimit> {
         let last = self.rows.last()?;
-        let span = (last.sender.srtt.unwrap_or_default() * NOW_ROUND_TRIPS).max(NOW);
-        self.held_since(last.at.saturating_sub(span))
+        self.held_since(last.at.saturating_sub(self.recent()))
+    }
+
+    /// Returns the length of the span over which the current limit is determined.
+    fn recent(&self) -> Duration {
+        let srtt = self.rows.last().and_then(|last| last.sender.srtt);
+        (srtt.unwrap_or_default() * NOW_ROUND_TRIPS).max(NOW)
+    }
+
+    /// Returns the mean rate at which payload was delivered between `from` and `to`, as far as rows have been
+    /// kept.
+    fn rate_between(&self, from: Instant, to: Instant) -> Rate {
+        let bytes = (self.delivered_by(to) - self.delivered_by(from)).max(0.0);
+        Rate::mean(Bytes::new(bytes as u64), to.saturating_since(from))
+    }
+
+    /// Returns the number of bytes delivered by `at`. Between two rows the rate counts as constant.
+    fn delivered_by(&self, at: Instant) -> f64 {
+        let next = self.rows.partition_point(|row| row.at <= at);
+        let bytes = |row: &Row| row.sender.delivered.get() as f64;
+        match (next.checked_sub(1).map(|last| &self.rows[last]), self.rows.get(next)) {
+            (Some(last), Some(next)) => {
+                let (passed, apart) = (at.saturating_since(last.at), next.at.saturating_since(last.at));
+                let share = passed.as_secs_f64() / apart.as_secs_f64();
+                bytes(last) + share * (bytes(next) - bytes(last))
+            }
+            (Some(row), None) | (None, Some(row)) => bytes(row),
+            (None, None) => 0.0,
+        }
     }
 
     /// Returns the limit that held for most of the time since `from`, as far as rows have been kept.

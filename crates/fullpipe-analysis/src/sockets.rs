@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live};
-use crate::measurement::sharing::may_share;
+use crate::measurement::sharing::{may_share, stays_on_host};
 use arrivals::Arrivals;
 pub(crate) use arrivals::{NOT_OBSERVABLE, reader_is_behind};
 use link::Way;
@@ -125,6 +125,19 @@ pub enum OfferedSource {
     Measured,
     /// Given by the user.
     Given,
+}
+
+/// Socket that is sending or has sent data.
+#[derive(Clone, Copy, Debug)]
+pub struct SendingSocket<'a> {
+    /// Number of the socket, in the order in which the sockets were first sampled.
+    pub number: u32,
+    /// Both endpoints, as `local > remote`.
+    pub connection: &'a str,
+    /// Whether the endpoints are on different hosts.
+    pub crosses_link: bool,
+    /// Last row.
+    pub row: &'a Row,
 }
 
 /// Sampled socket with its counters and rows.
@@ -376,15 +389,17 @@ impl Sockets {
         }
     }
 
-    /// Returns the number, the endpoints and the last row of each socket that is sending or has sent data.
-    pub fn senders(&self) -> impl Iterator<Item = (u32, &str, &Row)> {
+    /// Returns each socket that is sending or has sent data.
+    pub fn senders(&self) -> impl Iterator<Item = SendingSocket<'_>> {
         self.sockets.values().filter_map(|watched| {
             let row = watched.live.last().filter(|row| {
                 !(row.sender.delivered.is_zero()
                     && row.sender.notsent.is_zero()
                     && row.sender.flight_size.is_zero())
             })?;
-            Some((watched.number, &*watched.connection, row))
+            let ends = (watched.local.ip(), watched.remote.ip());
+            let crosses_link = !stays_on_host(ends);
+            Some(SendingSocket { number: watched.number, connection: &watched.connection, crosses_link, row })
         })
     }
 

@@ -188,6 +188,7 @@ fn answer(
         rcvbuf,
         fixed: (None, None),
         limited: false,
+        rate_option: None,
         this: None,
         rule,
         sender: None,

@@ -119,6 +119,6 @@ fn play(
             "create one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
         ));
     };
-    tui::replay(rows, hosts.of_sockets(measurement, path), look)?;
+    tui::replay(rows, &measurement.companion_rows(), hosts.of_sockets(measurement, path), look)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -90,7 +90,8 @@ fn one_shot(
     let chosen = looking.watch.choose(&reports, args.flow, length)?;
     let name = format!("{} > {}", chosen.local, chosen.remote);
     let measurement = watch::measurement(&sockets, chosen).map_err(|error| error.about(&name))?;
-    explained(args, look, &name, &measurement, HostFacts::default(), sysctl, Some(reports))
+    let hosts = HostFacts { rate_option: looking.watch.rate_option().cloned(), ..HostFacts::default() };
+    explained(args, look, &name, &measurement, hosts, sysctl, Some(reports))
 }
 
 fn memory(args: &DiagnoseArgs) -> Memory {
@@ -110,8 +111,8 @@ fn show(
     let stop = Arc::clone(&looking.until.0);
     let WatchSession { watch, until } = &mut looking;
     watch.sample(&mut sockets, COARSE, args.sockets.length, until, |at, sockets, _| {
-        for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
-            screen.push(number.into(), name, row);
+        for sender in sockets.senders().take(MOST_SHOWN) {
+            screen.push(sender.number.into(), sender.connection, sender.crosses_link, sender.row);
         }
         if !screen.show(at)? {
             stop.store(true, Ordering::Relaxed);

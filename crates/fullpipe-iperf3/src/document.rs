@@ -357,6 +357,8 @@ pub struct SumInterval {
     pub omitted: bool,
     /// Whether this host sends in this direction.
     pub sender: bool,
+    /// Fullpipe's additions, if several TCP streams are summed.
+    pub fullpipe: Option<SumReading>,
 }
 
 impl Interval {
@@ -375,6 +377,7 @@ impl Interval {
                 udp: first.udp.map(|_| Datagrams::summed(of().filter_map(|stream| stream.udp.as_ref()))),
                 omitted: first.omitted,
                 sender,
+                fullpipe: None,
             })
         };
         let (sending, receiving) = (sum(true), sum(false));
@@ -415,6 +418,15 @@ pub struct SocketReading {
     /// Limit that stopped the sender for the longest time in the interval.
     pub limit: Option<String>,
     /// Confidence of the diagnosis in the main limit.
+    pub confidence: Option<String>,
+}
+
+/// Values that fullpipe adds to the sum over the sending TCP streams.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SumReading {
+    /// Limit that all streams of the sum have; `None` if their limits differ.
+    pub limit: Option<String>,
+    /// Lowest confidence of the diagnosis in this limit.
     pub confidence: Option<String>,
 }
 

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 
 use crate::document::{
     Amount, Datagrams, EndReceiver, EndSender, EndUdp, Extremes, SocketReading, StreamInterval, Sum,
-    SumInterval, TcpInterval,
+    SumInterval, SumReading, TcpInterval,
 };
 use crate::lenient::{count, flag, lenient_object, number, signed, switch};
 
@@ -97,7 +97,17 @@ pub struct Report {
     pub sender: Option<bool>,
     /// Fullpipe's additions to an interval; not read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fullpipe: Option<SocketReading>,
+    pub fullpipe: Option<Additions>,
+}
+
+/// Values that fullpipe adds to the report of an interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Additions {
+    /// Additions to the report of a stream.
+    Stream(SocketReading),
+    /// Additions to the report of a sum.
+    Sum(SumReading),
 }
 
 lenient_object!(Report {
@@ -190,14 +200,16 @@ impl Report {
 impl From<&StreamInterval> for Report {
     fn from(of: &StreamInterval) -> Self {
         let report = Self::of(of.amount, of.sender).on(of.socket).with_tcp(of.tcp).with_udp(of.udp);
-        Self { omitted: Some(of.omitted), fullpipe: of.fullpipe.clone(), ..report }
+        let fullpipe = of.fullpipe.clone().map(Additions::Stream);
+        Self { omitted: Some(of.omitted), fullpipe, ..report }
     }
 }
 
 impl From<&SumInterval> for Report {
     fn from(of: &SumInterval) -> Self {
         let report = Self::of(of.amount, of.sender).with_udp(of.udp);
-        Self { retransmits: of.retransmits, omitted: Some(of.omitted), ..report }
+        let fullpipe = of.fullpipe.clone().map(Additions::Sum);
+        Self { retransmits: of.retransmits, omitted: Some(of.omitted), fullpipe, ..report }
     }
 }
 

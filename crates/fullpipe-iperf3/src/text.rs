@@ -9,7 +9,7 @@
 //!
 //! Fullpipe's additional values follow a vertical bar, so that parsers of iperf3's columns still work.
 
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::Duration;
 
 use crate::document::{
     Amount, Datagrams, End, EndStream, Interval, SocketReading, Start, StreamInterval, Sum, SumInterval,
@@ -258,14 +258,16 @@ impl Text {
             (None, None) => format!("                  {omitted}"),
         };
         match &stream.fullpipe {
-            // The vertical bar replaces the spaces that iperf3 prints at the end of its lines.
-            Some(of) if told => {
-                let line = front + &tail;
-                let width = self.id_column().len() + WIDTH;
-                format!("{:width$}{}\n", line.trim_end(), told_columns(of, self.rates))
-            }
+            Some(of) if told => self.before_bar(&(front + &tail)) + &told_columns(of, self.rates),
             _ => format!("{front}{tail}\n"),
         }
+    }
+
+    /// Pads iperf3's columns up to the vertical bar, which replaces the spaces that iperf3 prints at the end
+    /// of its lines.
+    fn before_bar(&self, line: &str) -> String {
+        let width = self.id_column().len() + WIDTH;
+        format!("{:width$}", line.trim_end())
     }
 
     fn sum_line(&self, sum: &SumInterval) -> String {
@@ -276,7 +278,11 @@ impl Text {
             (None, Some(udp)) => format!("{}  {omitted}", self.datagrams(udp)),
             (None, None) => format!("                  {omitted}"),
         };
-        format!("{front}{tail}\n")
+        match &sum.fullpipe {
+            // The values of a socket have no sum.
+            Some(of) => self.before_bar(&(front + &tail)) + &columns("", "", "", "", of.limit.as_deref()),
+            None => format!("{front}{tail}\n"),
+        }
     }
 
     fn datagrams(&self, udp: &Datagrams) -> String {
@@ -375,10 +381,13 @@ const TOLD_HEADER: &str = "|       RTT          Rwnd      Delivered         Unse
 
 fn told_columns(told: &SocketReading, rates: RateFormat) -> String {
     let rtt = told.srtt.map_or_else(|| "-".into(), millis);
-    let delivered = told.delivery_rate.map_or_else(|| "-".into(), |rate: Rate| unit::rate(rate, rates));
-    let amount = |bytes: Bytes| unit::amount(bytes);
-    let limit = told.limit.as_deref().unwrap_or("-");
-    format!("| {rtt:>9}  {:>12}  {delivered:>15}  {:>12}  {limit}", amount(told.rwnd), amount(told.notsent))
+    let delivered = told.delivery_rate.map_or_else(|| "-".into(), |rate| unit::rate(rate, rates));
+    let (rwnd, unsent) = (unit::amount(told.rwnd), unit::amount(told.notsent));
+    columns(&rtt, &rwnd, &delivered, &unsent, told.limit.as_deref())
+}
+
+fn columns(rtt: &str, rwnd: &str, delivered: &str, unsent: &str, limit: Option<&str>) -> String {
+    format!("| {rtt:>9}  {rwnd:>12}  {delivered:>15}  {unsent:>12}  {}\n", limit.unwrap_or("-"))
 }
 
 fn millis(span: Duration) -> String {
@@ -389,8 +398,8 @@ fn millis(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{EndReceiver, EndSender, EndUdp, Heard, TcpInterval};
-    use fullpipe_units::Instant;
+    use crate::document::{EndReceiver, EndSender, EndUdp, Heard, SumReading, TcpInterval};
+    use fullpipe_units::{Bytes, Instant};
 
     fn second(bytes: u64) -> Amount {
         let end = Instant::ZERO + Duration::from_secs(1);
@@ -496,5 +505,26 @@ mod tests {
         let (columns, rest) = more.split_once('|').expect("a bar");
         assert_eq!(columns.trim_end(), plain.trim_end());
         assert!(rest.contains("210.0 ms") && rest.ends_with("rwnd\n"), "{rest}");
+    }
+
+    /// The limit of the sum is in the column of the limits of its streams.
+    #[test]
+    fn the_sum_has_a_limit() {
+        let told = SocketReading { limit: Some("link".into()), ..SocketReading::default() };
+        let one = StreamInterval {
+            tcp: tcp(2, Bytes::from_mib(1)),
+            fullpipe: Some(told),
+            ..stream(second(1 << 20), true)
+        };
+        let mut interval = Interval::of(vec![one.clone(), one]);
+        let sum = interval.sum.as_mut().expect("a sum");
+        sum.fullpipe = Some(SumReading { limit: Some("link".into()), confidence: Some("certain".into()) });
+        let lines = text(&Params::default()).interval(&interval);
+        let limits: Vec<Option<usize>> = lines.lines().take(3).map(|line| line.find("link")).collect();
+        assert!(limits[0].is_some() && limits.iter().all(|at| *at == limits[0]), "{lines}");
+        assert!(lines.contains("\n[SUM]   0.00-1.00   sec  2.00 MBytes  16.8 Mbits/sec    4 "), "{lines}");
+        let json = serde_json::to_value(&interval).expect("JSON");
+        assert_eq!(json["sum"]["fullpipe"]["limit"], "link");
+        assert_eq!(json["sum"]["fullpipe"]["confidence"], "certain");
     }
 }

@@ -22,6 +22,7 @@
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
 //! | [`watch`] | periodic samples of the TCP sockets of this host |
+//! | [`process`] | command lines of running processes |
 //! | [`command`] | any command behind an emulated path |
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
 //! | `pid_namespace` | a PID namespace for a command and all its descendants |
@@ -46,6 +47,7 @@ mod netlink;
 mod packet;
 mod pid_namespace;
 mod poll;
+pub mod process;
 pub mod rights;
 pub mod sock_diag;
 pub mod stack_loop;

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use fullpipe_analysis::input;
 use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::sockets::Sample;
-use fullpipe_analysis::{Measurement, SocketReport, Sockets};
+use fullpipe_analysis::{Measurement, RateOption, SocketReport, Sockets};
 use fullpipe_lab::trace::ReceiverSample;
+use fullpipe_linux::process::{command_line, parent};
 use fullpipe_linux::sock_diag::{Peer, SocketState, Which};
 use fullpipe_linux::watch::{self, Round};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -35,6 +36,7 @@ pub struct Selection {
 pub struct Watch {
     watch: watch::Watch,
     what: String,
+    rate_option: Option<RateOption>,
 }
 
 impl Watch {
@@ -46,7 +48,12 @@ impl Watch {
     pub fn begin(selection: &Selection) -> Result<Self, Error> {
         let peers = selection.dst.iter().map(|host| peers(host)).collect::<Result<Vec<_>, _>>()?.concat();
         let watch = watch::Watch::begin(Which { peers, inodes: None }, selection.process)?;
-        Ok(Self { watch, what: what(selection) })
+        Ok(Self { watch, what: what(selection), rate_option: selection.process.and_then(rate_option) })
+    }
+
+    /// Returns the option by which the watched process limits its own rate.
+    pub fn rate_option(&self) -> Option<&RateOption> {
+        self.rate_option.as_ref()
     }
 
     /// Returns whether the watched process is in a different network namespace, so that the sysctls of this
@@ -191,6 +198,13 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     };
     let others = beside.iter().filter_map(|number| sockets.rows(*number));
     Ok(input::trace::of_one_among(rows, others, Format::Sockets, notes, "sample again")?)
+}
+
+/// Returns the option by which a process limits its own rate. The connection of scp, sftp and rsync is that
+/// of a child process, which has another command line.
+fn rate_option(process: u32) -> Option<RateOption> {
+    let of = |process| RateOption::in_command_line(&command_line(process));
+    of(process).or_else(|| of(parent(process)?))
 }
 
 /// Returns a description of the selected connections.

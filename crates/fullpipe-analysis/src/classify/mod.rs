@@ -24,6 +24,7 @@
 //! | `reader` | whether a slow reader or a small buffer fills the receive window |
 //! | `buffers` | whether a buffer is autotuned, is at its limit, or was set |
 //! | `streams` | parallel streams together: limits of each stream, and limits of the shared path |
+//! | `shared_link` | running flows together: whether they fill the link |
 //! | `tally` | time of one limit, for rows and packets alike |
 //! | `finding` | a limit with its confidence and evidence |
 //! | `evidence` | findings: evidence, and what the rows leave open |
@@ -40,6 +41,7 @@ mod reader;
 mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
+mod shared_link;
 mod spans;
 mod streams;
 mod tally;
@@ -48,6 +50,7 @@ mod window;
 pub use exact::exact;
 pub use finding::{Confidence, Finding, Limit};
 pub use packets::classify_capture;
+pub use shared_link::SharedLink;
 pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;

@@ -5,6 +5,7 @@ use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::RateOption;
 use crate::classify::SocketFacts;
 use crate::input::sysctl::HostSettings;
 use crate::measurement::{Measurement, Transfer};
@@ -27,6 +28,8 @@ pub struct HostFacts {
     pub kernel: Option<KernelVersion>,
     /// Rate of one flow of the same host where neither link nor RTT is a limit (LAN).
     pub control: Option<Rate>,
+    /// Option by which the sampled application limits its own rate.
+    pub rate_option: Option<RateOption>,
 }
 
 /// Input of the explainer: the measurement and the facts that it does not contain.

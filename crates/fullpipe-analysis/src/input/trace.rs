@@ -42,9 +42,16 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
     }
     let mut notes = Vec::new();
     let (rows, others) = chosen(recording.rows, choice, &mut notes)?;
-    let others = others.iter().map(Vec::as_slice);
-    let mut measurement = of_one_among(rows, others, Format::Trace, notes, written)?;
+    let mut measurement =
+        of_one_among(rows, others.iter().map(Vec::as_slice), Format::Trace, notes, written)?;
     measurement.origin.truncated = recording.truncated;
+    // The live view replays them beside the chosen flow.
+    for rows in others {
+        let Some(number) = rows.first().map(|row| row.flow) else { continue };
+        if let Some(companion) = measurement.flows.iter_mut().skip(1).find(|flow| flow.id == number) {
+            companion.detail = Some(Detail::Rows(rows));
+        }
+    }
     Ok(measurement)
 }
 

@@ -119,6 +119,7 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
         rcvbuf: host.rcvbuf.limit(),
         fixed: (None, None),
         limited: false,
+        rate_option: None,
         this: None,
         rule: host.window_rule,
         sender: None,

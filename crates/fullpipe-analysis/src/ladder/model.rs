@@ -11,6 +11,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::given::MOST_LOSS;
+use crate::explain::RateOption;
 use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
 use crate::path_facts::PathFacts;
@@ -159,6 +160,8 @@ pub(crate) struct Hosts<'a> {
     /// Whether the application limits its own rate (`-b`, `SO_MAX_PACING_RATE`). The limit is not part of the
     /// simulated runs, which show what lies beyond it.
     pub(crate) limited: bool,
+    /// Option by which the sending application limits its own rate.
+    pub(crate) rate_option: Option<&'a RateOption>,
     /// Host that made the measurement, or that is planned for; `None` if neither is at hand.
     pub(crate) this: Option<Host>,
     /// Rule that converts receive memory to a window.
@@ -336,9 +339,10 @@ impl<'a> Model<'a> {
 
     /// Returns the case for which remedies are fitted.
     pub(crate) fn case(&self) -> Case<'a> {
-        let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, .. } = self.hosts;
+        let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, rate_option, .. } = self.hosts;
         let PathModel { rtt, loss, .. } = self.path;
-        Case { bdp: self.bdp(), rtt, loss, rule, kernel, sender, sender_buffers, receiver_buffers }
+        let bdp = self.bdp();
+        Case { bdp, rtt, loss, rule, kernel, sender, sender_buffers, receiver_buffers, rate_option }
     }
 
     /// Returns whether `change` has an effect on this path. Buffers for a multiple of the BDP may be smaller
@@ -354,7 +358,7 @@ impl<'a> Model<'a> {
                 Change::AutotunedBuffers => fixed,
                 // Without a link rate nothing says how many windows fit.
                 Change::Connections(many) => known && many > self.flows(state),
-                Change::UnlimitedRate => self.hosts.limited,
+                Change::UnlimitedRate => self.hosts.limited || self.hosts.rate_option.is_some(),
                 _ => true,
             }
     }
@@ -517,6 +521,7 @@ pub(super) mod tests {
             rcvbuf: Bytes::from_mib(4),
             fixed: (None, None),
             limited: false,
+            rate_option: None,
             this: None,
             rule: WindowRule::ScalingRatio(160),
             sender: None,

@@ -1,5 +1,3 @@
-use fullpipe_units::Bytes;
-
 use super::*;
 use crate::classify::samples::{MSS, row};
 

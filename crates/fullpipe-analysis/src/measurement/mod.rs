@@ -297,11 +297,7 @@ impl Measurement {
 
     /// Returns the samples of each sending socket; empty if there are none.
     pub fn rows(&self) -> Vec<&[Row]> {
-        let rows = self.explained().filter_map(|flow| match &flow.detail {
-            Some(Detail::Rows(rows) | Detail::Snapshot(rows)) => Some(rows.as_slice()),
-            _ => None,
-        });
-        rows.collect()
+        self.explained().filter_map(Flow::rows).collect()
     }
 
     /// Returns whether the input contains only one sample of the socket state.
@@ -325,6 +321,16 @@ impl Measurement {
             _ => None,
         });
         samples.collect()
+    }
+}
+
+impl Flow {
+    /// Returns the samples of the sending socket.
+    fn rows(&self) -> Option<&[Row]> {
+        match &self.detail {
+            Some(Detail::Rows(rows) | Detail::Snapshot(rows)) => Some(rows),
+            _ => None,
+        }
     }
 }
 

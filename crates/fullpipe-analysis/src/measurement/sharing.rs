@@ -11,6 +11,7 @@
 
 use std::net::IpAddr;
 
+use fullpipe_lab::trace::Row;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::{Flow, Interval, Measurement, Role, RttRange, Summary, Total, Totals, Transfer};
@@ -81,6 +82,12 @@ impl Measurement {
         let direction = self.chosen.map(|chosen| self.flows[chosen].direction);
         let others = self.flows.iter().enumerate().filter(|(nth, _)| Some(*nth) != self.chosen);
         others.map(|(_, flow)| flow).filter(move |flow| Some(flow.direction) == direction)
+    }
+
+    /// Returns the samples of each sending socket in the direction of the chosen flow, without those of the
+    /// chosen one; empty unless the input is a trace.
+    pub fn companion_rows(&self) -> Vec<&[Row]> {
+        self.companions().filter_map(Flow::rows).collect()
     }
 
     /// Returns the highest rate that the path is proven to carry, by the explained flows or together with

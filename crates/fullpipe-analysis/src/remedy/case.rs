@@ -5,6 +5,7 @@ use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Change, Gain, Host, LocalHost, State, What};
+use crate::explain::RateOption;
 use crate::input::sysctl::HostSettings;
 
 /// A path and the known facts about its hosts.
@@ -27,6 +28,8 @@ pub struct Case<'a> {
     pub sender_buffers: Option<&'a HostSettings>,
     /// Settings of the receiver for its buffers.
     pub receiver_buffers: Option<&'a HostSettings>,
+    /// Option by which the sending application limits its own rate.
+    pub rate_option: Option<&'a RateOption>,
 }
 
 impl<'a> Case<'a> {

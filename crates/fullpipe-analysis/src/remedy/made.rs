@@ -16,5 +16,6 @@ pub(crate) fn case() -> Case<'static> {
         sender: None,
         sender_buffers: None,
         receiver_buffers: None,
+        rate_option: None,
     }
 }

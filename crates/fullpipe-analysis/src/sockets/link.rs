@@ -1,12 +1,10 @@
-//! The link that the sockets of a host share: if they fill it together, it is the limit of all of them.
+//! The link that the sockets of a host share, per direction.
 
 use fullpipe_units::{Bytes, Rate};
 
 use super::SocketReport;
-use crate::classify::{Confidence, Limit, of_one_of_several};
-use crate::measurement::sharing::{fills, stays_on_host};
-use crate::segment::DEFAULT_MSS;
-use crate::thresholds::link;
+use crate::classify::SharedLink;
+use crate::measurement::sharing::stays_on_host;
 
 /// Direction of the data of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,41 +29,20 @@ impl Way {
 }
 
 /// Corrects the limits of sockets that share a link of rate `link`. `mss` is the largest payload of a segment.
-/// If their sum fills the link, it is the limit of each of them; otherwise each keeps its own, but a fixed rate
-/// of one of several is not taken for a policer.
 pub(super) fn share(reports: &mut [SocketReport], link: Option<Rate>, way: Way, mss: Bytes, words: bool) {
-    let largest = reports.iter().filter_map(|report| way.rate(report)).max().unwrap_or_default();
-    let takes_part = |report: &SocketReport| {
-        way.rate(report)
-            .is_some_and(|rate| rate.as_bps() as f64 >= link::TAKES_PART * largest.as_bps() as f64)
+    let rates: Vec<Rate> = reports.iter().map(|report| way.rate(report).unwrap_or_default()).collect();
+    let shared = SharedLink::of(rates.iter().copied(), link, mss);
+    let shared = match way {
+        Way::Sent => shared,
+        Way::Received => shared.judging_one(),
     };
-    let sharing: Vec<usize> = (0..reports.len()).filter(|nth| takes_part(&reports[*nth])).collect();
-    let bps = |nth: &usize| way.rate(&reports[*nth]).unwrap_or_default().as_bps();
-    let sum = Rate::from_bps(sharing.iter().map(bps).fold(0, u64::saturating_add));
-    let mss = if mss.is_zero() { DEFAULT_MSS } else { mss };
-    let full = link.filter(|link| fills(sum, *link, mss));
-    let count = sharing.len();
-    for nth in sharing {
-        let report = &mut reports[nth];
-        match full {
-            // The rules for the rows of one sender decide by itself whether it fills the link.
-            Some(link) if count > 1 || way == Way::Received => {
-                (report.limit, report.confidence) = (Some(Limit::Link), Some(Confidence::Certain));
-                let who = if count > 1 { format!(": {count} connections share it") } else { String::new() };
-                report.what = words.then(|| format!("the link is full{who}"));
-                report.evidence = words.then(|| format!("{sum} of payload on a link of {link}"));
-            }
-            _ if count > 1 => {
-                let corrected = report.limit.zip(report.confidence).map(|(l, c)| of_one_of_several(l, c));
-                if corrected.map(|(limit, _)| limit) != report.limit {
-                    report.what = report
-                        .what
-                        .as_ref()
-                        .map(|_| format!("{count} connections share what the path lets pass"));
-                    (report.limit, report.confidence) = corrected.unzip();
-                }
-            }
-            _ => {}
+    for (report, rate) in reports.iter_mut().zip(rates) {
+        let own = report.limit.zip(report.confidence);
+        let Some((limit, confidence)) = shared.corrected(rate, own) else { continue };
+        (report.limit, report.confidence) = (Some(limit), Some(confidence));
+        if words {
+            report.what = Some(shared.what());
+            report.evidence = shared.evidence().or(report.evidence.take());
         }
     }
 }

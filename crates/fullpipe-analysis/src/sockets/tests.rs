@@ -174,6 +174,9 @@ fn sockets_that_fill_the_link_together_share_it() {
     assert_eq!(limits(20), Some(Limit::Cwnd));
     let what = reports[0].what.as_deref().unwrap_or_default();
     assert_eq!(what, "the link is full: 3 connections share it");
+    let crossing = sockets.senders().filter(|sender| sender.crosses_link);
+    let ports: Vec<bool> = crossing.map(|sender| sender.connection.starts_with("192.0.2.1:101")).collect();
+    assert_eq!(ports, [true; 3]);
 }
 
 /// A writer that fills a send buffer which grows by itself queues nothing beyond it: no growth is predicted.

@@ -134,6 +134,7 @@ pub fn plan(
         rcvbuf: receiver.buffer,
         fixed: (None, None),
         limited: false,
+        rate_option: None,
         this: match role {
             Role::Sender => Some(Host::Sender),
             Role::Receiver => Some(Host::Receiver),

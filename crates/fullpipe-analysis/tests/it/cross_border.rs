@@ -194,6 +194,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         sender: host,
         sender_buffers: host,
         receiver_buffers: host,
+        rate_option: None,
     };
     let commands = |name: &str| {
         let remedy = catalogue::ALL.into_iter().find(|remedy| remedy.name == name).unwrap();

@@ -5,7 +5,7 @@ use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::input::{received, trace as rows};
 use fullpipe_analysis::measurement::Format;
-use fullpipe_analysis::{Findings, HostFacts, Limit, Measurement};
+use fullpipe_analysis::{Findings, HostFacts, Limit, Measurement, RateOption};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{self, Row};
@@ -35,14 +35,24 @@ fn streams_over(line: Rate, count: usize, what: &str) -> Vec<Vec<Row>> {
 }
 
 fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
-    // An endpoint does not know the state of the other endpoint.
-    let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
-    let trace = rows::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
-    Case::of(&trace.expect("a measurement")).link(link).explain().expect("explained")
+    Case::of(&at_the_sender(streams)).link(link).explain().expect("explained")
 }
 
-/// Explains the samples of the receiving sockets; each retransmitted segment leaves a gap.
+fn at_the_sender(streams: Vec<Vec<Row>>) -> Measurement {
+    // An endpoint does not know the state of the other endpoint.
+    let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
+    let streams = streams.into_iter().map(alone).collect();
+    rows::of_streams(streams, Format::Trace, Vec::new(), "").expect("a measurement")
+}
+
+/// Explains the samples of the receiving sockets.
 fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
+    let rtt = Some(Duration::from_millis(40));
+    Case::of(&at_the_receiver(streams, congestion)).link(link).rtt(rtt).explain().expect("explained")
+}
+
+/// Returns the samples of the receiving sockets; each retransmitted segment leaves a gap.
+fn at_the_receiver(streams: &[Vec<Row>], congestion: Option<&str>) -> Measurement {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");
         trace::ReceiverSample {
@@ -56,9 +66,7 @@ fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>)
         }
     };
     let samples: Vec<Vec<_>> = streams.iter().map(|rows| rows.iter().map(sample).collect()).collect();
-    let received = received::of_streams(&samples, congestion).expect("a measurement");
-    let rtt = Some(Duration::from_millis(40));
-    Case::of(&received).link(link).rtt(rtt).explain().expect("explained")
+    received::of_streams(&samples, congestion).expect("a measurement")
 }
 
 fn first(findings: &Findings) -> (Limit, Confidence) {
@@ -190,4 +198,46 @@ fn a_fast_path_has_its_ladder_in_time() {
         "{:?}",
         fast.notes
     );
+}
+
+fn with_option(line: &str) -> HostFacts {
+    let arguments: Vec<String> = line.split(' ').map(String::from).collect();
+    let rate_option = RateOption::in_command_line(&arguments);
+    assert!(rate_option.is_some(), "{line}");
+    HostFacts { rate_option, ..HostFacts::default() }
+}
+
+/// If the application limits its rate by an option, the finding and the first remedy name that option.
+#[test]
+fn an_application_with_a_rate_option_is_told_to_leave_it_out() {
+    let upload = at_the_sender(streams(1, APP));
+    let case = Case::of(&upload).link(Some(LINE));
+    let limited = case.clone().hosts(with_option("curl -T f --limit-rate 625k http://h/"));
+    let diagnosis = limited.diagnose().expect("diagnosed");
+    let finding = &diagnosis.findings[0];
+    assert_eq!(finding.limit, Limit::App);
+    assert_eq!(finding.evidence[0], "curl runs with --limit-rate 625k, which limits its own rate");
+    let remedy = &diagnosis.ladder[1].commands[0];
+    assert_eq!(remedy.run, "run curl without --limit-rate 625k");
+    assert_eq!(finding.next_test.as_ref(), Some(&remedy.run));
+    // Without the option nothing is known about the application.
+    let unknown = case.diagnose().expect("diagnosed");
+    assert!(unknown.ladder.iter().all(|rung| rung.remedy.is_none()), "{:#?}", unknown.ladder);
+
+    let rtt = Some(Duration::from_millis(40));
+    let download = at_the_receiver(&streams(1, SLOW_READER), None);
+    let case = Case::of(&download).link(Some(LINE)).rtt(rtt).hosts(with_option("wget --limit-rate=625k h"));
+    let found = case.explain().expect("explained");
+    assert_eq!(first(&found), (Limit::ReceiverApp, Confidence::Certain));
+    assert_eq!(found.findings[0].next_test.as_deref(), Some("run wget without --limit-rate 625k"));
+}
+
+/// An option explains no limit but that of the application.
+#[test]
+fn a_rate_option_explains_no_other_limit() {
+    let case = Case::of(&at_the_sender(streams(1, RWND))).link(Some(LINE));
+    let found = case.explain().expect("explained");
+    let limited = case.hosts(with_option("scp -l 800000 f h:")).explain().expect("explained");
+    assert_eq!(first(&found).0, Limit::Rwnd);
+    assert_eq!(limited.findings[0], found.findings[0]);
 }

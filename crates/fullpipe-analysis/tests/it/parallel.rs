@@ -11,7 +11,7 @@ use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::{Diagnosis, Limit, Measurement, render_text};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
-use fullpipe_lab::trace::{ReceiverSample, Row};
+use fullpipe_lab::trace::{Csv, ReceiverSample, Row, Sink};
 use fullpipe_units::{Duration, Rate};
 
 const LINK: Rate = Rate::from_bps(77_000_000);
@@ -300,4 +300,19 @@ fn a_receiver_says_what_it_observes() {
     );
     assert!(first.next_test.as_deref().is_some_and(|test| test.contains("at the sender")), "{first:#?}");
     assert!(paced.iter().all(|finding| !finding.what.contains("several flows")), "{paced:#?}");
+}
+
+/// A trace keeps the rows of every flow that shares the link with the chosen one, because the live view
+/// replays them together.
+#[test]
+fn a_trace_keeps_the_rows_of_all_flows() {
+    let three = connections(3, LINK, "[[flow]]\ncc = 'cubic'\ncount = 3");
+    let mut trace = Csv::default();
+    three.rows.iter().flatten().for_each(|row| trace.row(row));
+    let second = rows::Choice { flow: Some(2), ..rows::Choice::default() };
+    let measurement = rows::parse(&trace.into_text(), &second).expect("a trace");
+    let flow = |rows: &[Row]| (rows[0].flow, rows.len());
+    let companions: Vec<(u32, usize)> = measurement.companion_rows().into_iter().map(flow).collect();
+    assert_eq!(companions, [(0, three.rows[0].len()), (2, three.rows[2].len())]);
+    assert_eq!(measurement.rows().into_iter().map(flow).collect::<Vec<_>>(), [(1, three.rows[1].len())]);
 }

@@ -63,7 +63,8 @@ impl Show {
             || format!("stream {socket}"),
             |one| format!("{}:{}, stream {socket}", one.remote_host, one.remote_port),
         );
-        screen.push(socket.into(), &name, row);
+        // Streams of a test to a server on this host share the link that the user gives.
+        screen.push(socket.into(), &name, true, row);
         match screen.show(row.at) {
             Ok(true) => {}
             Ok(false) => stop.stop(),

@@ -20,7 +20,7 @@ use std::time::Duration as Wait;
 use fullpipe::Look;
 use fullpipe::classify::SocketFacts;
 use fullpipe::lab::trace::Row;
-use fullpipe::live::Live;
+use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -39,25 +39,38 @@ const LINE: Duration = Duration::from_secs(1);
 struct Model {
     host: SocketFacts,
     sockets: BTreeMap<i64, SocketView>,
+    /// Flows that share the link with those of the view, and are not shown.
+    companions: BTreeMap<u32, Live>,
     chosen: usize,
     frozen: Option<Option<Picture>>,
 }
 
 impl Model {
     fn new(host: SocketFacts) -> Self {
-        Self { host, sockets: BTreeMap::new(), chosen: 0, frozen: None }
+        Self { host, sockets: BTreeMap::new(), companions: BTreeMap::new(), chosen: 0, frozen: None }
     }
 
-    fn push(&mut self, socket: i64, name: &str, row: &Row) {
+    fn push(&mut self, socket: i64, name: &str, crosses_link: bool, row: &Row) {
         let host = self.host;
         self.sockets
             .entry(socket)
-            .or_insert_with(|| SocketView::new(name.to_owned(), Live::new(host)))
+            .or_insert_with(|| SocketView::new(name.to_owned(), crosses_link, Live::new(host)))
             .push(row);
     }
 
+    fn push_companion(&mut self, row: &Row) {
+        let host = self.host;
+        self.companions.entry(row.flow).or_insert_with(|| Live::new(host)).push(row);
+    }
+
+    /// Returns the flows that share the link.
+    fn on_link(&self) -> ConcurrentFlows {
+        let shown = self.sockets.values().filter_map(SocketView::on_link);
+        ConcurrentFlows::now(shown.chain(self.companions.values()))
+    }
+
     fn live(&self) -> Option<Picture> {
-        self.sockets.values().nth(self.chosen)?.picture()
+        self.sockets.values().nth(self.chosen)?.picture(&self.on_link())
     }
 
     fn picture(&self) -> Option<Picture> {
@@ -129,9 +142,9 @@ impl Screen {
         Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
     }
 
-    /// Adds a sample of a socket to the live view.
-    pub(crate) fn push(&mut self, socket: i64, name: &str, row: &Row) {
-        self.model.push(socket, name, row);
+    /// Adds a sample of a socket to the live view. `crosses_link` is false if both ends are on this host.
+    pub(crate) fn push(&mut self, socket: i64, name: &str, crosses_link: bool, row: &Row) {
+        self.model.push(socket, name, crosses_link, row);
     }
 
     /// Draws the picture for the time `now`, on the clock of the trace rows, and returns whether to continue.
@@ -212,7 +225,8 @@ impl Screen {
                     return Ok(());
                 }
                 *last = Some(now);
-                for picture in self.model.sockets.values().filter_map(SocketView::picture) {
+                let flows = self.model.on_link();
+                for picture in self.model.sockets.values().filter_map(|socket| socket.picture(&flows)) {
                     output::print(&format!("{}\n", picture.line()))?;
                 }
             }
@@ -251,10 +265,17 @@ fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replays the rows of a trace in the live view, at the pace at which they were recorded.
-pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), Failure> {
+/// Replays the rows of a trace in the live view, at the pace at which they were recorded. `companions`
+/// contains the rows of the flows that shared the link.
+pub(crate) fn replay(
+    rows: &[Row],
+    companions: &[&[Row]],
+    host: SocketFacts,
+    look: Look,
+) -> Result<(), Failure> {
     let mut screen = Screen::open(host, look)?;
     let mut before: Option<Instant> = None;
+    let mut companions = companions.to_vec();
     for row in rows {
         let pause = before.map_or(Duration::ZERO, |before| row.at.saturating_since(before));
         before = Some(row.at);
@@ -265,7 +286,12 @@ pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), 
             .sender
             .cc
             .map_or_else(|| format!("flow {}", row.flow), |cc| format!("flow {} ({cc})", row.flow));
-        screen.push(row.flow.into(), &name, row);
+        for rows in &mut companions {
+            let (past, later) = rows.split_at(rows.partition_point(|companion| companion.at <= row.at));
+            past.iter().for_each(|companion| screen.model.push_companion(companion));
+            *rows = later;
+        }
+        screen.push(row.flow.into(), &name, true, row);
         if !screen.show(row.at)? {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use fullpipe::Limit;
 use fullpipe::lab::trace::Row;
-use fullpipe::live::{CurrentLimit, Live};
+use fullpipe::live::{ConcurrentFlows, CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Maximum number of rates in the history, which is the number of columns of a wide terminal.
@@ -25,7 +25,7 @@ pub(crate) enum Gauge {
     Sndbuf,
     /// Pacing rate relative to the maximum pacing rate of the socket.
     Pacing,
-    /// Delivery rate relative to the rate of the link.
+    /// Delivery rate relative to the rate of the link, summed over the flows that share it.
     Line,
 }
 
@@ -82,6 +82,7 @@ impl Bar {
 /// A watched socket in the live view.
 pub(crate) struct SocketView {
     name: String,
+    crosses_link: bool,
     live: Live,
     rates: VecDeque<Rate>,
     /// Time of the last rate in the history, and number of bytes that were delivered by then.
@@ -89,8 +90,14 @@ pub(crate) struct SocketView {
 }
 
 impl SocketView {
-    pub(crate) fn new(name: String, live: Live) -> Self {
-        Self { name, live, rates: VecDeque::new(), since: None }
+    /// Creates the view of a socket; `crosses_link` is false if both ends are on this host.
+    pub(crate) fn new(name: String, crosses_link: bool, live: Live) -> Self {
+        Self { name, crosses_link, live, rates: VecDeque::new(), since: None }
+    }
+
+    /// Returns the flow of the socket if it may share a link with others.
+    pub(crate) fn on_link(&self) -> Option<&Live> {
+        self.crosses_link.then_some(&self.live)
     }
 
     pub(crate) fn push(&mut self, row: &Row) {
@@ -108,12 +115,17 @@ impl SocketView {
         }
     }
 
-    /// Returns the current picture of the socket; returns `None` before the first trace row.
-    pub(crate) fn picture(&self) -> Option<Picture> {
+    /// Returns the current picture of the socket among the flows that share the link; returns `None` before
+    /// the first trace row.
+    pub(crate) fn picture(&self, flows: &ConcurrentFlows) -> Option<Picture> {
         let row = self.live.last()?;
         let sender = &row.sender;
-        let held = self.live.held();
+        let held = match self.on_link() {
+            Some(live) => flows.limit_of(live, live.held()),
+            None => self.live.held(),
+        };
         let rate = self.rates.back().copied();
+        let on_link = self.on_link().and_then(|live| flows.sum_with(live)).or(rate);
         let mut bars: Vec<Bar> = [
             Bar::of_bytes(Gauge::Cwnd, sender.inflight, sender.cwnd),
             Bar::of_bytes(Gauge::Rwnd, sender.flight_size, sender.rwnd),
@@ -122,7 +134,9 @@ impl SocketView {
                 .pacing_rate
                 .zip(sender.max_pacing_rate)
                 .and_then(|(rate, most)| Bar::of_rates(Gauge::Pacing, rate, most)),
-            rate.zip(self.live.host().link).and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
+            on_link
+                .zip(self.live.host().link)
+                .and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
         ]
         .into_iter()
         .flatten()

@@ -3,6 +3,7 @@
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::sim;
+use fullpipe::units::Rate;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -27,7 +28,8 @@ fn rows_and_model() -> (Row, Model) {
         let mut rows = Vec::new();
         sim::run_traced(&experiment.points()[0].scenario, &mut rows);
         last = last.or(rows.last().cloned());
-        rows.iter().for_each(|row| model.push(number as i64, &format!("flow {number}"), &row.observed()));
+        let name = format!("flow {number}");
+        rows.iter().for_each(|row| model.push(number as i64, &name, true, &row.observed()));
     }
     (last.expect("rows"), model)
 }
@@ -82,7 +84,7 @@ fn freezing_keeps_the_picture() {
     let before = model.picture().expect("rows");
     let mut row = last.clone();
     row.at += Duration::from_secs(1);
-    model.push(0, "flow 0", &row);
+    model.push(0, "flow 0", true, &row);
     assert_eq!(model.picture(), Some(before.clone()));
     assert!(drawn(&model, 80, 20)[0].contains("FROZEN"));
     model.key(KeyCode::Char('f'), KeyModifiers::NONE);
@@ -121,5 +123,48 @@ fn a_line_says_the_same() {
     for part in [" s  flow 0", "Mbit/s", "RTT 100", "*rwnd ", "cwnd ", "rwnd: the receiver's window is full"]
     {
         assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+/// Feeds a view with two simulated CUBIC flows on a link of 50 Mbit/s, which they fill together. `push` adds
+/// each row.
+fn with_two_flows_on_a_full_link(mut push: impl FnMut(&mut Model, &Row)) -> Model {
+    let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[[flow]]\n\
+                cc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
+    let experiment = Experiment::from_toml(text).expect("a valid experiment");
+    let mut rows: Vec<Row> = Vec::new();
+    sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+    let link = Some(Rate::from_bps(50_000_000));
+    let mut model = Model::new(SocketFacts { link, ..SocketFacts::default() });
+    rows.iter().filter(|row| row.at.as_secs_f64() < 5.9).for_each(|row| push(&mut model, &row.observed()));
+    model
+}
+
+/// Flows that fill the link together have it as their limit, whether both are shown or one is only a
+/// companion. The bar of the link shows their sum.
+#[test]
+fn flows_that_fill_the_link_together_share_it() {
+    let both = with_two_flows_on_a_full_link(|model, row| model.push(row.flow.into(), "a flow", true, row));
+    let one = with_two_flows_on_a_full_link(|model, row| match row.flow {
+        0 => model.push(0, "a flow", true, row),
+        _ => model.push_companion(row),
+    });
+    for model in [both, one] {
+        let picture = model.picture().expect("rows");
+        assert_eq!(picture.limit(), "link: the link is full: 2 connections share it (certain)");
+        let line = picture.bars.iter().find(|bar| bar.gauge == picture::Gauge::Line).expect("a bar");
+        assert!(line.lit && line.share > 0.85, "{line:?}");
+    }
+}
+
+/// A flow between two sockets of this host crosses no link.
+#[test]
+fn flows_within_the_host_share_no_link() {
+    let model = with_two_flows_on_a_full_link(|model, row| {
+        model.push(row.flow.into(), "a flow", row.flow == 0, row);
+    });
+    for view in model.sockets.values() {
+        let limit = view.picture(&model.on_link()).expect("rows").limit();
+        assert!(!limit.contains("connections share"), "{limit}");
     }
 }

@@ -39,7 +39,7 @@ impl Connection {
         }
         let rcv_nxt = self.receiver.rcv_nxt();
         let start = segment.seq.offset_near(self.receiver.rcv_nxt_on_wire(), rcv_nxt);
-        let beyond = start.is_some_and(|start| start > self.receiver.window.edge().max(rcv_nxt));
+        let beyond = start.is_some_and(|start| start > self.receiver.window_end());
         if segment.flags.has(Flags::RST) {
             self.on_reset(now, start.filter(|_| !beyond), rcv_nxt);
             return;

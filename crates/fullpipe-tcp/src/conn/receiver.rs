@@ -216,7 +216,13 @@ impl Receiver {
     /// Linux accepts the segment, so that a sender that overruns the window still makes progress. The FIN
     /// does not count, because some peers send it beyond the window.
     pub(super) fn overruns(&self, segment: &Segment, start: u64) -> bool {
-        start + u64::from(segment.len) > self.window.edge().max(self.rcv_nxt()) && self.readable() > 0
+        start + u64::from(segment.len) > self.window_end() && self.readable() > 0
+    }
+
+    /// Returns the stream offset at which the receive window ends. A segment that overruns the window is
+    /// accepted whole, so that the next expected octet may lie beyond the edge that was advertised.
+    pub(super) fn window_end(&self) -> u64 {
+        self.window.edge().max(self.rcv_nxt())
     }
 
     /// Answers an unacceptable segment with an ACK and accepts nothing from the segment. Octets that were

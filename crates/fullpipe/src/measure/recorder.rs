@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe_analysis::classify::{SocketFacts, of_one_of_several};
-use fullpipe_analysis::live::Live;
-use fullpipe_analysis::{HostSettings, Latency};
-use fullpipe_iperf3::document::{Document, Interval, SocketReading, Start};
-use fullpipe_lab::trace::{ReceiverSample, Row};
+use fullpipe_analysis::classify::{Confidence, SocketFacts};
+use fullpipe_analysis::live::{ConcurrentFlows, Live};
+use fullpipe_analysis::{HostSettings, Latency, Limit};
+use fullpipe_iperf3::document::{Document, Interval, SocketReading, Start, SumReading};
+use fullpipe_lab::trace::{ReceiverSample, Row, TcpInfo};
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -78,26 +78,48 @@ impl Recorder {
         seconds
     }
 
-    fn told(&self, socket: i32) -> Option<SocketReading> {
-        let live = self.flows.get(&socket)?;
-        let last = live.last()?.sender;
-        let mut held = live.held_since(self.last_report);
-        if let Some(held) = held.as_mut().filter(|_| self.flows.len() > 1) {
-            (held.limit, held.confidence) = of_one_of_several(held.limit, held.confidence);
+    /// Adds the state and the limit of each sending stream to a report, and the limit of their sum.
+    fn add_readings(&self, interval: &mut Interval) {
+        let flows = ConcurrentFlows::since(self.flows.values(), self.last_report);
+        let mut limits = Vec::new();
+        for stream in interval.streams.iter_mut().filter(|stream| stream.tcp.is_some()) {
+            let Some(live) = self.flows.get(&stream.socket) else { continue };
+            let held = flows.limit_of(live, live.held_since(self.last_report));
+            let limit = held.map(|held| (held.limit, held.confidence));
+            stream.fullpipe = live.last().map(|row| reading(&row.sender, limit));
+            limits.push((live, limit));
         }
-        Some(SocketReading {
-            min_rtt: last.min_rtt,
-            srtt: last.srtt,
-            rwnd: last.rwnd,
-            inflight: last.inflight,
-            delivery_rate: last.delivery_rate,
-            notsent: last.notsent,
-            sndbuf: last.sndbuf,
-            sndbuf_used: last.sndbuf_used,
-            limit: held.as_ref().map(|held| held.limit.name().into()),
-            confidence: held.map(|held| format!("{:?}", held.confidence).to_lowercase()),
-        })
+        if limits.len() > 1
+            && let Some(sum) = interval.sum.as_mut().filter(|sum| sum.sender)
+        {
+            let (limit, confidence) = names(flows.limit_of_sum(limits.into_iter()));
+            sum.fullpipe = Some(SumReading { limit, confidence });
+        }
     }
+}
+
+fn reading(last: &TcpInfo, limit: Option<(Limit, Confidence)>) -> SocketReading {
+    let (limit, confidence) = names(limit);
+    SocketReading {
+        min_rtt: last.min_rtt,
+        srtt: last.srtt,
+        rwnd: last.rwnd,
+        inflight: last.inflight,
+        delivery_rate: last.delivery_rate,
+        notsent: last.notsent,
+        sndbuf: last.sndbuf,
+        sndbuf_used: last.sndbuf_used,
+        limit,
+        confidence,
+    }
+}
+
+/// Returns the names that a document has for a limit and its confidence.
+fn names(limit: Option<(Limit, Confidence)>) -> (Option<String>, Option<String>) {
+    let name = |(limit, confidence): (Limit, Confidence)| {
+        (limit.name().to_owned(), format!("{confidence:?}").to_lowercase())
+    };
+    limit.map(name).unzip()
 }
 
 impl Watch for Recorder {
@@ -128,11 +150,65 @@ impl Watch for Recorder {
 
     fn interval(&mut self, mut interval: Interval) {
         if self.adds_limits {
-            for stream in interval.streams.iter_mut().filter(|stream| stream.tcp.is_some()) {
-                stream.fullpipe = self.told(stream.socket);
-            }
+            self.add_readings(&mut interval);
         }
         self.last_report = self.last_row;
         self.document.intervals.push(interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_iperf3::document::{Amount, StreamInterval, TcpInterval};
+    use fullpipe_lab::experiment::Experiment;
+    use fullpipe_lab::sim;
+
+    use super::*;
+
+    /// Returns the last report of a test with two CUBIC streams on a path of 50 Mbit/s, of which the recorder
+    /// knows `link`.
+    fn last_report(link: Option<Rate>) -> Interval {
+        let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[[flow]]\n\
+                    cc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
+        let experiment = Experiment::from_toml(text).expect("a valid experiment");
+        let mut rows: Vec<Row> = Vec::new();
+        sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+        let stream = |socket| StreamInterval {
+            socket,
+            amount: Amount::default(),
+            tcp: Some(TcpInterval::default()),
+            udp: None,
+            omitted: false,
+            sender: true,
+            fullpipe: None,
+        };
+        let mut recorder = Recorder::new(true, 0, link, None);
+        let mut end = Instant::ZERO + Duration::from_secs(1);
+        for row in &rows {
+            if row.at > end {
+                recorder.interval(Interval::of(vec![stream(0), stream(1)]));
+                end += Duration::from_secs(1);
+            }
+            recorder.row(row.flow as i32, &row.observed(), false);
+        }
+        recorder.document.intervals.pop().expect("a report")
+    }
+
+    /// Streams that fill a given link together have it as their limit, and so has their sum. The link is the
+    /// limit of none of them alone.
+    #[test]
+    fn streams_that_fill_the_link_together_share_it() {
+        let limits = |report: &Interval| -> Vec<Option<String>> {
+            let of_each = report.streams.iter().map(|stream| stream.fullpipe.as_ref().expect("a reading"));
+            of_each.map(|reading| reading.limit.clone()).collect()
+        };
+        let full = last_report(Some(Rate::from_bps(50_000_000)));
+        assert_eq!(limits(&full), [Some("link".to_owned()), Some("link".to_owned())]);
+        let sum = full.sum.as_ref().and_then(|sum| sum.fullpipe.clone());
+        let link = SumReading { limit: Some("link".into()), confidence: Some("certain".into()) };
+        assert_eq!(sum, Some(link.clone()));
+        // The same streams fill half of a link of 100 Mbit/s.
+        let half = last_report(Some(Rate::from_bps(100_000_000)));
+        assert_ne!(half.sum.as_ref().and_then(|sum| sum.fullpipe.clone()), Some(link));
     }
 }

@@ -2,6 +2,7 @@
 //! front of them.
 
 use crate::classify::Limit;
+use crate::explain::RateOption;
 use crate::remedy::{
     Change, Command, Commands, Cost, Host, NotSimulated, Order, Part, QueueAdvice, Remedy, Scope, Step,
     Usage, What,
@@ -57,15 +58,17 @@ pub(super) static PACING: Remedy = Remedy {
         }],
     },
     title: |_| {
-        "no limit of the application on its rate (without -b, --fq-rate and SO_MAX_PACING_RATE)".into()
+        "no limit of the application on its rate (without -b, --limit-rate, --fq-rate and SO_MAX_PACING_RATE)"
+            .into()
     },
     backlog: None,
     parts: &[Part {
         what: What::APPLICATION_PACING,
         hosts: &[Host::Sender],
         scope: Scope::Socket,
-        commands: Commands::Run(|_, _| {
-            vec![left_out(Host::Sender, "SO_MAX_PACING_RATE", "-b and --fq-rate")]
+        commands: Commands::Run(|case, _| match case.rate_option {
+            Some(option) => vec![restarted_without(option)],
+            None => vec![left_out(Host::Sender, "SO_MAX_PACING_RATE", "-b and --fq-rate")],
         }),
         cost: |_, _| Cost::Words("other traffic on the path gets less"),
         plan: None,
@@ -104,6 +107,15 @@ impl What {
     pub const APPLICATION_PACING: Self = Self("application_pacing");
     /// Queue of the application in front of the socket.
     pub const APPLICATION_QUEUE: Self = Self("application_queue");
+}
+
+/// Returns the advice to run the sending application without its rate limit.
+fn restarted_without(option: &RateOption) -> Command {
+    let program = option.program();
+    Command {
+        undo: format!("run {program} with {option}"),
+        ..Command::call(format!("run {program} without {option}"), None)
+    }
 }
 
 /// Returns the advice to remove a socket option from the application on `host`, or the iperf3 option that

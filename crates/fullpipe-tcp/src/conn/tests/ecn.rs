@@ -13,7 +13,7 @@ fn agreed() -> Script {
     script.flush();
     assert_eq!(ecn_bits(&script.segments[0].1), (true, true), "the SYN asks");
     script.now = START;
-    let answer = script.syn_ack(Some(script.shift), Some(1460), true, true);
+    let answer = script.syn_ack(Some(SHIFT), Some(1460), true, true);
     script.inject(&Segment { flags: answer.flags.with(Flags::ECE), ..answer });
     script.events();
     script.clear();

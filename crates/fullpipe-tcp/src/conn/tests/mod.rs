@@ -42,6 +42,8 @@ const MSS: u64 = 1448;
 const START: Instant = Instant::from_nanos(1_000_000_000);
 /// RTT of the path in a script, in ms.
 const RTT: u64 = 100;
+/// Window scale shift of the simulated peer, which its SYN-ACK fixes for the connection.
+const SHIFT: u8 = 10;
 const PEER_ISS: SeqNum = SeqNum(7_000);
 
 /// Returns the value of the TCP timestamp clock at `now`.
@@ -71,15 +73,14 @@ struct Script {
     segments: Vec<(u64, Segment)>,
     /// Number of octets that the simulated peer has sent.
     peer_sent: u64,
-    /// Window field of the simulated peer's segments, and its window scale shift.
+    /// Window field of the simulated peer's segments, in units of 2^[`SHIFT`] bytes.
     window: u16,
-    shift: u8,
 }
 
 impl Script {
     fn new(conn: Connection) -> Self {
         let now = Instant::ZERO + ms(1000 - RTT);
-        Self { conn, now, lines: Vec::new(), segments: Vec::new(), peer_sent: 0, window: 65_535, shift: 10 }
+        Self { conn, now, lines: Vec::new(), segments: Vec::new(), peer_sent: 0, window: 65_535 }
     }
 
     /// Creates a client whose handshake ends at time zero of the script.
@@ -88,7 +89,7 @@ impl Script {
         script.conn.open();
         script.flush();
         script.now = START;
-        let answer = script.syn_ack(Some(script.shift), Some(1460), true, true);
+        let answer = script.syn_ack(Some(SHIFT), Some(1460), true, true);
         script.inject(&answer);
         assert_eq!(script.conn.poll_event(), Some(Event::Connected));
         script.lines.clear();

@@ -43,19 +43,24 @@ fn dr_7_at_the_edge_of_the_window() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// A closed receive window does not mark samples application-limited (DR-8).
+/// A full receive window does not mark samples application-limited (DR-8).
 #[test]
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
-    script.shift = 0;
-    script.window = 4 * 1448;
-    script.ack(1, 0, &[]);
     script.write(50 * MSS);
-    for i in 1..=8 {
-        script.ack(100 * i, i * MSS, &[]);
+    // The congestion window is ten segments, and the peer has room for four from its first ACK on.
+    script.window = 6;
+    for i in 1..=20 {
+        script.ack(100 + i, i * MSS, &[]);
     }
-    assert!(!script.conn.sender.rate.is_app_limited() || script.conn.sender.rate.delivered < 8 * MSS);
-    assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
+    let sender = &script.conn.sender;
+    assert!(sender.window_left() < MSS && sender.unsent() > MSS, "the receive window is full");
+    assert!(
+        sender.recovery.board.inflight() + MSS < sender.effective_cwnd(),
+        "the congestion window has room"
+    );
+    assert!(!sender.rate.is_app_limited());
+    assert!(!sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
 /// One ACK of ten segments yields one rate sample, which starts at the last of the segments (DR-9).

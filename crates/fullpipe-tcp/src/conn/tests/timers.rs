@@ -280,15 +280,13 @@ fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
     script.clear();
-    // The peer has accepted two segments and has room for two more, although eight are in flight. Three of
-    // the eight arrive.
-    script.shift = 0;
+    // The peer has accepted two segments and has room for two more (3 KiB), although eight are in flight.
+    // Three of the eight arrive.
     script.window = 3;
     script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);
     script.sent(&["100 ms data 2896..4344"]);
     script.run(150);
     assert_eq!(script.conn.sender.snd_nxt(), 10 * MSS);
-    script.shift = 10;
     script.window = 65_535;
     script.ack(200, 10 * MSS, &[]);
     assert!(script.data_segments() > 0 && script.conn.sender.snd_nxt() > 10 * MSS);
