@@ -15,11 +15,11 @@ use crate::output;
 /// A log that is part of the program, with the settings of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Example {
-    /// One CUBIC stream on a leased line, 1 Gbit/s and 210 ms: 69 Mbit/s
+    // One CUBIC stream on a leased line, 1 Gbit/s and 210 ms: 69 Mbit/s
     Cubic,
-    /// The same log, diagnosed with the buffers that the author set afterwards
+    // The same log, diagnosed with the buffers that the author set afterwards
     CubicTuned,
-    /// One BBR stream on the same line: 102 Mbit/s
+    // One BBR stream on the same line: 102 Mbit/s
     Bbr,
 }
 
