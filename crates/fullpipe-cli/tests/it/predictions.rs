@@ -1,5 +1,5 @@
-//! Generates `docs/PREDICTIONS.md`, which compares fullpipe's predictions with results of the kernel TCP
-//! stack, and tests whether the file is current.
+//! Generates `docs/evidence/predictions.md`, which compares fullpipe's predictions with results of the kernel
+//! TCP stack, and tests whether the file is current.
 //!
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
 //! kernel results come from one measurement; they are stored in [`CALCULATED`] and as `kernel = ` in the
@@ -199,10 +199,10 @@ fn page() -> String {
 #[test]
 fn the_page_of_predictions_is_current() {
     let said = page();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PREDICTIONS.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/predictions.md");
     if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
         return fs::write(&file, said).expect("the page");
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert!(said == expected, "docs/PREDICTIONS.md is not current; it would say:\n{said}");
+    assert!(said == expected, "docs/evidence/predictions.md is not current; it would say:\n{said}");
 }
