@@ -159,7 +159,7 @@ fn page() -> String {
          Predictions: {}. More than 10 % outside the kernel's range: {}. The mean deviation from the\n\
          kernel's mean is {:.0} %, the worst ratio {:.2} ({}).\n\n\
          The kernel's figures were measured once, with iperf3 3.12 on Linux 6.18 across a user-space emulator of the same\n\
-         values (see the README's \"Where the numbers come from\"): two runs or one, so that their range is narrower than\n\
+         values (docs/evidence/README.md): two runs or one, so that their range is narrower than\n\
          another pair of runs would give. The host's default was BBR, and a socket that has begun with BBR stays paced under\n\
          `iperf3 -C cubic`; the experiment of single limits says so (`fair_queue`), for behind a small send buffer pacing decides\n\
          (docs/decisions/0011). A ratio is that of fullpipe to the mean of the kernel's. Nothing was tuned to these\n\
