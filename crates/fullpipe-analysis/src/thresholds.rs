@@ -1,10 +1,10 @@
 //! Thresholds that two or more modules share, grouped by physical effect.
 //!
-//! A threshold used by only one rule is defined next to that rule. `docs/THRESHOLDS.md` lists both kinds; a
-//! test generates it from the sources. In each comment `Source:` names the measurement behind the value, and
-//! `Unit:` names the unit of a value that is not a ratio. One effect may have several thresholds, because
-//! inputs differ in resolution: a log contains means over seconds, rows are instantaneous samples, and a
-//! simulated run has no noise.
+//! A threshold used by only one rule is defined next to that rule. `docs/reference/thresholds.md` lists both
+//! kinds; a test generates it from the sources. In each comment `Source:` names the measurement behind the
+//! value, and `Unit:` names the unit of a value that is not a ratio. One effect may have several thresholds,
+//! because inputs differ in resolution: a log contains means over seconds, rows are instantaneous samples,
+//! and a simulated run has no noise.
 
 use fullpipe_units::Probability;
 
@@ -21,13 +21,13 @@ pub(crate) mod link {
     /// A simulated run fills the link if its rate reaches this share of the link's payload rate. The rate is
     /// taken over the second half of the run, just as the rate of a log is taken after the ramp. A run has no
     /// noise, so the value is higher than for a log.
-    /// Source: chosen, not measured; `docs/LADDER.md` compares rungs with kernels.
+    /// Source: chosen, not measured; `docs/evidence/ladder.md` compares rungs with kernels.
     pub(crate) const FULL_SIMULATED: f64 = 0.95;
     /// The link is the limit if the flow delivers this share of the link's payload rate over a few round
     /// trips. The value is lower than for a log, because a window that shrinks at a loss leaves the link idle
     /// for some round trips.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
-    /// `docs/SITUATIONS.md`.
+    /// `docs/evidence/situations.md`.
     pub(crate) const FULL_IN_ROWS: f64 = 0.85;
     /// If a UDP stream delivers at least this share of the link rate, the rest was lost at the link. Headers
     /// are not subtracted.
@@ -60,12 +60,12 @@ pub(crate) mod window {
     /// A window is full in a row if data in flight reaches this share of it. The remaining room is smaller
     /// than one burst of the sender.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
-    /// `docs/SITUATIONS.md`.
+    /// `docs/evidence/situations.md`.
     pub(crate) const FULL_IN_ROWS: f64 = 0.9;
     /// A window or buffer is the limit of a simulated run with a pacing sender if the rate reaches this share
     /// of one window or buffer per RTT. As little as two thirds of a limiting send buffer may be in flight,
     /// so the value is lower than for a window alone.
-    /// Source: chosen, not measured; `docs/LADDER.md` compares rungs with kernels.
+    /// Source: chosen, not measured; `docs/evidence/ladder.md` compares rungs with kernels.
     pub(crate) const FULL_SIMULATED: f64 = 0.7;
 }
 
@@ -79,7 +79,7 @@ pub(crate) mod send_buffer {
     /// leaves some margin below two thirds, because a row may fall between the ACK that frees memory and the
     /// wake-up of the writer.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
-    /// `docs/SITUATIONS.md`.
+    /// `docs/evidence/situations.md`.
     pub(crate) const BLOCKED_IN_ROWS: f64 = 0.62;
 }
 
@@ -110,7 +110,7 @@ pub(crate) mod reader {
     /// A reader has fallen behind if unread data exceeds this share of unread data plus advertised window, in
     /// samples of a receiving socket.
     /// Source: chosen, not measured; a reader that is behind left 26 % of the window closed, others 0 to 14 %
-    /// (`docs/LIVE.md`).
+    /// (`docs/evidence/live.md`).
     pub(crate) const BEHIND: f64 = 0.25;
     /// A slow reader is the limit if it had fallen behind in at least this share of the samples of a receiving
     /// socket.
@@ -145,7 +145,7 @@ pub(crate) mod loss {
 pub(crate) mod time {
     /// A window or buffer is the limit of a simulated run if it stopped the sender for more than this share
     /// of the time.
-    /// Source: chosen, not measured; `docs/LADDER.md` compares rungs with kernels.
+    /// Source: chosen, not measured; `docs/evidence/ladder.md` compares rungs with kernels.
     pub(crate) const HELD_SIMULATED: f64 = 0.2;
     /// BBR's pacer follows a window or buffer that stopped BBR for this share of a cycle. This rule reads the
     /// simulator's own record of one cycle; `HELD_SIMULATED` applies to the sum over a run.

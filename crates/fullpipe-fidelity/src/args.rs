@@ -6,10 +6,10 @@ use clap::Parser;
 
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
-  fullpipe-fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
-  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
-  fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
-  fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/LIVE.md
+  fullpipe-fidelity experiments/fidelity.toml --out fidelity --page docs/evidence/fidelity.md
+  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/evidence/ladder.md
+  fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
+  fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,

@@ -1,14 +1,14 @@
 //! `fullpipe-fidelity`: runs an experiment in the simulator and on the kernel, and writes a page that
-//! compares them.
+//! compares them. The pages are in `docs/evidence`.
 //!
 //! ```text
 //!   points ──► simulated ─────────────────────┐
-//!      └─────► kernel runs, kept in --out ────┴──► one cell per point                    (docs/FIDELITY.md)
+//!      └─────► kernel runs, kept in --out ────┴──► one cell per point                    (fidelity.md)
 //!   points ──► ladders, simulated ────────────┐
-//!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (docs/LADDER.md)
+//!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (ladder.md)
 //!   points ──► the limits in their tables ────┐
-//!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (docs/SITUATIONS.md)
-//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (docs/LIVE.md)
+//!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
+//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (live.md)
 //! ```
 //!
 //! Kernel runs are ordered by seed, then by cell, so that a page already contains all cells when half of the

@@ -20,7 +20,7 @@ pub(crate) fn write(page: &Path, title: &str, table: &str) -> Result<(), Error> 
             "use a new file, or a page that this command wrote",
         ));
     };
-    let name = page.file_name().and_then(|name| name.to_str()).unwrap_or("FIDELITY.md");
+    let name = page.file_name().and_then(|name| name.to_str()).unwrap_or("fidelity.md");
     let dir = page.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     write_atomically(dir, name, format!("{before}{begin}{table}{end}{after}"))
 }

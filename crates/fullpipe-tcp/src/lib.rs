@@ -17,7 +17,7 @@
 //! | [`buffers`] | conversion between socket buffer sizes and windows |
 //!
 //! Where the RFCs leave a choice, the crate follows Linux 6.18. Comments name each deviation.
-//! `docs/CONFORMANCE.md` lists the check labels, such as RK-2 or DR-13.
+//! `docs/evidence/conformance.md` lists the check labels, such as RK-2 or DR-13.
 #![forbid(unsafe_code)]
 
 // The unit tests use the driver of the integration tests, which refers to this crate by its name.

@@ -30,8 +30,8 @@ const SMALLER: f64 = 0.8;
 /// A reader that reads one buffer at a time leaves at least this share of the largest window closed on
 /// average. The share is a tenth, not a quarter, because the receiver reports an opening window immediately
 /// and a closing one only with a delayed ACK.
-/// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep up, and 14 % for one of
-/// them on a busy host.
+/// Source: `docs/evidence/live.md`: 26 % for such a reader; 0 to 6 % for readers that keep up, and 14 % for
+/// one of them on a busy host.
 const CLOSED: f64 = 0.1;
 /// The reader, not the buffer, is the limit if less than this share of the largest window is delivered per
 /// minimum RTT. A buffer that is too small delivers nearly a full window. Autotuning makes a buffer twice as

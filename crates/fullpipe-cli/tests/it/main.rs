@@ -8,6 +8,7 @@ mod capture;
 mod corpus;
 mod diagnose;
 mod manual;
+mod pages;
 mod pcapng;
 mod predictions;
 mod run;

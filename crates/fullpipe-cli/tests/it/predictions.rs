@@ -1,5 +1,5 @@
-//! Generates `docs/PREDICTIONS.md`, which compares fullpipe's predictions with results of the kernel TCP
-//! stack, and tests whether the file is current.
+//! Generates `docs/evidence/predictions.md`, which compares fullpipe's predictions with results of the kernel
+//! TCP stack, and tests whether the file is current.
 //!
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
 //! kernel results come from one measurement; they are stored in [`CALCULATED`] and as `kernel = ` in the
@@ -159,7 +159,7 @@ fn page() -> String {
          Predictions: {}. More than 10 % outside the kernel's range: {}. The mean deviation from the\n\
          kernel's mean is {:.0} %, the worst ratio {:.2} ({}).\n\n\
          The kernel's figures were measured once, with iperf3 3.12 on Linux 6.18 across a user-space emulator of the same\n\
-         values (see the README's \"Where the numbers come from\"): two runs or one, so that their range is narrower than\n\
+         values (docs/evidence/README.md): two runs or one, so that their range is narrower than\n\
          another pair of runs would give. The host's default was BBR, and a socket that has begun with BBR stays paced under\n\
          `iperf3 -C cubic`; the experiment of single limits says so (`fair_queue`), for behind a small send buffer pacing decides\n\
          (docs/decisions/0011). A ratio is that of fullpipe to the mean of the kernel's. Nothing was tuned to these\n\
@@ -199,10 +199,10 @@ fn page() -> String {
 #[test]
 fn the_page_of_predictions_is_current() {
     let said = page();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PREDICTIONS.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/predictions.md");
     if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
         return fs::write(&file, said).expect("the page");
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert!(said == expected, "docs/PREDICTIONS.md is not current; it would say:\n{said}");
+    assert!(said == expected, "docs/evidence/predictions.md is not current; it would say:\n{said}");
 }

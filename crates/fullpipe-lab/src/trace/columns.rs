@@ -1,7 +1,7 @@
 //! The columns of a trace, all of which are defined in one table.
 //!
 //! The flat trace row, the cells of a CSV file, the required columns and bounds of the reader, and
-//! `docs/TRACE.md` are all generated from this table.
+//! `docs/reference/trace.md` are all generated from this table.
 //!
 //! ```text
 //!   Row ──value──► Record ──serde──► a line of CSV ──serde──► Record ──within bounds──► Row
@@ -290,11 +290,11 @@ mod tests {
     use super::*;
     use crate::trace::is_header;
 
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/TRACE.md");
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/trace.md");
     const BEGIN: &str = "<!-- begin of the columns -->\n";
     const END: &str = "<!-- end of the columns -->\n";
 
-    /// Returns the table of columns for `docs/TRACE.md`.
+    /// Returns the table of columns for `docs/reference/trace.md`.
     fn table() -> String {
         let mut table = String::new();
         for (number, column) in COLUMNS.iter().enumerate() {
@@ -325,14 +325,14 @@ mod tests {
 
     #[test]
     fn the_page_has_the_columns() {
-        let page = fs::read_to_string(PAGE).expect("docs/TRACE.md");
+        let page = fs::read_to_string(PAGE).expect("docs/reference/trace.md");
         let (before, rest) = page.split_once(BEGIN).expect("where the columns begin");
         let (_, after) = rest.split_once(END).expect("where they end");
         let current = format!("{before}{BEGIN}{}{END}{after}", table());
         if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-            fs::write(PAGE, &current).expect("docs/TRACE.md is written");
+            fs::write(PAGE, &current).expect("docs/reference/trace.md is written");
         } else {
-            assert!(page == current, "docs/TRACE.md is not current; its head says how to write it");
+            assert!(page == current, "docs/reference/trace.md is not current; its head says how to write it");
         }
     }
 

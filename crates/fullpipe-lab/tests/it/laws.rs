@@ -1,7 +1,7 @@
 //! Closed-form throughput models for simple paths, compared with the simulator.
 //!
-//! Labels such as A-8 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
-//! are explained in comments.
+//! Labels such as A-8 are explained in `docs/evidence/conformance.md`. Tolerances that do not follow from the
+//! model are explained in comments.
 
 use crate::rig;
 use crate::rig::*;

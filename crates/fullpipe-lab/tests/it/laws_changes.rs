@@ -1,8 +1,8 @@
 //! Closed-form models of one flow: on changing paths, with ECN marks instead of losses, and with
 //! delivery-rate samples.
 //!
-//! Labels such as A-19 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
-//! are explained in comments.
+//! Labels such as A-19 are explained in `docs/evidence/conformance.md`. Tolerances that do not follow from
+//! the model are explained in comments.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;

@@ -1,8 +1,8 @@
 //! Closed-form models of several flows on one path: convergence, shares of the link, and the resulting loss
 //! and queue.
 //!
-//! Labels such as A-26 are explained in `docs/CONFORMANCE.md`. Tolerances that do not follow from the model
-//! are explained in comments.
+//! Labels such as A-26 are explained in `docs/evidence/conformance.md`. Tolerances that do not follow from
+//! the model are explained in comments.
 
 use std::collections::BTreeMap;
 

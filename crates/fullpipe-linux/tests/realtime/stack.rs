@@ -391,7 +391,7 @@ fn a_run_has_one_stack() {
 /// Long run of two exchanges with a total of `FULLPIPE_STACK_BYTES` (10 GB by default). In each exchange,
 /// half of the bytes flow in each direction at the same time. In the first exchange fullpipe's stack is at
 /// the sender's end of the path and connects; in the second it is at the receiver's end, and the kernel
-/// connects. `docs/STACK.md` contains the result.
+/// connects. `docs/evidence/stack.md` contains the result.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test realtime stack:: -- --ignored --nocapture"]
 fn ten_gigabytes_cross_a_hostile_path() {
@@ -428,7 +428,7 @@ fn ten_gigabytes_cross_a_hostile_path() {
 
 /// `experiments/stack.toml`: with each congestion control, the goodput on fullpipe's TCP stack equals that on
 /// the kernel's within 10 %. The comparison uses the mean over the seeds for which both runs kept their
-/// timing. `docs/STACK.md` contains the result.
+/// timing. `docs/evidence/stack.md` contains the result.
 #[test]
 #[ignore = "takes minutes, and a machine that has nothing else to do"]
 fn goodput_is_that_of_the_kernels_tcp() {

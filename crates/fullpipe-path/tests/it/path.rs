@@ -1,5 +1,5 @@
 //! Tests of the path's queueing arithmetic, exact to the nanosecond. Labels such as A-1 are explained in
-//! `docs/CONFORMANCE.md`.
+//! `docs/evidence/conformance.md`.
 
 use fullpipe_path::{
     BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,

@@ -1,4 +1,4 @@
-//! Tests that `docs/CONFORMANCE.md` agrees with the tests and scripts that it names.
+//! Tests that `docs/evidence/conformance.md` agrees with the tests and scripts that it names.
 //!
 //! A row is `| labels | what | tests | status |`. Each label counts as one check, and a range (`A-29 to
 //! A-31`) counts as all labels in it.
@@ -87,7 +87,7 @@ fn claims(text: &str) -> (Vec<String>, bool) {
     (checks.split_whitespace().map(Into::into).collect(), deviates)
 }
 
-/// Returns the errors found in the table of `docs/CONFORMANCE.md`.
+/// Returns the errors found in the table of `docs/evidence/conformance.md`.
 fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -159,7 +159,7 @@ fn scripts() -> BTreeMap<String, String> {
 }
 
 fn table() -> String {
-    fs::read_to_string(root().join("docs/CONFORMANCE.md")).expect("the table")
+    fs::read_to_string(root().join("docs/evidence/conformance.md")).expect("the table")
 }
 
 fn all_sources() -> Vec<(String, String)> {

@@ -36,7 +36,7 @@
 //! Further parts: [`constants`], [`signals`] (rounds, `max_bw`, full pipe, ACK aggregation), [`bounds`]
 //! (long-term and short-term bounds), [`probe`] (schedule and growth of probes), [`min_rtt`].
 //!
-//! `docs/algorithms/bbr3.md` lists where the draft leaves a choice or contradicts itself.
+//! `docs/explanation/algorithms/bbr3.md` lists where the draft leaves a choice or contradicts itself.
 
 use fullpipe_units::{Duration, Rate};
 

@@ -1,6 +1,7 @@
 //! Tests of connections in virtual time, driven by a script or by another connection.
 //!
-//! Tests are named after the check in `docs/CONFORMANCE.md` that they cover, and read like a segment diagram:
+//! Tests are named after the check in `docs/evidence/conformance.md` that they cover, and read like a segment
+//! diagram:
 //!
 //! ```text
 //!   script.write(5 * MSS);

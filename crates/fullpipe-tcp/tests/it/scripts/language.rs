@@ -11,7 +11,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 /// A parsed test script.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Labels of the checks in `docs/CONFORMANCE.md` that the script covers.
+    /// Labels of the checks in `docs/evidence/conformance.md` that the script covers.
     pub(crate) checks: Vec<String>,
     pub(crate) setup: Setup,
     pub(crate) lines: Vec<Line>,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw congestion windows over time as SVG, from the trace of experiments/cwnd-pictures.toml or slow-start.toml.
 
-    python3 docs/algorithms/plot.py TRACE.csv DIRECTORY
+    python3 docs/explanation/algorithms/plot.py TRACE.csv DIRECTORY
 
 Needs only Python. The dashed lines show the BDP, and the BDP plus the full queue, of the path: 100 Mbit/s, 40 ms.
 """
