@@ -17,6 +17,7 @@
 #![cfg(target_os = "linux")]
 
 mod args;
+mod iperf3;
 mod kernel;
 mod ladder;
 mod live;
