@@ -25,7 +25,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
     let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
     let wanted = crate::wanted(&steps, &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
+    let kernel = kernel::runs(&wanted, args, RunDetail::Figures)?;
     let (valid, sim) = (kernel.valid(), crate::simulated(&wanted)?);
     let held: Vec<RungComparison<'_>> =
         climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();

@@ -108,7 +108,7 @@ fn command(mode: &str, args: &FidelityArgs) -> String {
 /// Returns the table of cells, and whether simulator and kernel agree in every cell.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
+    let kernel = kernel::runs(&wanted, args, RunDetail::Figures)?;
     let sim = simulated(&wanted)?;
     let random: Vec<Point> =
         experiment.points().iter().filter(|point| cells::varies(point)).cloned().collect();
