@@ -7,14 +7,18 @@ use clap::Parser;
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe-fidelity experiments/fidelity.toml --out fidelity --page docs/evidence/fidelity.md
-  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder --logs experiments/ladder-cells.toml --out ladder --cell 5 --again
+  fullpipe-fidelity --ladder --golden experiments/ladder-golden.toml --out golden --page docs/evidence/ladder.md
+  fullpipe-fidelity --ladder experiments/ladder-cells.toml --out known --page docs/evidence/ladder.md
   fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,
 and the same command resumes after Ctrl-C, a full disk or a crash. A path without loss is run with the first
-seed only (except for --situations). A run that other load on the machine disturbed is repeated at the end.
+seed only (except for --situations, --logs and --golden). A run that other load on the machine disturbed is
+repeated at the end. With --logs and --golden, the page is written only if every run is valid.
 
 Exit codes:
   0  done
@@ -34,6 +38,31 @@ pub(crate) struct FidelityArgs {
     #[arg(long)]
     pub(crate) ladder: bool,
 
+    /// Climb each ladder from an iperf3 log instead of the known path, and add eight drawn cells
+    #[arg(long, requires = "ladder")]
+    pub(crate) logs: bool,
+
+    /// Climb the ladder of the cross-border log, and those of the points in FILE
+    #[arg(long, requires = "ladder", conflicts_with = "logs")]
+    pub(crate) golden: bool,
+
+    /// With --logs, do not pass the hosts' sysctl settings to the diagnosis
+    #[arg(long, requires = "logs")]
+    pub(crate) without_sysctl: bool,
+
+    /// With --logs, compare only cell N: those of FILE from 1 on, followed by the drawn cells
+    #[arg(long, value_name = "N", requires = "logs", conflicts_with = "page",
+          value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub(crate) cell: Option<u64>,
+
+    /// Ignore the stored kernel runs of the cell, and run them again on a quiet machine
+    #[arg(long, requires = "cell")]
+    pub(crate) again: bool,
+
+    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) parallel: bool,
+
     /// Classify the limit of each run, and compare it with the expected limit of its point
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
@@ -43,7 +72,7 @@ pub(crate) struct FidelityArgs {
     pub(crate) live: bool,
 
     /// Number of random seeds per point; overrides the value in FILE
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, visible_alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 
     /// Keep the kernel runs in DIR, and reuse the runs that are already there

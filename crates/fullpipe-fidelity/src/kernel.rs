@@ -5,28 +5,44 @@
 //! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
 //! load on the machine is not stored. A disturbed run is repeated after all other runs, when the disturbance
 //! may be over.
+//!
+//! Runs take place one after the other, because concurrent runs disturb each other's timing. With
+//! `--parallel`, runs of low rates take place side by side; as always, only valid runs are stored.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
+use fullpipe::forecast::emulated_seconds;
 use fullpipe::lab::experiment::Point;
 use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::scenario::{LossPattern, Scenario};
 use fullpipe::lab::trace::Row;
 use fullpipe::run::{Datapath, emulate, prepare};
+use fullpipe::units::Rate;
 use fullpipe::{Error, files, json};
 use fullpipe_fidelity::classifier_validation::{self, NamedLimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::args::FidelityArgs;
 use crate::progress::{Notes, bar};
 
 /// Maximum number of attempts for a run that is disturbed by other load on the machine.
-const ATTEMPTS: usize = 5;
+pub(crate) const ATTEMPTS: usize = 5;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
+/// Maximum sum of the link rates of runs side by side. Two cores forward more than twice this rate in time.
+const RATES_TOGETHER: Rate = Rate::from_bps(400_000_000);
+/// Maximum number of runs side by side.
+const RUNS_TOGETHER: usize = 4;
+
+/// Result of a kernel run with its trace rows.
+type Emulated = Result<(TimedOutcome, Vec<Row>), Error>;
 
 /// Request for one kernel run.
 pub(crate) struct RunRequest {
@@ -59,6 +75,17 @@ impl RunRequest {
 
     fn seed(&self) -> u64 {
         self.point.scenario.seed
+    }
+
+    fn link(&self) -> Rate {
+        self.scenario().path.forward.rate
+    }
+
+    /// Runs the scenario on the kernel, and returns the result with the trace rows.
+    fn emulated(&self) -> Emulated {
+        let mut rows: Vec<Row> = Vec::new();
+        let timed = emulate(&self.point, self.seed(), self.datapath(), &mut rows)?;
+        Ok((timed, rows))
     }
 
     /// Returns the report entry for the result of this run.
@@ -151,13 +178,21 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the runs that `wanted` requests. Runs that are stored in `dir` are reused; the other runs are
-/// executed and stored there.
-pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
+/// Returns the runs that `wanted` requests. Runs that are stored in the folder `--out` are reused, unless
+/// `--again` is set; the other runs are executed and stored there.
+pub(crate) fn runs<'w>(
+    wanted: &'w [RunRequest],
+    args: &FidelityArgs,
+    asked: RunDetail,
+) -> Result<Runs<'w>, Error> {
+    let dir = &args.out;
     let file = dir.join(KEPT);
-    let kept: Vec<RunRecord> = kept(&file)?;
+    let mut stored: Vec<RunRecord> = kept(&file)?;
+    if args.again {
+        stored.clear();
+    }
     let known =
-        |wanted: &RunRequest| kept.iter().rev().find(|kept| kept.answers(asked) && kept.is(wanted)).cloned();
+        |wanted: &RunRequest| stored.iter().rev().find(|run| run.answers(asked) && run.is(wanted)).cloned();
     let mut made: Vec<Option<RunRecord>> = wanted.iter().map(known).collect();
     let missing = made.iter().filter(|run| run.is_none()).count();
     if missing == 0 {
@@ -167,29 +202,78 @@ pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -
     prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())), &Notes)?;
     fs::create_dir_all(dir)
         .map_err(|e| Error::new(format!("cannot create {}: {e}", dir.display()), "choose another --out"))?;
+    let pending = |made: &[Option<RunRecord>]| {
+        let missing: Vec<usize> = (0..made.len()).filter(|&nth| made[nth].is_none()).collect();
+        let rates: Vec<Rate> = missing.iter().map(|&nth| wanted[nth].link()).collect();
+        let together = if args.parallel { RUNS_TOGETHER } else { 1 };
+        let groups = groups(&rates, RATES_TOGETHER, together).into_iter();
+        groups.map(|group| missing[group].to_vec()).collect::<Vec<_>>()
+    };
+    announce(wanted, &pending(&made));
     let bar = bar(missing);
     for _ in 0..ATTEMPTS {
-        for (wanted, made) in wanted.iter().zip(&mut made).filter(|(_, made)| made.is_none()) {
-            let mut rows: Vec<Row> = Vec::new();
-            let timed = emulate(&wanted.point, wanted.seed(), wanted.datapath(), &mut rows)?;
-            let run = wanted.run(&timed);
-            if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
-                let (label, seed, problems) = (wanted.label(), wanted.seed(), validity.problems.join("; "));
-                bar.suspend(|| eprintln!("not valid: {label}, seed {seed}: {problems}"));
-                continue;
+        for group in pending(&made) {
+            for (nth, emulated) in side_by_side(wanted, &group) {
+                let (wanted, (timed, rows)) = (&wanted[nth], emulated?);
+                let run = wanted.run(&timed);
+                if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
+                    let (label, seed, problems) =
+                        (wanted.label(), wanted.seed(), validity.problems.join("; "));
+                    bar.suspend(|| eprintln!("not valid: {label}, seed {seed}: {problems}"));
+                    continue;
+                }
+                let named = match asked {
+                    RunDetail::Figures => None,
+                    RunDetail::Limit => classifier_validation::named(&rows, wanted.scenario()),
+                };
+                let record = RunRecord { scenario: Some(wanted.scenario().identity()), named, run };
+                keep(&file, &record)?;
+                made[nth] = Some(record);
+                bar.inc(1);
             }
-            let named = match asked {
-                RunDetail::Figures => None,
-                RunDetail::Limit => classifier_validation::named(&rows, wanted.scenario()),
-            };
-            let kept = RunRecord { scenario: Some(wanted.scenario().identity()), named, run };
-            keep(&file, &kept)?;
-            *made = Some(kept);
-            bar.inc(1);
         }
     }
     bar.finish_and_clear();
     Ok(Runs { wanted, made })
+}
+
+/// Divides runs with these link rates into groups of at most `runs` runs each, in order. The rates of a group
+/// add up to at most `most`; a faster run is alone in its group.
+fn groups(rates: &[Rate], most: Rate, runs: usize) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    let mut sum = 0_u64;
+    for (nth, rate) in rates.iter().enumerate() {
+        let with_this = sum.saturating_add(rate.as_bps());
+        match groups.last_mut().filter(|last| last.len() < runs && with_this <= most.as_bps()) {
+            Some(last) => (last.end, sum) = (nth + 1, with_this),
+            None => {
+                groups.push(nth..nth + 1);
+                sum = rate.as_bps();
+            }
+        }
+    }
+    groups
+}
+
+/// Executes the requests with the numbers `group`, each on its own thread, and returns their results.
+fn side_by_side(wanted: &[RunRequest], group: &[usize]) -> Vec<(usize, Emulated)> {
+    thread::scope(|scope| {
+        let started: Vec<_> =
+            group.iter().map(|&nth| (nth, scope.spawn(move || wanted[nth].emulated()))).collect();
+        let joined = started
+            .into_iter()
+            .map(|(nth, run)| (nth, run.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        joined.collect()
+    })
+}
+
+/// Prints how many runs follow, and the estimated time that they take.
+fn announce(wanted: &[RunRequest], groups: &[Vec<usize>]) {
+    let seconds = |nth: &usize| emulated_seconds(wanted[*nth].scenario());
+    let runs: usize = groups.iter().map(Vec::len).sum();
+    let all: f64 = groups.iter().flatten().map(seconds).sum();
+    let wall: f64 = groups.iter().map(|group| group.iter().map(seconds).fold(0.0, f64::max)).sum();
+    eprintln!("{runs} kernel runs, {all:.0} s of real time; about {:.0} min", (wall / 60.0).max(1.0));
 }
 
 fn is_valid(run: &Run) -> bool {
@@ -229,6 +313,25 @@ fn cannot_write(file: &Path, error: &std::io::Error) -> Error {
     files::cannot_write(file, error, "choose another --out")
 }
 
-fn release() -> String {
+/// Returns the release of the running kernel.
+pub(crate) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map_or("unknown".into(), |text| text.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_side_by_side_share_the_rate() {
+        let of = |mbit: &[u64], runs: usize| {
+            let rates: Vec<Rate> = mbit.iter().map(|mbit| Rate::from_bps(mbit * 1_000_000)).collect();
+            groups(&rates, Rate::from_bps(400_000_000), runs)
+        };
+        assert_eq!(of(&[100, 300, 1, 1_000, 1, 1], 4), [0..2, 2..3, 3..4, 4..6]);
+        assert_eq!(of(&[1; 5], 4), [0..4, 4..5]);
+        assert_eq!(of(&[1, 1], 1), [0..1, 1..2], "one after the other");
+        assert_eq!(groups(&[Rate::MAX, Rate::MAX], Rate::from_bps(1), 2), [0..1, 1..2]);
+        assert_eq!(of(&[], 4), [] as [Range<usize>; 0]);
+    }
 }

@@ -3,10 +3,14 @@
 //! | module | comparison |
 //! |---|---|
 //! | [`cells`] | runs of the simulator with runs of the kernel, cell by cell |
-//! | [`ladder_validation`] | the prediction of each rung with a kernel run of the same scenario |
+//! | [`ladder_validation`] | the prediction of each rung with kernel runs of the same state |
+//! | [`rung_runs`] | the kernel runs that correspond to the rungs of a ladder |
+//! | [`drawn`] | cells that a seed draws |
 //! | [`classifier_validation`] | the limit that the classifier names with the designed limit of the run |
 #![forbid(unsafe_code)]
 
 pub mod cells;
 pub mod classifier_validation;
+pub mod drawn;
 pub mod ladder_validation;
+pub mod rung_runs;

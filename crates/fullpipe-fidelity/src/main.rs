@@ -5,6 +5,7 @@
 //!   points ──► simulated ─────────────────────┐
 //!      └─────► kernel runs, kept in --out ────┴──► one cell per point                    (fidelity.md)
 //!   points ──► ladders, simulated ────────────┐
+//!      └─► logs, with --logs ──► ladders ─────┤
 //!                └──► kernel runs of each rung┴──► one line per rung, with --ladder      (ladder.md)
 //!   points ──► the limits in their tables ────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
@@ -17,6 +18,9 @@
 #![cfg(target_os = "linux")]
 
 mod args;
+mod from_log;
+mod golden;
+mod iperf3;
 mod kernel;
 mod ladder;
 mod live;
@@ -76,24 +80,47 @@ fn refuse(error: &Error) -> ExitCode {
     })
 }
 
+/// Comparison with the kernel, as Markdown.
+struct Comparison {
+    table: String,
+    /// Whether the results meet the requirements.
+    holds: bool,
+    /// Whether the table may be published: a table that lacks runs replaces no page.
+    complete: bool,
+}
+
+impl From<(String, bool)> for Comparison {
+    fn from((table, holds): (String, bool)) -> Self {
+        Self { table, holds, complete: true }
+    }
+}
+
 fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     let mut experiment = fullpipe::run::read(&args.file)?;
     if let Some(repeat) = args.repeat {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
-    let (title, (table, holds)) = if args.ladder {
-        ("The ladder against the kernel", ladder::table(&experiment, args)?)
+    const LADDER: &str = "The ladder against the kernel";
+    let (title, section, comparison) = if args.golden {
+        (LADDER, "golden ladder", golden::table(&experiment, args)?)
+    } else if args.logs {
+        (LADDER, "ladders from logs", from_log::table(&experiment, args)?)
+    } else if args.ladder {
+        (LADDER, "table", ladder::table(&experiment, args)?)
     } else if args.live {
-        ("Situations measured live", live::table(&experiment, args)?)
+        ("Situations measured live", "table", live::table(&experiment, args)?.into())
     } else if args.situations {
-        ("Situations on the kernel", situations::table(&experiment, args)?)
+        ("Situations on the kernel", "table", situations::table(&experiment, args)?.into())
     } else {
-        ("Fidelity", cells(&experiment, args)?)
+        ("Fidelity", "table", cells(&experiment, args)?.into())
     };
+    let Comparison { table, holds, complete } = comparison;
     write_to(&mut stdout().lock(), "standard output", &table)?;
-    if let Some(page) = &args.page {
-        page::write(page, title, &table)?;
+    match &args.page {
+        Some(page) if complete => page::write(page, title, section, &table)?,
+        Some(page) => eprintln!("note: runs are missing, so {} stays as it is", page.display()),
+        None => {}
     }
     Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
@@ -107,7 +134,7 @@ fn command(mode: &str, args: &FidelityArgs) -> String {
 /// Returns the table of cells, and whether simulator and kernel agree in every cell.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
+    let kernel = kernel::runs(&wanted, args, RunDetail::Figures)?;
     let sim = simulated(&wanted)?;
     let random: Vec<Point> =
         experiment.points().iter().filter(|point| cells::varies(point)).cloned().collect();

@@ -27,6 +27,15 @@ pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T)
     done
 }
 
+/// An observer that passes the progress of simulated runs to a function.
+pub(crate) struct Simulated<'a>(pub(crate) &'a (dyn Fn(Progress) + Sync));
+
+impl Observer for Simulated<'_> {
+    fn progress(&self, progress: Progress) {
+        (self.0)(progress);
+    }
+}
+
 /// An observer that prints notes to standard error.
 pub(crate) struct Notes;
 

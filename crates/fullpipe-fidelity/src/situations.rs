@@ -16,7 +16,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     let of_seed = |seed: u64| points.iter().map(move |point| RunRequest::new(point, seed));
     let wanted: Vec<RunRequest> = experiment.seeds().into_iter().flat_map(of_seed).collect();
-    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Limit)?;
+    let kernel = kernel::runs(&wanted, args, RunDetail::Limit)?;
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);

@@ -57,7 +57,7 @@ impl Forecast {
         };
         let seconds = |scenario: &Scenario| match world {
             World::Sim(options) => RunCost::of(scenario, options.traced).packets() / speed,
-            World::Emu(_) => scenario.duration.as_secs_f64() + EMU_OVERHEAD,
+            World::Emu(_) => emulated_seconds(scenario),
         };
         let points: BTreeMap<String, f64> =
             experiment.points().iter().map(|point| (point.label.clone(), seconds(&point.scenario))).collect();
@@ -76,6 +76,11 @@ impl Forecast {
     fn total(&self) -> f64 {
         self.points.values().sum::<f64>() * self.seeds as f64
     }
+}
+
+/// Returns the estimated wall-clock time of a run on the emulator, in seconds.
+pub fn emulated_seconds(scenario: &Scenario) -> f64 {
+    scenario.duration.as_secs_f64() + EMU_OVERHEAD
 }
 
 /// Returns the speed of the simulator on this machine, in data packets per second of one core.

@@ -1,0 +1,222 @@
+//! Compares ladders that are climbed from iperf3 logs with kernel runs of their rungs.
+//!
+//! ```text
+//!   cell ──► iperf3 test on the kernel ──► log ──► diagnosis ──► rungs ──┐
+//!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
+//! ```
+//!
+//! The diagnosis gets what a user knows: the log, the rate that the link is paid for, the RTT that ping
+//! reports, and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use fullpipe::forecast::emulated_seconds;
+use fullpipe::input::trace::Choice;
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::linux::rights;
+use fullpipe::units::Bytes;
+use fullpipe::{Diagnosis, Error, HostFacts, Input, PathFacts, diagnose};
+use fullpipe_fidelity::rung_runs::{self, CellLadder};
+use fullpipe_fidelity::{drawn, ladder_validation};
+use serde::{Deserialize, Serialize};
+
+use crate::Comparison;
+use crate::args::FidelityArgs;
+use crate::iperf3::{self, cannot};
+use crate::kernel::{ATTEMPTS, RunRequest, keep, kept};
+use crate::ladder::{Compared, points};
+use crate::progress::{Simulated, with_ladder};
+
+/// Distance between the seeds of the experiment and those of the kernel runs. A diagnosis simulates with the
+/// first seeds, and must not see the losses that it predicts.
+const APART: u64 = 1_000;
+/// Number of rungs of a usual ladder, for the estimate of a campaign whose ladders are not known yet.
+const USUAL_RUNGS: u64 = 3;
+/// Name of the file that stores the logs.
+const KEPT: &str = "logs.jsonl";
+
+/// Log of a cell as stored in the file.
+#[derive(Serialize, Deserialize)]
+struct LogRecord {
+    /// Identity of the run that the log shows ([`Scenario::identity`]).
+    scenario: String,
+    /// Document of the iperf3 client.
+    log: String,
+}
+
+/// A cell with its number, from 1 on.
+struct Cell {
+    number: usize,
+    point: Point,
+}
+
+/// Returns the table of rungs with the kernel's results. The comparison holds if every rung was run and
+/// enough of them meet their criterion.
+pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
+    let seeds = kernel_seeds(experiment);
+    let cells = cells(experiment, args.cell)?;
+    let logs = logs(&cells, log_seed(&seeds), seeds.len() as u64, &args.out)?;
+    let mut remarks = String::new();
+    let mut ladders = Vec::new();
+    for (Cell { number, point }, log) in cells.iter().zip(&logs) {
+        let Some(log) = log else {
+            let _ = writeln!(
+                remarks,
+                "\nNo log in {ATTEMPTS} undisturbed attempts: cell {number}, {}.",
+                point.label
+            );
+            continue;
+        };
+        let ladder = climb(point, log, !args.without_sysctl)?;
+        if ladder.steps.first().is_none_or(|first| first.rung.remedy.is_some()) {
+            let _ = writeln!(
+                remarks,
+                "\nThe log has no fit, so its rate is not compared: cell {number}, {}.",
+                point.label
+            );
+        }
+        ladders.push(ladder);
+    }
+    let wanted = of_every_seed(&points(&ladders), &seeds);
+    let compared = Compared::run(&ladders, &wanted, args)?;
+    let mode = if args.without_sysctl { "--ladder --logs --without-sysctl " } else { "--ladder --logs " };
+    let table = compared.table(&crate::command(mode, args)) + &again(&cells, &compared) + &remarks;
+    let complete = compared.has_all_runs() && ladders.len() == cells.len();
+    let holds = complete && ladder_validation::is_proven(&compared.rungs);
+    Ok(Comparison { table, holds, complete })
+}
+
+/// Returns the cells of `experiment` and the drawn cells, or only the one with the number `only`.
+fn cells(experiment: &Experiment, only: Option<u64>) -> Result<Vec<Cell>, Error> {
+    let first = experiment.points().first().map(|point| point.scenario.duration).unwrap_or_default();
+    let drawn = drawn::experiment(drawn::SEED, first)?;
+    let points = experiment.points().iter().chain(drawn.points());
+    let mut cells: Vec<Cell> =
+        points.zip(1..).map(|(point, number)| Cell { number, point: point.clone() }).collect();
+    let all = cells.len();
+    cells.retain(|cell| only.is_none_or(|only| cell.number as u64 == only));
+    if cells.is_empty() {
+        let message = format!("cell {} does not exist", only.unwrap_or_default());
+        return Err(Error::usage(message, format!("give a number from 1 to {all}")));
+    }
+    Ok(cells)
+}
+
+/// Returns the seeds of the kernel runs.
+pub(crate) fn kernel_seeds(experiment: &Experiment) -> Vec<u64> {
+    experiment.seeds().into_iter().map(|seed| seed.wrapping_add(APART)).collect()
+}
+
+/// Returns the seed of the run that a log shows: one that no kernel run of a rung has.
+fn log_seed(seeds: &[u64]) -> u64 {
+    seeds.first().map_or(APART, |first| first.wrapping_sub(1))
+}
+
+/// Returns requests for the runs of `points` with every seed, because the kernel's mean is compared even
+/// where nothing is random. The runs are ordered by seed.
+pub(crate) fn of_every_seed(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
+    let of_seed = |&seed: &u64| points.iter().map(move |point| RunRequest::new(point, seed));
+    seeds.iter().flat_map(of_seed).collect()
+}
+
+/// Returns the iperf3 log of each cell. Logs that are stored in `dir` are reused; the others are taken on the
+/// kernel and stored there. A log is `None` if the machine disturbed every attempt.
+fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<String>>, Error> {
+    let file = dir.join(KEPT);
+    let stored: Vec<LogRecord> = kept(&file)?;
+    let identity = |cell: &Cell| Scenario { seed, ..cell.point.scenario.clone() }.identity();
+    let known = |cell: &Cell| {
+        let identity = identity(cell);
+        stored.iter().rev().find(|record| record.scenario == identity).map(|record| record.log.clone())
+    };
+    let mut logs: Vec<Option<String>> = cells.iter().map(known).collect();
+    announce(cells, &logs, runs);
+    if logs.iter().all(Option::is_some) {
+        return Ok(logs);
+    }
+    fs::create_dir_all(dir).map_err(|error| cannot("create", dir, &error))?;
+    rights::acquire()?;
+    for (cell, log) in cells.iter().zip(&mut logs).filter(|(_, log)| log.is_none()) {
+        for _ in 0..ATTEMPTS {
+            let test = iperf3::run(&cell.point, seed, dir, "--no-diagnosis")?;
+            if test.disturbed {
+                eprintln!("not valid: the log of {}", cell.point.label);
+                continue;
+            }
+            keep(&file, &LogRecord { scenario: identity(cell), log: test.document.clone() })?;
+            *log = Some(test.document);
+            break;
+        }
+    }
+    Ok(logs)
+}
+
+/// Prints the estimated length of the campaign before its first run. How many rungs the ladders have, and
+/// which of their runs are stored, is known only after the logs.
+fn announce(cells: &[Cell], logs: &[Option<String>], runs: u64) {
+    let missing = cells.iter().zip(logs).filter(|(_, log)| log.is_none());
+    let of_logs: f64 = missing.clone().map(|(cell, _)| emulated_seconds(&cell.point.scenario)).sum();
+    let of_rungs = |cell: &Cell| {
+        let scenario = &cell.point.scenario;
+        // A run of a rung lasts at most twice as long as the log.
+        emulated_seconds(&Scenario { duration: scenario.duration * 2, ..scenario.clone() })
+    };
+    let of_rungs = cells.iter().map(of_rungs).sum::<f64>() * (USUAL_RUNGS * runs) as f64;
+    let all = of_logs + of_rungs;
+    eprintln!(
+        "{} logs and about {} kernel runs, {all:.0} s of real time; about {:.0} min, less the stored runs",
+        missing.count(),
+        cells.len() as u64 * USUAL_RUNGS * runs,
+        (all / 60.0).max(1.0)
+    );
+}
+
+/// Climbs the ladder of a cell from its log.
+fn climb(cell: &Point, log: &str, with_sysctl: bool) -> Result<CellLadder, Error> {
+    let Scenario { path, host, .. } = &cell.scenario;
+    let known = PathFacts { link: Some(path.forward.rate), rtt: Some(path.rtt()), ..PathFacts::default() };
+    let hosts = HostFacts { local: with_sysctl.then(|| rung_runs::settings(host)), ..HostFacts::default() };
+    let diagnosis = diagnosed(&cell.label, log, &known, &hosts)?;
+    let buffers = &diagnosis.hosts;
+    let present = (Bytes::new(buffers.sender.buffer_bytes), Bytes::new(buffers.receiver.buffer_bytes));
+    let steps = rung_runs::steps(cell, &diagnosis, |rung, simulated| match &rung.remedy {
+        None => Ok(cell.scenario.clone()),
+        Some(remedy) => rung_runs::applied(&cell.scenario, simulated, present).ok_or_else(|| {
+            let message =
+                format!("'{}': this program cannot apply the remedy '{remedy}' to a kernel", cell.label);
+            Error::new(message, "add the remedy to rung_runs::applied")
+        }),
+    })?;
+    Ok(CellLadder { cell: cell.label.clone(), steps })
+}
+
+/// Diagnoses the log `name`, and climbs its ladder.
+pub(crate) fn diagnosed(
+    name: &str,
+    log: &str,
+    path: &PathFacts,
+    hosts: &HostFacts,
+) -> Result<Diagnosis, Error> {
+    let input = Input::from_bytes(name, log.as_bytes(), &Choice::default())?;
+    let diagnosis = with_ladder(|progress| diagnose(&input.measurement, path, hosts, &Simulated(progress)));
+    diagnosis.map_err(|error| Error::from(error).about(name))
+}
+
+/// Returns the commands that run again the cells with a rung that misses its criterion. A cell misses only if
+/// a quiet machine confirms it.
+fn again(cells: &[Cell], compared: &Compared<'_, '_>) -> String {
+    let misses =
+        |cell: &&Cell| compared.rungs.iter().any(|rung| rung.cell == cell.point.label && !rung.holds());
+    let mut text = String::new();
+    for Cell { number, point } in cells.iter().filter(misses) {
+        let _ = writeln!(
+            text,
+            "\nTo be run again on a quiet machine before it counts as a miss, with `--cell {number} --again`: {}.",
+            point.label
+        );
+    }
+    text
+}

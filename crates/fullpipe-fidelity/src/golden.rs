@@ -1,0 +1,246 @@
+//! Compares the golden ladder with the kernel: the published CUBIC log of the cross-border link, ten
+//! connections in place of its remedies, and the points of the experiment file, whose path is known.
+//!
+//! The path behind the published log is unknown. The kernel therefore runs on the path that is fitted to the
+//! log, and with the same seed it loses the same packets as the simulator.
+
+use std::fmt::Write as _;
+
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::scenario::{HostSpec, Scenario};
+use fullpipe::ladder::Source;
+use fullpipe::tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe::{Error, HostFacts, HostSettings, Limit, PathFacts, Rung};
+use fullpipe_fidelity::ladder_validation::{Criterion, RungComparison, is_within};
+use fullpipe_fidelity::rung_runs::{CellLadder, Period, Step, steps};
+
+use crate::Comparison;
+use crate::args::FidelityArgs;
+use crate::from_log::{diagnosed, kernel_seeds, of_every_seed};
+use crate::kernel::release;
+use crate::ladder::{Compared, climb, known, points};
+
+const NAME: &str = "cross-border log";
+const LOG: &str = include_str!("../../../examples/cross-border/cubic.iperf3.txt");
+const SYSCTL: &str = include_str!("../../../examples/cross-border/sysctl-before.txt");
+const LINK: &str = "1gbit";
+const RTT: &str = "210ms";
+
+/// Target of the golden ladder in Mbit/s: the rate under loss, that of the window behind it, and the least
+/// rate with the buffers that the ladder names.
+const TARGET: (f64, f64, f64) = (75.0, 105.0, 900.0);
+/// Number of connections in place of all remedies.
+const CONNECTIONS: usize = 10;
+/// Least share of the link at the top of each ladder of the experiment file.
+const OF_THE_LINK: f64 = 0.9;
+
+/// Returns the table of rungs with the kernel's results and the targets. The comparison holds if every run is
+/// valid and all targets are met.
+pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comparison, Error> {
+    let seeds = kernel_seeds(experiment);
+    let kernel = release().parse::<KernelVersion>().map_err(|error| {
+        Error::new(format!("cannot read the kernel's release: {error}"), "run this command on Linux")
+    })?;
+    let (mut golden, climbed) = of_log(kernel)?;
+    let climb = |point| climb(point, &seeds);
+    let mut ladders: Vec<CellLadder> = experiment.points().iter().map(climb).collect::<Result<_, _>>()?;
+    let rungs = golden.steps.len();
+    let ten = ten_connections(&golden, &seeds)?;
+    golden.steps.extend(ten);
+    ladders.insert(0, golden);
+    let wanted = of_every_seed(&points(&ladders), &seeds);
+    let compared = Compared::run(&ladders, &wanted, args)?;
+    let command = crate::command("--ladder --golden ", args);
+    let mut table = compared.table(&command);
+    let mut targets = Vec::new();
+    if compared.has_all_rungs() {
+        targets.push(of_climb(&climbed));
+        targets.extend(of_golden_rungs(&compared.rungs[..rungs]));
+        targets.extend(experiment.points().iter().filter_map(|point| of_top(point, &compared.rungs)));
+    }
+    for Target { what, is_met } in &targets {
+        let _ = writeln!(table, "\n{what} Target met: {}.", if *is_met { "yes" } else { "**no**" });
+    }
+    let complete = compared.has_all_rungs() && compared.has_all_runs();
+    Ok(Comparison { table, holds: complete && targets.iter().all(|target| target.is_met), complete })
+}
+
+/// Returns the ladder of the published log with the kernel runs of its rungs, and all of its rungs.
+fn of_log(kernel: KernelVersion) -> Result<(CellLadder, Vec<Rung>), Error> {
+    let path = PathFacts { link: LINK.parse().ok(), rtt: RTT.parse().ok(), ..PathFacts::default() };
+    let hosts = HostFacts { local: Some(HostSettings::parse(SYSCTL)?), ..HostFacts::default() };
+    let diagnosis = diagnosed(NAME, LOG, &path, &hosts)?;
+    let no_run = || Error::new("the published log has no simulated ladder", "check examples/cross-border");
+    let first = diagnosis.ladder.first().and_then(|rung| rung.scenario.clone()).ok_or_else(no_run)?;
+    let cell = Point { label: NAME.into(), parameters: Default::default(), limit: None, scenario: first };
+    let steps = steps(&cell, &diagnosis, |_, simulated| Ok::<_, Error>(on_kernel(simulated, kernel)))?;
+    Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
+}
+
+/// Returns `simulated` for a kernel that may turn receive memory into a window by another rule: with a
+/// receive buffer that gives the same window.
+fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
+    let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
+    let rule = WindowRule::of(kernel, None);
+    let rcvbuf = Buffer::Auto { max: rule.space(window_rule.window(rcvbuf.limit())) };
+    let host = HostSpec { kernel, window_rule: rule, rcvbuf, ..simulated.host.clone() };
+    Scenario { host, ..simulated.clone() }
+}
+
+/// Returns the step with several connections in place of all remedies, on the hosts and the path as they
+/// stand; `None` if the ladder has no first rung.
+fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
+    let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedy.is_none()) else {
+        return Ok(None);
+    };
+    let one = &point.scenario;
+    // The run of the log's own rung has the length of the log. The second half of a run twice as long is the
+    // steady state.
+    let scenario = Scenario {
+        flows: one.flows.iter().cycle().take(CONNECTIONS).cloned().collect(),
+        duration: one.duration * 2,
+        ..one.clone()
+    };
+    let first = known(NAME, &scenario, seeds)?.into_iter().next();
+    let remedy = Some(format!("{CONNECTIONS} connections in place of all this"));
+    Ok(first.map(|rung| Step::new(point, Rung { remedy, ..rung }, scenario, Period::SecondHalf)))
+}
+
+/// A target of the golden ladder.
+struct Target {
+    what: String,
+    is_met: bool,
+}
+
+/// Returns the target for the rates of the ladder that was climbed from the log.
+fn of_climb(rungs: &[Rung]) -> Target {
+    fn rate(rung: &Rung) -> f64 {
+        rung.lasting().as_mbps_f64()
+    }
+    let climbed: Vec<&Rung> = rungs.iter().filter(|rung| rung.source != Source::Given).collect();
+    let words: Vec<_> =
+        climbed.iter().map(|rung| format!("{} {:.1}", rung.limit.name(), rate(rung))).collect();
+    let is_met = match climbed[..] {
+        [first, second, .., last] => {
+            first.limit == Limit::Cwnd
+                && matches!(second.limit, Limit::Rwnd | Limit::Sndbuf)
+                && is_within(rate(first), TARGET.0)
+                && is_within(rate(second), TARGET.1)
+                && rate(last) >= TARGET.2
+        }
+        _ => false,
+    };
+    Target {
+        what: format!(
+            "The log climbs {} Mbit/s (target: cwnd near {}, a window near {}, then at least {}).",
+            words.join(" -> "),
+            TARGET.0,
+            TARGET.1,
+            TARGET.2
+        ),
+        is_met,
+    }
+}
+
+/// Returns the targets for the rungs of the golden ladder. Where loss is the limit, simulator and kernel lose
+/// the same packets with the same seed.
+fn of_golden_rungs(rungs: &[RungComparison<'_>]) -> [Target; 2] {
+    let near: Vec<_> = rungs.iter().filter(|rung| rung.asked() == Criterion::Near).collect();
+    let lossy: Vec<_> = rungs.iter().filter(|rung| rung.rung.limit == Limit::Cwnd).collect();
+    let windows = Target {
+        what: format!(
+            "{} rungs of the golden ladder with a window, a buffer or the link as limit are within 10 % of the kernel's mean.",
+            near.iter().filter(|rung| rung.holds()).count()
+        ),
+        is_met: !near.is_empty() && near.iter().all(|rung| rung.holds()),
+    };
+    let loss = Target {
+        what: "On the rung that loss limits, each simulated run is within 10 % of the kernel run with the same losses, and the \
+               range contains the kernel's mean."
+            .into(),
+        is_met: !lossy.is_empty()
+            && lossy.iter().all(|rung| rung.agrees_run_by_run() && rung.contains_mean()),
+    };
+    [windows, loss]
+}
+
+/// Returns the target for the top of the ladder of `point`; `None` if the kernel has run none of its rungs.
+fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
+    let top = rungs.iter().rfind(|rung| rung.cell == point.label)?;
+    let least = OF_THE_LINK * point.scenario.path.forward.rate.as_mbps_f64();
+    let mbit = |bps: f64| bps / 1e6;
+    let simulated = top.rung.lasting().as_mbps_f64();
+    Some(Target {
+        what: format!(
+            "{}: {simulated:.1} Mbit/s simulated in steady state (target: at least {least:.1}), and the kernel's {:.1} within 10 % \
+             of it; {:.1} with its start.",
+            point.label,
+            mbit(top.mean()),
+            mbit(top.whole.iter().sum::<f64>() / top.whole.len() as f64)
+        ),
+        is_met: simulated >= least && top.is_near(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe::units::{Bytes, Rate};
+
+    fn rung(limit: Limit, mbit: u64, source: Source) -> Rung {
+        let rate = Rate::from_bps(mbit * 1_000_000);
+        Rung {
+            limit,
+            what: "a limit".into(),
+            rate,
+            steady: Some(rate),
+            low: None,
+            high: None,
+            source,
+            undecided: false,
+            only_if: None,
+            rtt: None,
+            remedy: None,
+            commands: Vec::new(),
+            scenario: None,
+        }
+    }
+
+    #[test]
+    fn the_golden_ladder_climbs_from_loss_over_the_window_to_the_link() {
+        let climb = |rates: [u64; 3]| {
+            let [first, second, last] = rates;
+            of_climb(&[
+                rung(Limit::Cwnd, first, Source::Measured),
+                rung(Limit::Rwnd, second, Source::Simulated),
+                rung(Limit::Pacing, last, Source::Simulated),
+                rung(Limit::Link, 965, Source::Given),
+            ])
+        };
+        let met = climb([74, 104, 905]);
+        assert!(met.is_met);
+        assert_eq!(
+            met.what,
+            "The log climbs cwnd 74.0 -> rwnd 104.0 -> pacing 905.0 Mbit/s (target: cwnd near 75, a window near 105, then at \
+             least 900)."
+        );
+        for missed in [[60, 104, 905], [74, 130, 905], [74, 104, 890]] {
+            assert!(!climb(missed).is_met, "{missed:?}");
+        }
+        assert!(!of_climb(&[rung(Limit::Cwnd, 75, Source::Measured)]).is_met, "the ladder ends too early");
+    }
+
+    /// 3 MiB of window are 4 MiB of memory by the rule of the published hosts, and more on a kernel that
+    /// measures its own ratio.
+    #[test]
+    fn another_kernel_gives_the_same_window() {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1gbit'\nrtt = '210ms'\n\
+                    [host]\nkernel = '4.15'\nadv_win_scale = 2\nrcvbuf = '4MiB'\n[[flow]]\ncc = 'cubic'";
+        let published = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+        let run = on_kernel(&published, KernelVersion::new(6, 18));
+        let window = |host: &HostSpec| host.window_rule.window(host.rcvbuf.limit());
+        assert_eq!((window(&published.host), window(&run.host)), (Bytes::from_mib(3), Bytes::from_mib(3)));
+        assert!(run.host.rcvbuf.limit() > published.host.rcvbuf.limit());
+        assert_eq!(Scenario { host: published.host.clone(), ..run }, published);
+    }
+}
