@@ -16,6 +16,7 @@
 //! rates of each remedy by itself. A remedy that fails alone often leads to a wrong conclusion ("buffers
 //! changed nothing, so it is not the buffers").
 
+mod budget;
 mod fit;
 mod given;
 mod known;
@@ -39,6 +40,7 @@ use crate::remedy::{Change, Host, State};
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
+use budget::{Budget, Stop};
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
@@ -59,13 +61,16 @@ const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Packet budget for the runs of a log in which loss keeps a flow far below the link rate. The estimate
-/// assumes a full link, so most of these packets are never sent; simulating the rest takes some seconds on
-/// two cores. All seeds of a 1 Gbit/s path across an ocean stay within the budget.
-const PACKETS_UNDER_LOSS: u64 = 200_000_000;
-/// Packet budget for the runs of a log that fill the link, and the size to which runs above either budget are
-/// shortened. Simulating it takes a second or two.
+/// Work in data packets up to which the runs of a log in which loss keeps the flows far below the link rate are
+/// not shortened. The estimate assumes a full link, so most of these packets are never sent; simulating the
+/// rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an ocean stay within this bound.
+const PACKETS_UNDER_LOSS: u64 = 100_000_000;
+/// Work up to which the runs of a log that fill the link are not shortened, and to which runs above either
+/// bound are shortened. It takes a second or two.
 const PACKETS: u64 = 12_000_000;
+/// Estimated work above which the runs of a log are not begun, because the budget would end them before they
+/// show a remedy.
+const MOST_PACKETS: u64 = 2 * budget::INTERACTIVE;
 /// Plausible payloads of a full segment: from the least that a host must accept to a jumbo frame.
 const SEGMENTS: std::ops::RangeInclusive<u64> = 500..=9_000;
 
@@ -105,18 +110,20 @@ pub(crate) fn climb(
         return climb_after_udp(facts, findings, progress);
     }
     let path = path_of_log(facts, findings);
-    let effort = effort_of_log(&path, findings.measured.length);
-    let model = Model::new(path, hosts_of_log(facts, findings), effort);
+    let hosts = hosts_of_log(facts, findings);
+    let effort = effort_of_log(&path, hosts.flows, findings.measured.length);
+    let model = Model::new(path, hosts, effort);
     if let Some(why) = model.too_fast() {
         let rungs = vec![measured_rung(findings), last_rung(&model, model.present())];
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
-    let (fit, path) = match fit::fitted(&model, findings)? {
+    let mut budget = Budget::new(model.budget());
+    let (fit, path) = match Stop::allow(fit::fitted(&model, findings, &mut budget))?.flatten() {
         Some((fit, path)) => (Some(fit), path),
         None => (None, model.path),
     };
     let model = model.on(path);
-    let Climb { mut ladder, check, .. } = climb_states(&model, Some(findings), progress)?;
+    let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, progress)?;
     let comparison = fit.as_ref().map(ToString::to_string).or(check);
     ladder.notes.splice(0..0, comparison);
     ladder.assumptions.extend(model.hosts_are_not_modelled());
@@ -147,14 +154,14 @@ pub(crate) fn climb(
     Ok(ladder)
 }
 
-/// Returns the effort for a log of this length. The log is compared with a run of the same length, whatever the
-/// congestion control; only the present state needs that.
-fn effort_of_log(path: &PathModel, length: Duration) -> Effort {
+/// Returns the effort for a log of this length and number of flows. The log is compared with a run of the same
+/// length, whatever the congestion control; only the present state needs that.
+fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
-    // Without a link rate the simulated link is so fast that only the loss can keep a flow below it.
-    let far_below =
-        loss_based_rate(path.rtt, path.loss.as_f64(), path.mss) < path.link.unwrap_or(AMPLE).mul_div(1, 2);
-    let packets = if !path.loss.is_zero() && far_below { PACKETS_UNDER_LOSS } else { PACKETS };
+    // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
+    let under_loss = || loss_based_rate(path.rtt, path.loss.as_f64(), path.mss).mul_div(flows.max(1), 1);
+    let far_below = !path.loss.is_zero() && under_loss() < path.link.unwrap_or(AMPLE).mul_div(1, 2);
+    let packets = if far_below { PACKETS_UNDER_LOSS } else { PACKETS };
     Effort {
         seeds: 5,
         together: 1,
@@ -165,7 +172,8 @@ fn effort_of_log(path: &PathModel, length: Duration) -> Effort {
         shortest: round_trips.max(SHORTEST_OF_ALL).min(SHORTEST),
         packets,
         packets_if_more: PACKETS,
-        most: PACKETS_UNDER_LOSS.max(2 * packets),
+        most: MOST_PACKETS,
+        budget: budget::INTERACTIVE,
     }
 }
 
@@ -231,14 +239,25 @@ pub(crate) fn climb_states(
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Climb, RunPanicked> {
-    let mut runs = Runs::new(model, progress);
+    climb_within(model, measured, Budget::new(model.budget()), progress)
+}
+
+/// Builds a ladder like [`climb_states`], with what an earlier simulation left of the budget.
+fn climb_within(
+    model: &Model<'_>,
+    measured: Option<&Findings>,
+    budget: Budget,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Climb, RunPanicked> {
+    let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
     // socket), so the present state says nothing about the log.
     let by_application =
         |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu);
     let (mut first, mut check) = (measured.map(measured_rung), None);
-    if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung))) {
-        let as_it_is = runs.shown(model.present())?;
+    if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung)))
+        && let Some(as_it_is) = Stop::allow(runs.shown(model.present()))?
+    {
         rung.scenario = Some(as_it_is.example(model));
         check = Some(format!(
             "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
@@ -381,12 +400,50 @@ mod tests {
         let packets = |rtt, link| {
             let loss_interval = Some((Probability::from_ppm(5), Probability::from_ppm(50)));
             let path = PathModel { rtt, link, loss_interval, ..model.path };
-            let effort = effort_of_log(&path, Duration::from_secs(3));
-            Model::new(path, model.hosts, effort).most_packets()
+            let effort = effort_of_log(&path, 1, Duration::from_secs(3));
+            Model::new(path, model.hosts, effort).most_work()
         };
         let near = packets(Duration::from_micros(119), None);
         assert!(near < 2 * PACKETS, "{near}");
         let (far, line) = (Duration::from_millis(210), Some(Rate::from_bps(1_000_000_000)));
         assert!(packets(far, line) > 2 * PACKETS, "loss leaves most of these unsent");
+    }
+
+    /// Whatever the flows, the rate and the path of a log, the runs of one rung stay within the budget, or
+    /// nothing is simulated, and the report says why.
+    #[test]
+    fn the_runs_of_a_rung_stay_within_the_budget() {
+        let model = model();
+        let (mut simulated, mut refused) = (0, Vec::new());
+        for (flows, gbit) in
+            [1, 10, 1000].into_iter().flat_map(|flows| [1, 10, 100].map(|gbit| (flows, gbit)))
+        {
+            for (micros, ppm) in [100, 1_000, 20_000, 200_000]
+                .into_iter()
+                .flat_map(|rtt| [0, 20, 10_000].map(|ppm| (rtt, ppm)))
+            {
+                let loss = Probability::from_ppm(ppm);
+                let path = PathModel {
+                    link: Some(Rate::from_bps(gbit * 1_000_000_000)),
+                    rtt: Duration::from_micros(micros),
+                    loss,
+                    loss_interval: Some((Probability::from_ppm(ppm / 2), Probability::from_ppm(ppm * 2))),
+                    ..model.path
+                };
+                let hosts = Hosts { flows, ..model.hosts };
+                let model = Model::new(path, hosts, effort_of_log(&path, flows, Duration::from_secs(10)));
+                if let Some(why) = model.too_fast() {
+                    refused.push(why);
+                    continue;
+                }
+                simulated += 1;
+                let jobs = model.jobs(model.present());
+                let spent = Budget::new(model.budget()).spend(&jobs);
+                assert_eq!(spent, Ok(()), "{flows} flows, {gbit} Gbit/s, {micros} us, {ppm} ppm");
+            }
+        }
+        assert!(simulated > refused.len() && !refused.is_empty(), "{simulated}: {refused:?}");
+        let thousand = "not simulated: runs of 1000 connections at 100 Gbit/s take about ";
+        assert!(refused.iter().any(|why| why.starts_with(thousand)), "{refused:?}");
     }
 }
