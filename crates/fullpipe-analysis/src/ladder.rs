@@ -251,9 +251,10 @@ fn climb_within(
 ) -> Result<Climb, RunPanicked> {
     let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket), so the present state says nothing about the log.
-    let by_application =
-        |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu);
+    // socket), so the present state says nothing about the log. Nor does it if nobody knows the limit.
+    let by_application = |rung: &Rung| {
+        matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu | Limit::Unknown)
+    };
     let (mut first, mut check) = (measured.map(measured_rung), None);
     if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung)))
         && let Some(as_it_is) = Stop::allow(runs.shown(model.present()))?

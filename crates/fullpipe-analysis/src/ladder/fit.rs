@@ -104,7 +104,9 @@ pub(super) fn fitted(
     let first = findings.findings.first().map(|first| first.limit);
     let by_host = matches!(
         first,
-        None | Some(Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu)
+        None | Some(
+            Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu | Limit::Unknown
+        )
     );
     // Nobody knows the loss that a receiver's log does not count.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };

@@ -341,7 +341,8 @@ impl<P: Predict> Walker<'_, '_, P> {
     /// remedies that were not taken are tried by themselves and on top.
     fn note_what_else(&mut self, first: Limit) -> Result<(), Stop> {
         let (now, reached) = (self.model.present(), self.state);
-        if matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu) {
+        let none = [Limit::Link, Limit::App, Limit::ReceiverApp, Limit::Cpu, Limit::Unknown];
+        if none.contains(&first) {
             return Ok(());
         }
         for remedy in catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty()) {
