@@ -174,7 +174,9 @@ const fn name(limit: Limit) -> &'static str {
 fn noun(finding: &Finding) -> String {
     let what = finding.what.as_str();
     let noun = what.strip_suffix(" holds it").or_else(|| what.strip_suffix(" is full"));
-    noun.filter(|noun| noun.starts_with("a ")).unwrap_or_else(|| name(finding.limit)).into()
+    let noun = noun.filter(|noun| noun.starts_with("a "));
+    let noun = noun.or_else(|| what.strip_suffix(" holds cwnd down"));
+    noun.unwrap_or_else(|| name(finding.limit)).into()
 }
 
 #[cfg(test)]
