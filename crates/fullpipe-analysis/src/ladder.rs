@@ -47,7 +47,7 @@ pub use known::{Repeats, climb_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
 use phrases::last_rung;
-pub use rung::{Rung, RungRtt, Source};
+pub use rung::{Rung, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
 use walk::{Walk, walk};
 
@@ -370,8 +370,7 @@ fn measured_rung(findings: &Findings) -> Rung {
         undecided: findings.undecided.is_some(),
         only_if: None,
         rtt: None,
-        remedy: None,
-        commands: Vec::new(),
+        remedies: RungRemedies::default(),
         scenario: None,
     }
 }

@@ -58,7 +58,7 @@ fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>
     let mut rungs = ladder.rungs;
     rungs.retain(|rung| rung.scenario.is_some());
     let steps = rungs.iter().filter_map(|rung| {
-        let done = rung.remedy.as_ref().map_or_else(String::new, |remedy| format!(", then {remedy}"));
+        let done = rung.remedies.title().map_or_else(String::new, |remedy| format!(", then {remedy}"));
         let scenario = Scenario { seed: 0, ..rung.scenario.clone()? };
         Some(Point { label: format!("{}{done}", cell.label), scenario, ..cell.clone() })
     });

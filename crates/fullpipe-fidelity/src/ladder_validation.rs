@@ -158,7 +158,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
             if first { rung.cell } else { "" },
             rung.rung.limit,
             rung.rung.what,
-            rung.rung.remedy.as_deref().unwrap_or("as it stands"),
+            rung.rung.remedies.title().as_deref().unwrap_or("as it stands"),
             predicted(rung),
             measured(rung),
             paired(rung),
@@ -222,7 +222,7 @@ fn mbit(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe::ladder::Source;
+    use fullpipe::ladder::{RungRemedies, Source};
     use fullpipe::units::Rate;
 
     fn mbit(n: f64) -> Rate {
@@ -238,8 +238,7 @@ mod tests {
             low: Some(mbit(low)),
             high: Some(mbit(high)),
             source: Source::Simulated,
-            remedy: None,
-            commands: Vec::new(),
+            remedies: RungRemedies::default(),
             undecided: false,
             only_if: None,
             rtt: None,

@@ -1,7 +1,7 @@
 //! What the ladder says about a limit.
 
 use super::model::Model;
-use super::rung::{Rung, Source};
+use super::rung::{Rung, RungRemedies, Source};
 use crate::classify::Limit;
 use crate::remedy::State;
 
@@ -31,8 +31,7 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
         undecided: false,
         only_if: None,
         rtt: None,
-        remedy: None,
-        commands: Vec::new(),
+        remedies: RungRemedies::default(),
         scenario: None,
     }
 }

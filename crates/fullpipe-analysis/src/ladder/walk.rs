@@ -14,11 +14,13 @@ use super::budget::Stop;
 use super::model::Model;
 use super::phrases::{last_rung, noun};
 use super::prediction::Prediction;
-use super::rung::{Rung, RungRtt, Source};
+use super::rung::{Rung, RungRemedies, RungRtt, Source};
 use super::runs::Predict;
 use crate::advice;
 use crate::classify::Limit;
-use crate::remedy::{BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, catalogue};
+use crate::remedy::{
+    BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, Transition, catalogue,
+};
 use crate::thresholds::{link, queue, rate, time, window};
 
 /// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer changes.
@@ -224,7 +226,10 @@ impl<P: Predict> Walker<'_, '_, P> {
     fn rung(&mut self, before: Option<State>, predicted: &Prediction) -> Result<Rung, Stop> {
         let (model, state) = (self.model, predicted.state);
         let limit = self.limit(predicted)?;
-        let commands = before.map(|before| advice::commands(&model.case(), before, state));
+        let remedies = before.map(|before| {
+            let step = Transition { before, after: state, buffers: model.buffers(state) };
+            advice::applied(&model.case(), &step)
+        });
         Ok(Rung {
             limit,
             what: noun(model, limit, state),
@@ -236,8 +241,7 @@ impl<P: Predict> Walker<'_, '_, P> {
             undecided: false,
             only_if: None,
             rtt: Some(RungRtt::new(model.path.rtt, predicted.p50, predicted.p95)),
-            remedy: before.map(|before| self.title(before, state)),
-            commands: commands.unwrap_or_default(),
+            remedies: RungRemedies(remedies.unwrap_or_default()),
             scenario: Some(predicted.example(model)),
         })
     }
@@ -485,8 +489,8 @@ mod tests {
         let Walk { rungs, notes, reached } = walk(&model(), None, &mut given).expect("no run is made");
         Shown {
             rates: rungs.iter().map(|rung| rung.lasting().as_bps() / 1_000_000).collect(),
-            remedies: rungs.iter().filter_map(|rung| rung.remedy.clone()).collect(),
-            commands: rungs.iter().map(|rung| rung.commands.len()).sum(),
+            remedies: rungs.iter().filter_map(|rung| rung.remedies.title()).collect(),
+            commands: rungs.iter().map(|rung| rung.remedies.commands().count()).sum(),
             notes,
             reached,
         }

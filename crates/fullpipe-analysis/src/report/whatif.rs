@@ -85,10 +85,11 @@ fn figures(page: &mut Page, answer: &WhatIf) {
 
 /// Adds the buffer sizes, unless a rung already contains them.
 fn plan(page: &mut Page, answer: &WhatIf) {
-    let shown = answer.ladder.iter().any(|rung| rung.commands.first() == answer.plan.commands.first());
+    let first = answer.plan.commands.first();
+    let shown = answer.ladder.iter().any(|rung| rung.remedies.commands().next() == first);
     if shown || answer.plan.commands.is_empty() {
         return;
     }
     page.heading("Buffers that fill the link");
-    page.commands(&answer.plan.commands);
+    page.commands(&answer.plan.commands.iter().collect::<Vec<_>>());
 }

@@ -245,7 +245,8 @@ impl Forecast {
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
-        let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
+        let without = |rung: Rung| Rung { remedies: rung.remedies.clone().without_commands(), ..rung };
+        let rungs = ladder.rungs.into_iter().map(without).collect();
         let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
     }

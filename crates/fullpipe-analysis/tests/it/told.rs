@@ -356,15 +356,15 @@ fn a_window_set_with_w_is_the_applications() {
     let ladder = &diagnosis.ladder;
     assert!(diagnosis.hosts.receiver.buffer_fixed, "{:#?}", diagnosis.hosts);
     assert_eq!(ladder[0].limit, Limit::Rwnd);
-    let remedy = ladder[1].remedy.as_deref().expect("a remedy");
+    let remedy = ladder[1].remedies.title().expect("a remedy");
     assert!(remedy.starts_with("buffers that the application does not fix (without -w"), "{remedy}");
-    assert!(ladder[1].commands.iter().all(|command| command.run.contains("leave -w out")), "{ladder:#?}");
+    assert!(ladder[1].remedies.commands().all(|command| command.run.contains("leave -w out")), "{ladder:#?}");
     assert!(ladder[1].lasting() > ladder[0].lasting().mul_div(2, 1), "{ladder:#?}");
     let report = FromReport::of(&diagnosis);
     assert!(report.out_of_reach.is_some() && report.buffers[1].is_none(), "{report:?}");
     // The same window without -w is the kernel's, and sysctl raises it.
     let diagnosis = diagnose(&autotuned);
-    let remedy = diagnosis.ladder[1].remedy.as_deref().expect("a remedy");
+    let remedy = diagnosis.ladder[1].remedies.title().expect("a remedy");
     assert!(remedy.starts_with("buffers for ") && !diagnosis.hosts.receiver.buffer_fixed, "{remedy}");
-    assert!(diagnosis.ladder[1].commands.iter().all(|command| command.run.contains("sysctl")));
+    assert!(diagnosis.ladder[1].remedies.commands().all(|command| command.run.contains("sysctl")));
 }

@@ -46,7 +46,7 @@ pub fn render_diagnosis(
 
 fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
     let job = |rung: &Rung| {
-        let label = match &rung.remedy {
+        let label = match rung.remedies.title() {
             Some(remedy) => format!("Simulated: after {remedy}"),
             None => "Simulated: the fitted path as it is".into(),
         };
@@ -85,7 +85,7 @@ struct RungView<'a> {
     range: Option<String>,
     /// Round-trip times under load and of the idle path.
     rtt: Option<String>,
-    remedy: Option<&'a str>,
+    remedy: Option<String>,
     /// Length of the bar as a percentage of the longest one; `low` is the start and the length of its range.
     bar: String,
     low: Option<(String, String)>,
@@ -94,7 +94,7 @@ struct RungView<'a> {
 
 /// View of a remedy with its commands.
 struct StepView<'a> {
-    remedy: &'a str,
+    remedy: String,
     /// Limit that the remedy lifts.
     lifts: String,
     reaches: String,
@@ -148,7 +148,7 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
         },
         range: range.map(|(low, high)| format!("{low} to {high}")),
         rtt: rung.rtt.map(|rtt| rtt.to_string()),
-        remedy: rung.remedy.as_deref(),
+        remedy: rung.remedies.title(),
         bar: format!("{:.2}", share(rate)),
         low: range
             .map(|(low, high)| (format!("{:.2}", share(low)), format!("{:.2}", share(high) - share(low)))),
@@ -157,25 +157,25 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
 }
 
 fn steps(ladder: &[Rung]) -> Vec<StepView<'_>> {
-    let pairs = ladder.windows(2).filter(|pair| !pair[1].commands.is_empty());
+    let pairs = ladder.windows(2).filter(|pair| pair[1].remedies.commands().next().is_some());
     let step = |pair: &'_ [Rung]| (pair[0].what.clone(), pair[1].lasting());
     pairs
         .map(|pair| {
             let (lifts, reaches) = step(pair);
             let rung = &pair[1];
             let of = |host| {
-                let commands: Vec<&Command> = rung.commands.iter().filter(|c| c.host == host).collect();
+                let commands: Vec<&Command> = rung.remedies.commands().filter(|c| c.host == host).collect();
                 (!commands.is_empty()).then_some((host, commands))
             };
             StepView {
-                remedy: rung.remedy.as_deref().unwrap_or("the change"),
+                remedy: rung.remedies.title().unwrap_or_default(),
                 lifts,
                 reaches: match rung.low.zip(rung.high).filter(|(low, high)| low < high) {
                     Some((low, high)) => format!("{reaches} ({low} to {high}, simulated)"),
                     None => format!("{reaches} (simulated)"),
                 },
                 hosts: [Host::Sender, Host::Receiver].into_iter().filter_map(of).collect(),
-                alternatives: rung.commands.iter().any(|c| c.scope != Scope::System),
+                alternatives: rung.remedies.commands().any(|c| c.scope != Scope::System),
             }
         })
         .collect()
