@@ -49,7 +49,7 @@ pub(crate) use model::{Effort, Hosts, Model, PathModel};
 use phrases::last_rung;
 pub use rung::{Rung, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
-use walk::{Walk, walk};
+use walk::{Variant, Walk, variants, walk};
 
 /// Bounds of the simulated duration for a log. A shorter run would be all ramp; a longer one costs time and
 /// adds no information.
@@ -212,14 +212,40 @@ pub(crate) struct SimulatedState {
     pub(crate) steady: Rate,
 }
 
-/// A ladder and the states that were simulated for it.
-pub(crate) struct Climb {
+/// A ladder and the runs that were made for it.
+pub(crate) struct Climb<'m, P> {
     pub(crate) ladder: Ladder,
-    pub(crate) simulated: Vec<SimulatedState>,
     /// State after the last remedy of the ladder, or the present state if there is no remedy.
     pub(crate) reached: State,
     /// Comparison of the simulated present state with the log, as a note.
     check: Option<String>,
+    runs: Runs<'m, P>,
+}
+
+impl<P: Fn(Progress) + Sync> Climb<'_, P> {
+    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if the
+    /// ladder does not take it, with it. States over the budget are left out.
+    ///
+    /// # Errors
+    /// Returns an error if a simulated run panicked.
+    pub(crate) fn simulate_gains(&mut self) -> Result<(), RunPanicked> {
+        let Some(first) = self.ladder.rungs.first().map(|rung| rung.limit) else { return Ok(()) };
+        let mut states: Vec<State> = Vec::new();
+        for Variant { others, .. } in variants(self.runs.model(), first, self.reached) {
+            if !states.contains(&others) {
+                states.push(others);
+            }
+        }
+        for two in states.chunks(2) {
+            Stop::allow(self.runs.tried(two))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rate of every simulated state.
+    pub(crate) fn simulated(&self) -> Vec<SimulatedState> {
+        self.runs.states().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect()
+    }
 }
 
 /// Builds the ladder of any path. The first rung is the measurement if there is one, otherwise the simulated
@@ -232,23 +258,22 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// Builds a ladder like [`climb_model`], and also returns the rate of every simulated state and the state at
-/// the top of the ladder.
-pub(crate) fn climb_states(
-    model: &Model<'_>,
+/// Builds a ladder like [`climb_model`], and also returns the runs and the state at the top of the ladder.
+pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
+    model: &'m Model<'_>,
     measured: Option<&Findings>,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Climb, RunPanicked> {
+    progress: P,
+) -> Result<Climb<'m, P>, RunPanicked> {
     climb_within(model, measured, Budget::new(model.budget()), progress)
 }
 
 /// Builds a ladder like [`climb_states`], with what an earlier simulation left of the budget.
-fn climb_within(
-    model: &Model<'_>,
+fn climb_within<'m, P: Fn(Progress) + Sync>(
+    model: &'m Model<'_>,
     measured: Option<&Findings>,
     budget: Budget,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Climb, RunPanicked> {
+    progress: P,
+) -> Result<Climb<'m, P>, RunPanicked> {
     let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
     // socket), so the present state says nothing about the log. Nor does it if nobody knows the limit.
@@ -285,9 +310,8 @@ fn climb_within(
         ),
         "losses are independent of each other and of this flow's own rate".into(),
     ];
-    let simulated = runs.states().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
     let ladder = Ladder { rungs, assumptions, notes, fit: None };
-    Ok(Climb { ladder, simulated, reached, check })
+    Ok(Climb { ladder, reached, check, runs })
 }
 
 /// Derives the path model from a log.

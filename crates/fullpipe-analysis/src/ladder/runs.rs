@@ -52,6 +52,10 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
         Self { model, budget, progress, done: 0, states: Vec::new() }
     }
 
+    pub(super) fn model(&self) -> &'m Model<'m> {
+        self.model
+    }
+
     /// Returns the state of every run so far.
     pub(super) fn states(&self) -> impl Iterator<Item = Prediction> {
         self.states.iter().map(|(state, outcomes)| Prediction::of(self.model, *state, outcomes))

@@ -341,26 +341,13 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Simulates each remedy by itself, and all of them but one, and notes what a remedy alone would reach. The
-    /// remedies that were not taken are tried by themselves and on top.
+    /// Simulates each remedy by itself, taken or not, and notes what it would reach.
     fn note_what_else(&mut self, first: Limit) -> Result<(), Stop> {
         let (now, reached) = (self.model.present(), self.state);
-        let none = [Limit::Link, Limit::App, Limit::ReceiverApp, Limit::Cpu, Limit::Unknown];
-        if none.contains(&first) {
+        if !remedies_matter(first) {
             return Ok(());
         }
-        for remedy in catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty()) {
-            let change = remedy.change;
-            if matches!(change, Change::Connections(_) | Change::UnlimitedRate) {
-                continue;
-            }
-            let taken = reached.without(change, now) != reached;
-            if !taken && !self.model.can_make(now, change) {
-                continue;
-            }
-            let alone = if taken { now.without(change, reached) } else { now.with(change) };
-            let others = if taken { reached.without(change, now) } else { reached.with(change) };
-            self.runs.tried(&[alone, others])?;
+        for Variant { taken, alone, .. } in variants(self.model, first, reached) {
             if !self.walked.contains(&alone) {
                 let alone = if taken { self.runs.shown(alone)? } else { self.tried(alone)? };
                 let limit = self.limit(&alone)?;
@@ -387,6 +374,41 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
         Ok(())
     }
+}
+
+/// One remedy of the ladder, and the others.
+pub(super) struct Variant {
+    /// Whether the ladder takes the remedy.
+    taken: bool,
+    /// Present state with this remedy alone.
+    alone: State,
+    /// State at the top of the ladder without the remedy or, if the ladder does not take it, with it.
+    pub(super) others: State,
+}
+
+/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit `first` to
+/// the state `reached`. Several connections, the application's own rate limit, and remedies without an effect here
+/// are left out.
+pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
+    let now = model.present();
+    let of = |change: Change| {
+        let taken = reached.without(change, now) != reached;
+        let (alone, others) = match taken {
+            true => (now.without(change, reached), reached.without(change, now)),
+            false => (now.with(change), reached.with(change)),
+        };
+        (taken || model.can_make(now, change)).then_some(Variant { taken, alone, others })
+    };
+    let remedies = catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty());
+    let changes = remedies.map(|remedy| remedy.change).filter(|change| {
+        remedies_matter(first) && !matches!(change, Change::Connections(_) | Change::UnlimitedRate)
+    });
+    changes.filter_map(of).collect()
+}
+
+/// Returns whether the rates of other remedies say anything about a transfer with this present limit.
+const fn remedies_matter(first: Limit) -> bool {
+    !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
 /// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both have
@@ -633,6 +655,23 @@ mod tests {
         }
         assert!(lengths.is_sorted() && lengths[0] == 0 && lengths.contains(&3), "{lengths:?}");
         assert!(whole.notes.iter().all(|note| !note.contains("use fullpipe run")), "{:?}", whole.notes);
+    }
+
+    /// The walk does not simulate a remedy that it does not take on top of the others: only a plan needs that.
+    #[test]
+    fn a_remedy_that_is_not_taken_is_tried_by_itself_only() {
+        let model = model();
+        let mut given =
+            Given { limit: SendLimit::Rwnd, ..given(|state| if state.rcvbuf.is_some() { 960 } else { 95 }) };
+        let Walk { reached, .. } = walk(&model, None, &mut given).expect("no run is made");
+        let bbr = Change::CongestionControl(fullpipe_tcp::cc::Algorithm::Bbr1);
+        assert!(reached.rcvbuf.is_some() && !reached.has(bbr), "{reached:?}");
+        assert!(given.tried.contains(&model.present().with(bbr)));
+        assert!(!given.tried.contains(&reached.with(bbr)));
+        let others: Vec<State> =
+            variants(&model, Limit::Rwnd, reached).iter().map(|variant| variant.others).collect();
+        assert!(others.contains(&reached.with(bbr)) && others.contains(&model.present()), "{others:?}");
+        assert!(variants(&model, Limit::Link, reached).is_empty());
     }
 
     /// A walk simulates only what it needs: a full link needs nothing.
