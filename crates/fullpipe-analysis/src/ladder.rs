@@ -46,6 +46,7 @@ pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
+pub(crate) use phrases::bottleneck;
 use phrases::last_rung;
 pub use rung::{Rung, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
@@ -300,16 +301,8 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
     }
-    let assumptions = vec![
-        format!(
-            "one bottleneck with a drop-tail queue of {}, and no other traffic on it",
-            match model.path.queue {
-                Some(queue) => queue.to_string(),
-                None => format!("1 BDP ({})", model.bdp()),
-            }
-        ),
-        "losses are independent of each other and of this flow's own rate".into(),
-    ];
+    let assumptions =
+        vec![bottleneck(model), "losses are independent of each other and of this flow's own rate".into()];
     let ladder = Ladder { rungs, assumptions, notes, fit: None };
     Ok(Climb { ladder, reached, check, runs })
 }

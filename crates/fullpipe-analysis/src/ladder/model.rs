@@ -353,6 +353,16 @@ impl<'a> Model<'a> {
         self.path.cap.is_some() && self.ceiling_of(state) < self.payload(self.line)
     }
 
+    /// Returns the payload rate of the link, whatever caps a flow below it.
+    pub(crate) fn link_payload(&self) -> Rate {
+        self.payload(self.line)
+    }
+
+    /// Returns the BDP of the link, whatever caps a flow below it.
+    pub(crate) fn link_bdp(&self) -> Bytes {
+        self.line * self.path.rtt
+    }
+
     fn payload(&self, rate: Rate) -> Rate {
         rate.mul_div(self.path.mss.get(), self.path.mtu())
     }
@@ -362,6 +372,7 @@ impl<'a> Model<'a> {
         self.hosts.flows.max(1).max(state.connections.unwrap_or(1))
     }
 
+    /// Returns the BDP of the bottleneck, which is the link or the rate cap.
     pub(crate) fn bdp(&self) -> Bytes {
         self.bottleneck * self.path.rtt
     }

@@ -36,6 +36,16 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
     }
 }
 
+/// Returns the assumption about the bottleneck and its queue.
+pub(crate) fn bottleneck(model: &Model<'_>) -> String {
+    let queue = match model.path.queue {
+        Some(queue) => queue.to_string(),
+        None if model.is_capped(model.present()) => format!("1 BDP of the cap ({})", model.bdp()),
+        None => format!("1 BDP ({})", model.bdp()),
+    };
+    format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it")
+}
+
 /// Returns the limit of a state as a noun phrase.
 pub(super) fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
     match limit {

@@ -59,6 +59,10 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     page.heading("On paper: what each limit alone lets pass");
     let mut figure = |value: String, text: String| page.hanging(&format!("  {value:>RATE_WIDTH$}  "), &text);
     figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the link: its rate x RTT".into());
+    if let Some(cap) = path.cap {
+        let to_fill = cap * Duration::from_secs_f64(path.rtt_ms / 1e3);
+        figure(to_fill.to_string(), "must be in flight on a flow to fill its cap: its rate x RTT".into());
+    }
     figure(figures.line.to_string(), "the link, less headers".into());
     figure(
         figures.window.to_string(),
