@@ -37,7 +37,7 @@ use crate::explain::{Facts, Findings, MeasuredFigures, RttSource, path_loss};
 use crate::input::InputError;
 use crate::measurement::{Protocol, RttRange};
 use crate::remedy::{Change, Host, State};
-use crate::segment::DEFAULT_MSS;
+use crate::segment::{self, DEFAULT_MSS};
 use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
 use budget::{Budget, Stop};
@@ -72,8 +72,6 @@ const PACKETS: u64 = 12_000_000;
 /// Estimated work above which the runs of a log are not begun, because the budget would end them before they
 /// show a remedy.
 const MOST_PACKETS: u64 = 2 * budget::INTERACTIVE;
-/// Plausible payloads of a full segment: from the least that a host must accept to a jumbo frame.
-const SEGMENTS: std::ops::RangeInclusive<u64> = 500..=9_000;
 
 /// Reason why there is no diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -317,7 +315,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
         // A control measurement shows a cap of the host, for all of its flows.
         cap_is_per_flow: false,
         mss: Some(findings.measured.mss)
-            .filter(|mss| tcp && SEGMENTS.contains(&mss.get()))
+            .filter(|mss| tcp && segment::USUAL.contains(&mss.get()))
             .unwrap_or(DEFAULT_MSS),
         queue: facts.path.queue.or(standing_queue(facts, findings)),
         at_least: facts.measurement.proven_rate(),

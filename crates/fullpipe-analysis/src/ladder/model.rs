@@ -17,7 +17,7 @@ use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
 use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, Host, Order, State, Step, rcvbuf_for, sndbuf_for};
-use crate::segment::{DEFAULT_MSS, HEADERS};
+use crate::segment::{self, DEFAULT_MSS, HEADERS};
 
 /// Kernel release of the simulated hosts if it is unknown.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
@@ -33,10 +33,8 @@ const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_00
 /// Source: chosen; one processor copies about 20 to 40 Gbit/s through a socket.
 const HOSTS_KEEP_UP: Rate = Rate::from_bps(20_000_000_000);
 
-/// Plausible numbers of flows and payloads of a full segment: from the least that Linux accepts to what an IPv4
-/// packet can carry.
+/// Plausible numbers of flows.
 const FLOWS: RangeInclusive<u64> = 1..=1_000;
-const SEGMENTS: RangeInclusive<u64> = 88..=65_483;
 /// Time that the longest plausible queue takes to drain.
 const LONGEST_QUEUE: Duration = Duration::from_secs(10);
 
@@ -106,7 +104,7 @@ impl PathModel {
             return refuse(format!("{flows} flows are out of range"), &hint);
         }
         let mss = path.mss.unwrap_or(DEFAULT_MSS);
-        if !SEGMENTS.contains(&mss.get()) {
+        if !segment::POSSIBLE.contains(&mss.get()) {
             let hint = "give the payload of a full segment, for example --mss 1448B or --mss 8948B";
             return refuse(format!("segments of {mss} are out of range"), hint);
         }
