@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, RunPanicked};
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::scene::replay;
 use super::{Frame, LimitSpan, Provenance, Scene};
@@ -17,7 +17,7 @@ use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};
-use crate::stats::LossBasis;
+use crate::stats::LossEstimate;
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
 /// seeds behind its mean rate.
@@ -215,21 +215,7 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         RttSource::Bound => Some(format!("{} at most (bounded from the log's ramp)", ms(path.rtt_ms))),
         RttSource::Unknown => None,
     };
-    let loss = path.loss.map(|loss| {
-        let share = Probability::from_f64;
-        let counted = match loss.basis {
-            LossBasis::Events => "events",
-            LossBasis::Retransmissions => "retransmissions",
-        };
-        format!(
-            "{} {counted} in {} segments: {} (95 %: {} to {})",
-            loss.events,
-            loss.segments,
-            share(loss.rate),
-            share(loss.low),
-            share(loss.high)
-        )
-    });
+    let loss = path.loss.map(|loss| LossEstimate::from(loss).to_string());
     let ratio = |bytes: u64, ratio: Option<f64>| {
         let of = ratio.map(|ratio| format!(", of which {} in flight", percent(ratio))).unwrap_or_default();
         format!("{}{of}", Bytes::new(bytes))
