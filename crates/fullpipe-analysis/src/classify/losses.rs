@@ -135,9 +135,13 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
         return LossEstimate::new(0, 0);
     };
     let (first, last) = (&first.sender, &last.sender);
-    let again = last.retransmits.saturating_sub(first.retransmits);
+    let resent = last.retransmits.saturating_sub(first.retransmits);
     let delivered = last.delivered.saturating_sub(first.delivered).get();
-    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
+    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(resent);
+    // The retransmission of a segment that arrives twice repaired no loss. If more arrive twice than were
+    // retransmitted, the network duplicates segments, and the reports say nothing about the retransmissions.
+    let spurious = Some(last.dsack_dups.saturating_sub(first.dsack_dups)).filter(|count| *count <= resent);
+    let again = if flow.by_rate { resent - spurious.unwrap_or(0) } else { resent };
     // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
     // sender.
     let own = flow.losses().at_fixed_rate()
