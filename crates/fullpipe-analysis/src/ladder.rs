@@ -62,9 +62,10 @@ const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Work in data packets up to which the runs of a log in which loss keeps the flows far below the link rate are
-/// not shortened. The estimate assumes a full link, so most of these packets are never sent; simulating the
-/// rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an ocean stay within this bound.
+/// Work in data packets up to which the runs of a log in which loss keeps the flows far below the link rate
+/// are not shortened. The estimate assumes a full link, so most of these packets are never sent; simulating
+/// the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an ocean stay within this
+/// bound.
 const PACKETS_UNDER_LOSS: u64 = 100_000_000;
 /// Work up to which the runs of a log that fill the link are not shortened, and to which runs above either
 /// bound are shortened. It takes a second or two.
@@ -153,8 +154,8 @@ pub(crate) fn climb(
     Ok(ladder)
 }
 
-/// Returns the effort for a log of this length and number of flows. The log is compared with a run of the same
-/// length, whatever the congestion control; only the present state needs that.
+/// Returns the effort for a log of this length and number of flows. The log is compared with a run of the
+/// same length, whatever the congestion control; only the present state needs that.
 fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
     // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
@@ -222,8 +223,8 @@ pub(crate) struct Climb<'m, P> {
 }
 
 impl<P: Fn(Progress) + Sync> Climb<'_, P> {
-    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if the
-    /// ladder does not take it, with it. States over the budget are left out.
+    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if
+    /// the ladder does not take it, with it. States over the budget are left out.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked.

@@ -139,8 +139,8 @@ pub(crate) mod loss {
     /// TCP makes no progress if more than this share of the packets is lost; no ladder is then built.
     /// Source: chosen, not measured.
     pub(crate) const MOST: Probability = Probability::from_ratio(1, 2);
-    /// A loss episode has the common rate of the episodes if its delivered rate differs from their median by at
-    /// most this share.
+    /// A loss episode has the common rate of the episodes if its delivered rate differs from their median by
+    /// at most this share.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const ONE_RATE: f64 = 0.05;
     /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.

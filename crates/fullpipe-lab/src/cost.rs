@@ -19,9 +19,10 @@ const ROW: f64 = 1.5;
 const KEPT_ROW: f64 = 25.0;
 /// Cost of the handshake, the initial window, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
-/// Number of additional flows that doubles the cost of each data packet. With ten flows a packet costs as much
-/// as with one (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches. The number
-/// is chosen, not measured. More flows than this add nothing, because every packet misses the caches already.
+/// Number of additional flows that doubles the cost of each data packet. With ten flows a packet costs as
+/// much as with one (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches. The
+/// number is chosen, not measured. More flows than this add nothing, because every packet misses the caches
+/// already.
 const MANY_FLOWS: f64 = 1_000.0;
 
 /// Expected work of one run, as a number of data packets that cross the path. The work for a data packet
@@ -151,8 +152,8 @@ mod tests {
         }
     }
 
-    /// A thousand flows cost twice as much as one flow that sends as many packets, and flows that send nothing
-    /// are not free.
+    /// A thousand flows cost twice as much as one flow that sends as many packets, and flows that send
+    /// nothing are not free.
     #[test]
     fn flows_count() {
         let [one, ten, thousand] = [1, 10, 1000].map(|flows| RunCost::of_packets(1e6, flows).packets());

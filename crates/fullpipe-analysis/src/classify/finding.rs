@@ -31,7 +31,8 @@ pub enum Limit {
     Cpu,
     /// The link itself.
     Link,
-    /// The input does not show the limit: it is at the sender or on the path, and only the receiver was observed.
+    /// The input does not show the limit: it is at the sender or on the path, and only the receiver was
+    /// observed.
     Unknown,
 }
 

@@ -252,15 +252,15 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns the rate at which a loss-based sender met most of its losses, if a policer may have caused them, and
-    /// the number of these losses.
+    /// Returns the rate at which a loss-based sender met most of its losses, if a policer may have caused
+    /// them, and the number of these losses.
     pub(super) fn losses_at_one_rate(&self) -> Option<(Rate, usize)> {
         let loss_based = !self.sender.algorithm().is_rate_based() && self.measured.streams == 1;
         self.series.losses_at_one_rate(self.least_rtt()).filter(|_| loss_based)
     }
 
-    /// Returns the findings if the congestion window holds the flow: loss, which may be that of a policer. A log
-    /// of whole seconds does not tell which, because a few random losses may come at one rate, too.
+    /// Returns the findings if the congestion window holds the flow: loss, which may be that of a policer. A
+    /// log of whole seconds does not tell which, because a few random losses may come at one rate, too.
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };

@@ -65,8 +65,8 @@ const FEWEST_AFTER: usize = 4;
 /// Source: RFC 6928.
 /// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
-/// No interval behind a policer is faster than this multiple of the rate at which it drops: the tokens that its
-/// bucket saved add some.
+/// No interval behind a policer is faster than this multiple of the rate at which it drops: the tokens that
+/// its bucket saved add some.
 const FASTER_THAN_A_POLICER: f64 = 1.1;
 
 /// Intervals of a log, in units of seconds, bits and bytes.
@@ -327,9 +327,9 @@ impl Series {
         })
     }
 
-    /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of a
-    /// policer: no queue stands, and no interval is much faster. `idle` is the RTT of the idle path. `None` if
-    /// losses come so often that an interval has several, or if the log has no RTT.
+    /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of
+    /// a policer: no queue stands, and no interval is much faster. `idle` is the RTT of the idle path. `None`
+    /// if losses come so often that an interval has several, or if the log has no RTT.
     pub(super) fn losses_at_one_rate(&self, idle: Duration) -> Option<(Rate, usize)> {
         let lossy = |i: usize| self.points[i].retransmits > 0;
         let all = 0..self.points.len();

@@ -1,7 +1,7 @@
 //! Budget of a ladder: the work that all of its runs together may take.
 //!
-//! The work of a run is estimated before the run starts ([`RunCost`]) and never timed, so the same input gives
-//! the same ladder on every machine.
+//! The work of a run is estimated before the run starts ([`RunCost`]) and never timed, so the same input
+//! gives the same ladder on every machine.
 
 use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_lab::cost::RunCost;

@@ -44,8 +44,8 @@ const NEAR: f64 = 0.1;
 /// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw of
 /// many.
 const MANY_EVENTS: u64 = 20;
-/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or of
-/// more flows, is compared without a fit, or not at all.
+/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or
+/// of more flows, is compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
 
 /// Comparison of a log with the simulation of its present state.

@@ -194,8 +194,8 @@ pub(crate) struct Effort {
     pub(crate) present_by_rate: bool,
     /// Minimum of `duration`: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Total work in data packets above which the runs are made fewer and shorter. This and the next two bounds
-    /// apply to [`Model::most_work`], which assumes a full link.
+    /// Total work in data packets above which the runs are made fewer and shorter. This and the next two
+    /// bounds apply to [`Model::most_work`], which assumes a full link.
     pub(crate) packets: u64,
     /// Total work to which runs above `packets` are shortened.
     pub(crate) packets_if_more: u64,
@@ -276,8 +276,8 @@ impl<'a> Model<'a> {
         if short { self.effort.duration_by_rate } else { self.effort.duration }
     }
 
-    /// Returns an estimate of the total work of all runs, in data packets: a walk tries some states with one run
-    /// each, and shows about two that fill the link with all of their runs.
+    /// Returns an estimate of the total work of all runs, in data packets: a walk tries some states with one
+    /// run each, and shows about two that fill the link with all of their runs.
     pub(crate) fn most_work(&self) -> u64 {
         // Under loss only a rate-based sender fills the link.
         let duration = match self.is_lossless() {

@@ -152,8 +152,8 @@ pub struct Rung {
     /// Round-trip times on this rung; null if they are unknown.
     #[serde(default)]
     pub rtt: Option<RungRtt>,
-    /// Remedies that lead from the previous rung to this one; none for the first rung and the link. JSON has them
-    /// under the key `remedies`, and their titles and commands under `remedy` and `commands`.
+    /// Remedies that lead from the previous rung to this one; none for the first rung and the link. JSON has
+    /// them under the key `remedies`, and their titles and commands under `remedy` and `commands`.
     #[serde(flatten)]
     pub remedies: RungRemedies,
     /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the

@@ -36,9 +36,9 @@ pub(super) struct Walk {
     pub(super) reached: State,
 }
 
-/// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at the
-/// simulated present state. If the budget of the runs is spent, the walk ends with the rungs so far and the link,
-/// and a note says so; there are no rungs if not even the first one was made.
+/// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at
+/// the simulated present state. If the budget of the runs is spent, the walk ends with the rungs so far and
+/// the link, and a note says so; there are no rungs if not even the first one was made.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
@@ -386,9 +386,9 @@ pub(super) struct Variant {
     pub(super) others: State,
 }
 
-/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit `first` to
-/// the state `reached`. Several connections, the application's own rate limit, and remedies without an effect here
-/// are left out.
+/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit
+/// `first` to the state `reached`. Several connections, the application's own rate limit, and remedies
+/// without an effect here are left out.
 pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
     let now = model.present();
     let of = |change: Change| {
@@ -657,7 +657,8 @@ mod tests {
         assert!(whole.notes.iter().all(|note| !note.contains("use fullpipe run")), "{:?}", whole.notes);
     }
 
-    /// The walk does not simulate a remedy that it does not take on top of the others: only a plan needs that.
+    /// The walk does not simulate a remedy that it does not take on top of the others: only a plan needs
+    /// that.
     #[test]
     fn a_remedy_that_is_not_taken_is_tried_by_itself_only() {
         let model = model();

@@ -65,8 +65,8 @@ fn a_constant_cwnd_names_no_policer() {
     }
 }
 
-/// The policer of `experiments/situations/policer.toml`: the JSON log of a loss-based sender names it, or says that it
-/// does not decide between a policer and loss. Random loss at the same mean rate is no policer.
+/// The policer of `experiments/situations/policer.toml`: the JSON log of a loss-based sender names it, or
+/// says that it does not decide between a policer and loss. Random loss at the same mean rate is no policer.
 #[test]
 fn a_policer_is_not_taken_for_random_loss() {
     let explained = |path: &str, cc: &str| {

@@ -76,7 +76,8 @@ pub struct TcpInfo {
     pub delivered: Bytes,
     /// Number of segments retransmitted so far.
     pub retransmits: u64,
-    /// Number of duplicates that the receiver has reported so far (D-SACK, RFC 2883); zero if they are not known.
+    /// Number of duplicates that the receiver has reported so far (D-SACK, RFC 2883); zero if they are not
+    /// known.
     pub dsack_dups: u64,
     /// Whether the sender is in fast recovery or in recovery after an RTO.
     pub recovering: bool,

@@ -124,8 +124,8 @@ pub(super) struct Ack<'a> {
 
 const ORIGIN: u64 = 1 << 32;
 
-/// Returns the number of segments of `mss` bytes that an ACK reports as duplicates (D-SACK, RFC 2883 section 4): its
-/// first SACK block lies below the cumulative ACK or inside the second block.
+/// Returns the number of segments of `mss` bytes that an ACK reports as duplicates (D-SACK, RFC 2883 section
+/// 4): its first SACK block lies below the cumulative ACK or inside the second block.
 pub(super) fn duplicate_segments(sack: &SackBlocks, ack: SeqNum, mss: u64) -> u64 {
     let mut blocks = sack.iter();
     let Some((from, to)) = blocks.next() else { return 0 };
@@ -528,7 +528,8 @@ mod tests {
         assert_eq!((one_way.delivered(), one_way.sacked()), (5 * MSS, 0));
     }
 
-    /// A first block below the ACK or inside the second block reports a duplicate; any other block reports news.
+    /// A first block below the ACK or inside the second block reports a duplicate; any other block reports
+    /// news.
     #[test]
     fn duplicates_are_told_from_news() {
         // The sequence numbers wrap.
