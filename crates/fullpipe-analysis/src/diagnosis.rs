@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -316,6 +316,21 @@ pub struct LossSummary {
     pub at_most: f64,
 }
 
+impl From<LossSummary> for LossEstimate {
+    fn from(loss: LossSummary) -> Self {
+        let share = Probability::from_f64;
+        Self {
+            basis: loss.basis,
+            events: loss.events,
+            segments: loss.segments,
+            rate: share(loss.rate),
+            low: share(loss.low),
+            high: share(loss.high),
+            at_most: share(loss.at_most),
+        }
+    }
+}
+
 impl From<LossEstimate> for LossSummary {
     fn from(loss: LossEstimate) -> Self {
         Self {
@@ -435,5 +450,18 @@ impl Diagnosis {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         self.offered = Some(OfferedLoad::of(demand, &self.ladder, known));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report that was read from JSON describes a loss as the measurement did.
+    #[test]
+    fn a_loss_keeps_its_words() {
+        for loss in [LossEstimate::new(3, 180_000), LossEstimate::of_retransmissions(1, 20)] {
+            assert_eq!(LossEstimate::from(LossSummary::from(loss)).to_string(), loss.to_string());
+        }
     }
 }

@@ -294,7 +294,7 @@ impl<'a> Explainer<'a> {
             (None, _) => self.without_cwnd(),
             (Some(ratio), _) if self.window_is_full(ratio) => self.told_window(ratio),
             (Some(_), _) if self.series.still_growing() => return vec![self.growing()],
-            (Some(ratio), _) if ratio > FULL || self.moves_with_cwnd(ratio) => vec![self.cwnd(ratio)],
+            (Some(ratio), _) if ratio > FULL || self.moves_with_cwnd(ratio) => self.cwnd_or_policer(ratio),
             (Some(ratio), _) if ratio < FREE => {
                 self.exclude_cwnd(ratio);
                 self.exclude_window();

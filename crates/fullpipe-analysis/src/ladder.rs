@@ -16,6 +16,7 @@
 //! rates of each remedy by itself. A remedy that fails alone often leads to a wrong conclusion ("buffers
 //! changed nothing, so it is not the buffers").
 
+mod budget;
 mod fit;
 mod given;
 mod known;
@@ -36,18 +37,20 @@ use crate::explain::{Facts, Findings, MeasuredFigures, RttSource, path_loss};
 use crate::input::InputError;
 use crate::measurement::{Protocol, RttRange};
 use crate::remedy::{Change, Host, State};
-use crate::segment::DEFAULT_MSS;
+use crate::segment::{self, DEFAULT_MSS};
 use crate::thresholds::queue;
 use crate::throughput_models::loss_based_rate;
+use budget::{Budget, Stop};
 pub use fit::Fit;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
+pub(crate) use phrases::bottleneck;
 use phrases::last_rung;
-pub use rung::{Rung, RungRtt, Source};
+pub use rung::{Rung, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
-use walk::{Walk, walk};
+use walk::{Variant, Walk, variants, walk};
 
 /// Bounds of the simulated duration for a log. A shorter run would be all ramp; a longer one costs time and
 /// adds no information.
@@ -59,15 +62,17 @@ const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Packet budget for the runs of a log in which loss keeps a flow far below the link rate. The estimate
-/// assumes a full link, so most of these packets are never sent; simulating the rest takes some seconds on
-/// two cores. All seeds of a 1 Gbit/s path across an ocean stay within the budget.
-const PACKETS_UNDER_LOSS: u64 = 200_000_000;
-/// Packet budget for the runs of a log that fill the link, and the size to which runs above either budget are
-/// shortened. Simulating it takes a second or two.
+/// Work in data packets up to which the runs of a log in which loss keeps the flows far below the link rate
+/// are not shortened. The estimate assumes a full link, so most of these packets are never sent; simulating
+/// the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an ocean stay within this
+/// bound.
+const PACKETS_UNDER_LOSS: u64 = 100_000_000;
+/// Work up to which the runs of a log that fill the link are not shortened, and to which runs above either
+/// bound are shortened. It takes a second or two.
 const PACKETS: u64 = 12_000_000;
-/// Plausible payloads of a full segment: from the least that a host must accept to a jumbo frame.
-const SEGMENTS: std::ops::RangeInclusive<u64> = 500..=9_000;
+/// Estimated work above which the runs of a log are not begun, because the budget would end them before they
+/// show a remedy.
+const MOST_PACKETS: u64 = 2 * budget::INTERACTIVE;
 
 /// Reason why there is no diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,18 +110,20 @@ pub(crate) fn climb(
         return climb_after_udp(facts, findings, progress);
     }
     let path = path_of_log(facts, findings);
-    let effort = effort_of_log(&path, findings.measured.length);
-    let model = Model::new(path, hosts_of_log(facts, findings), effort);
+    let hosts = hosts_of_log(facts, findings);
+    let effort = effort_of_log(&path, hosts.flows, findings.measured.length);
+    let model = Model::new(path, hosts, effort);
     if let Some(why) = model.too_fast() {
         let rungs = vec![measured_rung(findings), last_rung(&model, model.present())];
         return Ok(Ladder { rungs, notes: vec![why], ..Ladder::default() });
     }
-    let (fit, path) = match fit::fitted(&model, findings)? {
+    let mut budget = Budget::new(model.budget());
+    let (fit, path) = match Stop::allow(fit::fitted(&model, findings, &mut budget))?.flatten() {
         Some((fit, path)) => (Some(fit), path),
         None => (None, model.path),
     };
     let model = model.on(path);
-    let Climb { mut ladder, check, .. } = climb_states(&model, Some(findings), progress)?;
+    let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, progress)?;
     let comparison = fit.as_ref().map(ToString::to_string).or(check);
     ladder.notes.splice(0..0, comparison);
     ladder.assumptions.extend(model.hosts_are_not_modelled());
@@ -147,14 +154,14 @@ pub(crate) fn climb(
     Ok(ladder)
 }
 
-/// Returns the effort for a log of this length. The log is compared with a run of the same length, whatever the
-/// congestion control; only the present state needs that.
-fn effort_of_log(path: &PathModel, length: Duration) -> Effort {
+/// Returns the effort for a log of this length and number of flows. The log is compared with a run of the
+/// same length, whatever the congestion control; only the present state needs that.
+fn effort_of_log(path: &PathModel, flows: u64, length: Duration) -> Effort {
     let (followed, round_trips) = (length.max(SHORTEST).min(LONGEST), path.rtt * ROUND_TRIPS);
-    // Without a link rate the simulated link is so fast that only the loss can keep a flow below it.
-    let far_below =
-        loss_based_rate(path.rtt, path.loss.as_f64(), path.mss) < path.link.unwrap_or(AMPLE).mul_div(1, 2);
-    let packets = if !path.loss.is_zero() && far_below { PACKETS_UNDER_LOSS } else { PACKETS };
+    // Without a link rate the simulated link is so fast that only the loss can keep the flows below it.
+    let under_loss = || loss_based_rate(path.rtt, path.loss.as_f64(), path.mss).mul_div(flows.max(1), 1);
+    let far_below = !path.loss.is_zero() && under_loss() < path.link.unwrap_or(AMPLE).mul_div(1, 2);
+    let packets = if far_below { PACKETS_UNDER_LOSS } else { PACKETS };
     Effort {
         seeds: 5,
         together: 1,
@@ -165,7 +172,8 @@ fn effort_of_log(path: &PathModel, length: Duration) -> Effort {
         shortest: round_trips.max(SHORTEST_OF_ALL).min(SHORTEST),
         packets,
         packets_if_more: PACKETS,
-        most: PACKETS_UNDER_LOSS.max(2 * packets),
+        most: MOST_PACKETS,
+        budget: budget::INTERACTIVE,
     }
 }
 
@@ -204,14 +212,40 @@ pub(crate) struct SimulatedState {
     pub(crate) steady: Rate,
 }
 
-/// A ladder and the states that were simulated for it.
-pub(crate) struct Climb {
+/// A ladder and the runs that were made for it.
+pub(crate) struct Climb<'m, P> {
     pub(crate) ladder: Ladder,
-    pub(crate) simulated: Vec<SimulatedState>,
     /// State after the last remedy of the ladder, or the present state if there is no remedy.
     pub(crate) reached: State,
     /// Comparison of the simulated present state with the log, as a note.
     check: Option<String>,
+    runs: Runs<'m, P>,
+}
+
+impl<P: Fn(Progress) + Sync> Climb<'_, P> {
+    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if
+    /// the ladder does not take it, with it. States over the budget are left out.
+    ///
+    /// # Errors
+    /// Returns an error if a simulated run panicked.
+    pub(crate) fn simulate_gains(&mut self) -> Result<(), RunPanicked> {
+        let Some(first) = self.ladder.rungs.first().map(|rung| rung.limit) else { return Ok(()) };
+        let mut states: Vec<State> = Vec::new();
+        for Variant { others, .. } in variants(self.runs.model(), first, self.reached) {
+            if !states.contains(&others) {
+                states.push(others);
+            }
+        }
+        for two in states.chunks(2) {
+            Stop::allow(self.runs.tried(two))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rate of every simulated state.
+    pub(crate) fn simulated(&self) -> Vec<SimulatedState> {
+        self.runs.states().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect()
+    }
 }
 
 /// Builds the ladder of any path. The first rung is the measurement if there is one, otherwise the simulated
@@ -224,21 +258,32 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// Builds a ladder like [`climb_model`], and also returns the rate of every simulated state and the state at
-/// the top of the ladder.
-pub(crate) fn climb_states(
-    model: &Model<'_>,
+/// Builds a ladder like [`climb_model`], and also returns the runs and the state at the top of the ladder.
+pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
+    model: &'m Model<'_>,
     measured: Option<&Findings>,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<Climb, RunPanicked> {
-    let mut runs = Runs::new(model, progress);
+    progress: P,
+) -> Result<Climb<'m, P>, RunPanicked> {
+    climb_within(model, measured, Budget::new(model.budget()), progress)
+}
+
+/// Builds a ladder like [`climb_states`], with what an earlier simulation left of the budget.
+fn climb_within<'m, P: Fn(Progress) + Sync>(
+    model: &'m Model<'_>,
+    measured: Option<&Findings>,
+    budget: Budget,
+    progress: P,
+) -> Result<Climb<'m, P>, RunPanicked> {
+    let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket), so the present state says nothing about the log.
-    let by_application =
-        |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu);
+    // socket), so the present state says nothing about the log. Nor does it if nobody knows the limit.
+    let by_application = |rung: &Rung| {
+        matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu | Limit::Unknown)
+    };
     let (mut first, mut check) = (measured.map(measured_rung), None);
-    if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung))) {
-        let as_it_is = runs.shown(model.present())?;
+    if let (Some(findings), Some(rung)) = (measured, first.as_mut().filter(|rung| !by_application(rung)))
+        && let Some(as_it_is) = Stop::allow(runs.shown(model.present()))?
+    {
         rung.scenario = Some(as_it_is.example(model));
         check = Some(format!(
             "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
@@ -255,19 +300,10 @@ pub(crate) fn climb_states(
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
     }
-    let assumptions = vec![
-        format!(
-            "one bottleneck with a drop-tail queue of {}, and no other traffic on it",
-            match model.path.queue {
-                Some(queue) => queue.to_string(),
-                None => format!("1 BDP ({})", model.bdp()),
-            }
-        ),
-        "losses are independent of each other and of this flow's own rate".into(),
-    ];
-    let simulated = runs.states().map(|p| SimulatedState { state: p.state, steady: p.steady }).collect();
+    let assumptions =
+        vec![bottleneck(model), "losses are independent of each other and of this flow's own rate".into()];
     let ladder = Ladder { rungs, assumptions, notes, fit: None };
-    Ok(Climb { ladder, simulated, reached, check })
+    Ok(Climb { ladder, reached, check, runs })
 }
 
 /// Derives the path model from a log.
@@ -280,7 +316,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
         // A control measurement shows a cap of the host, for all of its flows.
         cap_is_per_flow: false,
         mss: Some(findings.measured.mss)
-            .filter(|mss| tcp && SEGMENTS.contains(&mss.get()))
+            .filter(|mss| tcp && segment::USUAL.contains(&mss.get()))
             .unwrap_or(DEFAULT_MSS),
         queue: facts.path.queue.or(standing_queue(facts, findings)),
         at_least: facts.measurement.proven_rate(),
@@ -352,8 +388,7 @@ fn measured_rung(findings: &Findings) -> Rung {
         undecided: findings.undecided.is_some(),
         only_if: None,
         rtt: None,
-        remedy: None,
-        commands: Vec::new(),
+        remedies: RungRemedies::default(),
         scenario: None,
     }
 }
@@ -383,12 +418,50 @@ mod tests {
         let packets = |rtt, link| {
             let loss_interval = Some((Probability::from_ppm(5), Probability::from_ppm(50)));
             let path = PathModel { rtt, link, loss_interval, ..model.path };
-            let effort = effort_of_log(&path, Duration::from_secs(3));
-            Model::new(path, model.hosts, effort).most_packets()
+            let effort = effort_of_log(&path, 1, Duration::from_secs(3));
+            Model::new(path, model.hosts, effort).most_work()
         };
         let near = packets(Duration::from_micros(119), None);
         assert!(near < 2 * PACKETS, "{near}");
         let (far, line) = (Duration::from_millis(210), Some(Rate::from_bps(1_000_000_000)));
         assert!(packets(far, line) > 2 * PACKETS, "loss leaves most of these unsent");
+    }
+
+    /// Whatever the flows, the rate and the path of a log, the runs of one rung stay within the budget, or
+    /// nothing is simulated, and the report says why.
+    #[test]
+    fn the_runs_of_a_rung_stay_within_the_budget() {
+        let model = model();
+        let (mut simulated, mut refused) = (0, Vec::new());
+        for (flows, gbit) in
+            [1, 10, 1000].into_iter().flat_map(|flows| [1, 10, 100].map(|gbit| (flows, gbit)))
+        {
+            for (micros, ppm) in [100, 1_000, 20_000, 200_000]
+                .into_iter()
+                .flat_map(|rtt| [0, 20, 10_000].map(|ppm| (rtt, ppm)))
+            {
+                let loss = Probability::from_ppm(ppm);
+                let path = PathModel {
+                    link: Some(Rate::from_bps(gbit * 1_000_000_000)),
+                    rtt: Duration::from_micros(micros),
+                    loss,
+                    loss_interval: Some((Probability::from_ppm(ppm / 2), Probability::from_ppm(ppm * 2))),
+                    ..model.path
+                };
+                let hosts = Hosts { flows, ..model.hosts };
+                let model = Model::new(path, hosts, effort_of_log(&path, flows, Duration::from_secs(10)));
+                if let Some(why) = model.too_fast() {
+                    refused.push(why);
+                    continue;
+                }
+                simulated += 1;
+                let jobs = model.jobs(model.present());
+                let spent = Budget::new(model.budget()).spend(&jobs);
+                assert_eq!(spent, Ok(()), "{flows} flows, {gbit} Gbit/s, {micros} us, {ppm} ppm");
+            }
+        }
+        assert!(simulated > refused.len() && !refused.is_empty(), "{simulated}: {refused:?}");
+        let thousand = "not simulated: runs of 1000 connections at 100 Gbit/s take about ";
+        assert!(refused.iter().any(|why| why.starts_with(thousand)), "{refused:?}");
     }
 }

@@ -109,7 +109,7 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
 }
 
 fn carrying(demand: Demand, ladder: &[Rung], backlog: &Backlog, index: usize) -> String {
-    let steps: Vec<&str> = ladder[..=index].iter().filter_map(|rung| rung.remedy.as_deref()).collect();
+    let steps: Vec<String> = ladder[..=index].iter().filter_map(|rung| rung.remedies.title()).collect();
     if ladder[index].source == Source::Given {
         return format!(
             "no remedy on this ladder carries {} on one connection; the link would ({}): several connections, or send less",
@@ -133,11 +133,17 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
+    use crate::advice::AppliedRemedy;
     use crate::classify::Limit;
     use crate::demand::{Memory, MemorySource};
+    use crate::ladder::RungRemedies;
 
     fn mbit(n: u64) -> Rate {
         Rate::from_bps(n * 1_000_000)
+    }
+
+    fn titled(title: &str) -> AppliedRemedy {
+        AppliedRemedy { title: title.into(), ..AppliedRemedy::default() }
     }
 
     /// Returns four rungs of 70, 95 (90 to 100), 830 (700 to 900) and 965 Mbit/s; the last one is the link.
@@ -150,8 +156,7 @@ mod tests {
             low: range.map(|(low, _)| mbit(low)),
             high: range.map(|(_, high)| mbit(high)),
             source,
-            remedy: remedy.map(str::to_owned),
-            commands: Vec::new(),
+            remedies: RungRemedies(remedy.map(titled).into_iter().collect()),
             undecided: false,
             only_if: None,
             rtt: None,

@@ -1,4 +1,6 @@
-//! Default segment sizes, for logs and paths without one.
+//! Sizes of segments: the default for logs and paths without one, and the plausible ranges.
+
+use std::ops::RangeInclusive;
 
 use fullpipe_units::Bytes;
 
@@ -6,3 +8,9 @@ use fullpipe_units::Bytes;
 pub(crate) const HEADERS: u64 = 52;
 /// TCP payload of a full segment with timestamps, on a path with an MTU of 1500 bytes.
 pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
+/// Payloads of a full segment that are possible, in bytes: from the least that Linux accepts to what an IPv4
+/// packet can carry.
+pub(crate) const POSSIBLE: RangeInclusive<u64> = 88..=65_483;
+/// Payloads of a full segment on a real path, in bytes: from the least that a host must accept to a jumbo
+/// frame. A log with another value, such as that of a loopback device, says nothing about the path.
+pub(crate) const USUAL: RangeInclusive<u64> = 500..=9_000;

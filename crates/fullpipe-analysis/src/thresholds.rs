@@ -139,6 +139,17 @@ pub(crate) mod loss {
     /// TCP makes no progress if more than this share of the packets is lost; no ladder is then built.
     /// Source: chosen, not measured.
     pub(crate) const MOST: Probability = Probability::from_ratio(1, 2);
+    /// A loss episode has the common rate of the episodes if its delivered rate differs from their median by
+    /// at most this share.
+    /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
+    pub(crate) const ONE_RATE: f64 = 0.05;
+    /// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
+    /// Source: chosen, not measured; checked as `ONE_RATE` is.
+    pub(crate) const MOST_EPISODES: f64 = 0.5;
+    /// Minimum number of loss episodes at one rate that suggests a policer.
+    /// Source: chosen, not measured; checked as `ONE_RATE` is.
+    /// Unit: episodes
+    pub(crate) const FEWEST_EPISODES: usize = 3;
 }
 
 /// A limit applies for a share of the time.

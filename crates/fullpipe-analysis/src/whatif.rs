@@ -20,7 +20,7 @@ use crate::advice::{self, Command};
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
+    Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, bottleneck, climb_states, effort, lengths,
 };
 use crate::offered_load::OfferedLoad;
 use crate::path_facts::PathFacts;
@@ -232,10 +232,11 @@ fn answer(
     } else {
         let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
         let Ladder { rungs, assumptions: simulated, notes: others, .. } = ladder;
-        assumptions.extend(simulated);
-        if question.path.queue.is_none() {
-            assumptions.push("the queue's capacity of 1 BDP; --queue says otherwise".into());
-        }
+        let of_queue = bottleneck(&model);
+        assumptions.extend(simulated.into_iter().map(|text| {
+            let assumed = question.path.queue.is_none() && text == of_queue;
+            if assumed { format!("{text}; --queue says otherwise") } else { text }
+        }));
         assumptions.push(lengths(&model, "their range is that of the seeds"));
         notes.extend(others);
         // The ladder chose the size, if it raised a buffer.
@@ -262,15 +263,15 @@ fn answer(
             queue_bytes: path.queue.unwrap_or(model.bdp()).get(),
             cap: question.path.cap,
         },
-        bdp_bytes: model.bdp().get(),
+        bdp_bytes: model.link_bdp().get(),
         figures: Figures {
-            line: model.ceiling(),
+            line: model.link_payload(),
             window_bytes: model.window(model.present()).get(),
             window_rule: rule.to_string(),
             window,
             sndbuf: send,
             loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64(), mss).mul_div(flows, 1)),
-            loss_to_fill: loss_to_fill(rtt, model.ceiling().mul_div(1, flows.max(1)), mss),
+            loss_to_fill: loss_to_fill(rtt, model.link_payload().mul_div(1, flows.max(1)), mss),
         },
         plan: Plan {
             wmem_bytes: wmem.get(),

@@ -75,29 +75,10 @@ fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
     if let (Some(name), None) = (abbreviated.next(), abbreviated.next()) {
         return Some(name);
     }
-    let (errors, name) = names().map(|name| (typing_errors(&typed, name), name)).min()?;
+    // Letters that are missing, added, replaced, or swapped with their neighbour.
+    let (errors, name) = names().map(|name| (strsim::osa_distance(&typed, name), name)).min()?;
     // A third of the letters may be wrong, but not all of a short word.
     (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
-}
-
-/// Returns the number of typing errors between two words: letters that are missing, added, replaced, or
-/// swapped with their neighbour (the restricted distance of Damerau and Levenshtein).
-fn typing_errors(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

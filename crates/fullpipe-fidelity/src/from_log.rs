@@ -71,7 +71,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
             continue;
         };
         let ladder = climb(point, log, !args.without_sysctl)?;
-        if ladder.steps.first().is_none_or(|first| first.rung.remedy.is_some()) {
+        if ladder.steps.first().is_none_or(|first| first.rung.remedies.title().is_some()) {
             let _ = writeln!(
                 remarks,
                 "\nThe log has no fit, so its rate is not compared: cell {number}, {}.",
@@ -182,7 +182,7 @@ fn climb(cell: &Point, log: &str, with_sysctl: bool) -> Result<CellLadder, Error
     let diagnosis = diagnosed(&cell.label, log, &known, &hosts)?;
     let buffers = &diagnosis.hosts;
     let present = (Bytes::new(buffers.sender.buffer_bytes), Bytes::new(buffers.receiver.buffer_bytes));
-    let steps = rung_runs::steps(cell, &diagnosis, |rung, simulated| match &rung.remedy {
+    let steps = rung_runs::steps(cell, &diagnosis, |rung, simulated| match rung.remedies.title() {
         None => Ok(cell.scenario.clone()),
         Some(remedy) => rung_runs::applied(&cell.scenario, simulated, present).ok_or_else(|| {
             let message =

@@ -6,9 +6,10 @@
 
 use std::fmt::Write as _;
 
+use fullpipe::advice::AppliedRemedy;
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::{HostSpec, Scenario};
-use fullpipe::ladder::Source;
+use fullpipe::ladder::{RungRemedies, Source};
 use fullpipe::tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe::{Error, HostFacts, HostSettings, Limit, PathFacts, Rung};
 use fullpipe_fidelity::ladder_validation::{Criterion, RungComparison, is_within};
@@ -90,7 +91,8 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
 /// Returns the step with several connections in place of all remedies, on the hosts and the path as they
 /// stand; `None` if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
-    let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedy.is_none()) else {
+    let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())
+    else {
         return Ok(None);
     };
     let one = &point.scenario;
@@ -102,8 +104,12 @@ fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, E
         ..one.clone()
     };
     let first = known(NAME, &scenario, seeds)?.into_iter().next();
-    let remedy = Some(format!("{CONNECTIONS} connections in place of all this"));
-    Ok(first.map(|rung| Step::new(point, Rung { remedy, ..rung }, scenario, Period::SecondHalf)))
+    let remedies = RungRemedies(vec![AppliedRemedy {
+        title: format!("{CONNECTIONS} connections in place of all this"),
+        connections: Some(CONNECTIONS as u64),
+        ..AppliedRemedy::default()
+    }]);
+    Ok(first.map(|rung| Step::new(point, Rung { remedies, ..rung }, scenario, Period::SecondHalf)))
 }
 
 /// A target of the golden ladder.
@@ -200,8 +206,7 @@ mod tests {
             undecided: false,
             only_if: None,
             rtt: None,
-            remedy: None,
-            commands: Vec::new(),
+            remedies: RungRemedies::default(),
             scenario: None,
         }
     }

@@ -193,7 +193,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
             if first { rung.cell } else { "" },
             rung.rung.limit,
             rung.rung.what,
-            rung.rung.remedy.as_deref().unwrap_or("as it stands"),
+            rung.rung.remedies.title().as_deref().unwrap_or("as it stands"),
             mbit(rung.rung.lasting().as_bps() as f64),
             mbit(low),
             mbit(high),
@@ -254,7 +254,7 @@ fn mbit(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe::ladder::Source;
+    use fullpipe::ladder::{RungRemedies, Source};
     use fullpipe::units::Rate;
 
     fn mbit(n: f64) -> Rate {
@@ -270,8 +270,7 @@ mod tests {
             low: Some(mbit(low)),
             high: Some(mbit(high)),
             source: Source::Simulated,
-            remedy: None,
-            commands: Vec::new(),
+            remedies: RungRemedies::default(),
             undecided: false,
             only_if: None,
             rtt: None,

@@ -63,7 +63,7 @@ impl Period {
 impl Step {
     /// Returns the step for a rung of the ladder of `cell`; the kernel runs `scenario`.
     pub fn new(cell: &Point, rung: Rung, scenario: Scenario, period: Period) -> Self {
-        let done = rung.remedy.as_ref().map_or_else(String::new, |remedy| format!(", then {remedy}"));
+        let done = rung.remedies.title().map_or_else(String::new, |remedy| format!(", then {remedy}"));
         let scenario = Scenario { seed: 0, ..scenario };
         Self {
             point: Point { label: format!("{}{done}", cell.label), scenario, ..cell.clone() },
@@ -171,8 +171,9 @@ pub fn settings(host: &HostSpec) -> HostSettings {
 mod tests {
     use super::*;
     use fullpipe::Limit;
+    use fullpipe::advice::AppliedRemedy;
     use fullpipe::lab::experiment::Experiment;
-    use fullpipe::ladder::Fit;
+    use fullpipe::ladder::{Fit, RungRemedies};
     use fullpipe::tcp::cc::Algorithm;
     use fullpipe::units::{Duration, Rate};
 
@@ -244,6 +245,10 @@ mod tests {
         Rate::from_bps(n * 1_000_000)
     }
 
+    fn applied_remedy(title: &str) -> AppliedRemedy {
+        AppliedRemedy { title: title.to_owned(), ..AppliedRemedy::default() }
+    }
+
     fn rung(source: Source, remedy: Option<&str>, scenario: Option<Scenario>) -> Rung {
         Rung {
             limit: Limit::Cwnd,
@@ -256,8 +261,7 @@ mod tests {
             undecided: false,
             only_if: None,
             rtt: None,
-            remedy: remedy.map(str::to_owned),
-            commands: Vec::new(),
+            remedies: RungRemedies(remedy.map(applied_remedy).into_iter().collect()),
             scenario,
         }
     }

@@ -1,9 +1,9 @@
 //! Expected work of the simulator for a run, computed before the run starts.
 //!
-//! The simulator's run time is proportional to the number of packets that cross the path. The number of
-//! packets is estimated from the limits that the scenario defines: the rates on the path, the applications,
-//! the buffers, and random loss. The cost is only an estimate, because only the run itself shows which limit
-//! applies at which time.
+//! The simulator's run time is proportional to the number of packets that cross the path, and a packet costs
+//! more among many flows. The number of packets is estimated from the limits that the scenario defines: the
+//! rates on the path, the applications, the buffers, and random loss. The cost is only an estimate, because
+//! only the run itself shows which limit applies at which time.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::sendable;
@@ -17,8 +17,13 @@ use crate::workload::{Reading, Writing};
 const ROW: f64 = 1.5;
 /// Cost of a trace row that is also stored as text, in data packets.
 const KEPT_ROW: f64 = 25.0;
-/// Cost of the handshake, the buffers and the outcome of a flow, in data packets.
+/// Cost of the handshake, the initial window, the buffers and the outcome of a flow, in data packets.
 const FLOW: f64 = 50.0;
+/// Number of additional flows that doubles the cost of each data packet. With ten flows a packet costs as
+/// much as with one (`BENCHMARKS.md`); with a thousand, the connections no longer fit into the caches. The
+/// number is chosen, not measured. More flows than this add nothing, because every packet misses the caches
+/// already.
+const MANY_FLOWS: f64 = 1_000.0;
 
 /// Expected work of one run, as a number of data packets that cross the path. The work for a data packet
 /// includes its delivery, its ACK and the timers of both ends.
@@ -33,9 +38,18 @@ impl RunCost {
         let together = limited(scenario.path.forward.rate, scenario, Scope::Aggregate);
         let most = bytes_in(together, scenario.duration);
         let rows = scenario.duration.as_secs_f64() / scenario.sample_every.as_secs_f64().max(1e-9);
-        let flows = scenario.flows.len() as f64;
+        let flows = scenario.flows.len();
         let row = if traced { KEPT_ROW } else { ROW };
-        Self(bytes.min(most) / mtu + flows * (FLOW + rows * row))
+        let Self(transfer) = Self::of_packets(bytes.min(most) / mtu, flows);
+        Self(transfer + flows as f64 * rows * row)
+    }
+
+    /// Estimates the cost of a run in which `flows` flows send `packets` data packets together, without trace
+    /// rows.
+    pub fn of_packets(packets: f64, flows: usize) -> Self {
+        let flows = flows as f64;
+        let among_others = 1.0 + ((flows - 1.0).max(0.0) / MANY_FLOWS).min(1.0);
+        Self(packets * among_others + flows * FLOW)
     }
 
     /// Returns the cost of the run in data packets.
@@ -136,6 +150,17 @@ mod tests {
             let ratio = expected / sent;
             assert!((0.5..2.0).contains(&ratio), "{path} {host} {flow}: {expected} of {sent}");
         }
+    }
+
+    /// A thousand flows cost twice as much as one flow that sends as many packets, and flows that send
+    /// nothing are not free.
+    #[test]
+    fn flows_count() {
+        let [one, ten, thousand] = [1, 10, 1000].map(|flows| RunCost::of_packets(1e6, flows).packets());
+        assert!(one < 1.01e6 && ten < 1.02 * one, "{one} {ten}");
+        assert!((1.95..2.1).contains(&(thousand / one)), "{thousand}");
+        let silent = RunCost::of_packets(0.0, 1000).packets();
+        assert!((10_000.0..100_000.0).contains(&silent), "{silent}");
     }
 
     /// Stored trace rows cost more, and in a run of one day the rows cost more than the packets of a slow

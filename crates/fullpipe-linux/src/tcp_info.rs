@@ -152,6 +152,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         // application makes small writes.
         delivered: raw.acked() + segments(raw.sacked),
         retransmits: raw.total_retrans.into(),
+        dsack_dups: raw.dsack_dups.into(),
         recovering: raw.ca_state >= TCP_CA_RECOVERY,
         notsent: Bytes::new(raw.notsent_bytes.into()),
         sndbuf: Bytes::new(memory.sndbuf.into()),

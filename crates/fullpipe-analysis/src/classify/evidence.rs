@@ -152,7 +152,7 @@ impl Time<'_> {
             }),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(flow, &mut evidence, &mut open),
             // Rows do not show the processor.
-            Limit::Cpu => {}
+            Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }
         if !matches!(self.tally.limit, Limit::App | Limit::ReceiverApp) {

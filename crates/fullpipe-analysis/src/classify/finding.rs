@@ -31,10 +31,13 @@ pub enum Limit {
     Cpu,
     /// The link itself.
     Link,
+    /// The input does not show the limit: it is at the sender or on the path, and only the receiver was
+    /// observed.
+    Unknown,
 }
 
 impl Limit {
-    /// All limits.
+    /// All limits that an input can show: all but [`Limit::Unknown`].
     pub const ALL: [Self; 11] = [
         Self::App,
         Self::ReceiverApp,
@@ -63,6 +66,7 @@ impl Limit {
             Self::Policer => "policer",
             Self::Cpu => "cpu",
             Self::Link => "link",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -19,7 +19,7 @@ use super::Limit;
 use super::spans::round_trip;
 use super::window::{Flow, Window, median, spread, stretch};
 use crate::stats::LossEstimate;
-use crate::thresholds::queue;
+use crate::thresholds::{loss, queue};
 
 /// Minimum number of losses for a meaningful mean rank.
 const FEWEST: usize = 3;
@@ -40,10 +40,6 @@ const HIGH: f64 = 0.65;
 /// A fixed rate causes the losses when the standard deviation of the windows at loss is below this share of
 /// their mean.
 const ALIKE: f64 = 0.3;
-/// A loss episode has the common rate if its delivered rate differs from their median by at most this share.
-const ONE_RATE: f64 = 0.05;
-/// Minimum share of the loss episodes that a policer's rate explains; other causes may add some.
-const MOST_EPISODES: f64 = 0.5;
 /// Minimum number of rows over which the rate around a loss is taken: a rate between two rows means little.
 const FEWEST_ROWS: usize = 6;
 /// Maximum number of rows read per round trip.
@@ -111,7 +107,7 @@ impl Losses {
     /// queue, as those of a policer do.
     pub(super) fn at_one_rate(&self) -> bool {
         let others = self.episodes.saturating_sub(1) as f64;
-        self.alike >= FEWEST && self.alike as f64 >= MOST_EPISODES * others
+        self.alike >= loss::FEWEST_EPISODES && self.alike as f64 >= loss::MOST_EPISODES * others
     }
 
     /// Returns whether a fixed rate causes the losses.
@@ -139,9 +135,13 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
         return LossEstimate::new(0, 0);
     };
     let (first, last) = (&first.sender, &last.sender);
-    let again = last.retransmits.saturating_sub(first.retransmits);
+    let resent = last.retransmits.saturating_sub(first.retransmits);
     let delivered = last.delivered.saturating_sub(first.delivered).get();
-    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
+    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(resent);
+    // The retransmission of a segment that arrives twice repaired no loss. If more arrive twice than were
+    // retransmitted, the network duplicates segments, and the reports say nothing about the retransmissions.
+    let spurious = Some(last.dsack_dups.saturating_sub(first.dsack_dups)).filter(|count| *count <= resent);
+    let again = if flow.by_rate { resent - spurious.unwrap_or(0) } else { resent };
     // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of
     // sender.
     let own = flow.losses().at_fixed_rate()
@@ -173,7 +173,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
 /// that median, within 5 %.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
     let rate = (!around.is_empty()).then(|| median(around.iter().map(|(rate, _)| *rate).collect()));
-    let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= ONE_RATE * rate);
+    let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= loss::ONE_RATE * rate);
     (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }
 

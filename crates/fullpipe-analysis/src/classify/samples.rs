@@ -30,6 +30,7 @@ pub(crate) fn row(millis: u64) -> Row {
             min_rtt: Some(ms(50)),
             delivered: Bytes::new(millis * 2 * MSS),
             retransmits: 0,
+            dsack_dups: 0,
             recovering: false,
             notsent: segments(50),
             sndbuf: segments(1_000),

@@ -199,6 +199,7 @@ fn sum(all: &[&TcpInfo], like: &TcpInfo) -> TcpInfo {
         min_rtt: all.iter().filter_map(|one| one.min_rtt).min(),
         delivered: bytes(|one| one.delivered),
         retransmits: all.iter().fold(0, |sum, one| sum.saturating_add(one.retransmits)),
+        dsack_dups: all.iter().fold(0, |sum, one| sum.saturating_add(one.dsack_dups)),
         recovering: all.iter().any(|one| one.recovering),
         notsent: bytes(|one| one.notsent),
         sndbuf: bytes(|one| one.sndbuf),

@@ -102,6 +102,7 @@ impl<'a, R> Tally<'a, R> {
             Limit::Policer => "a policer drops what this flow sends beyond its rate",
             Limit::Cpu => "the processor is busy all the time",
             Limit::Link => "the link is full",
+            Limit::Unknown => "the limit is not observable here",
         }
     }
 

@@ -28,6 +28,27 @@ fn interval(from: u64, to: u64, limit: Limit) -> LimitPeriod {
     LimitPeriod { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
 }
 
+/// Retransmissions of BBR that the receiver reports as duplicates repaired no loss. More duplicates than
+/// retransmissions are those of the network.
+#[test]
+fn spurious_retransmissions_are_no_losses() {
+    let loss = |cc: Algorithm, duplicates: fn(u64) -> u64| {
+        let rows = rows(|i, row| {
+            let sender = &mut row.sender;
+            (sender.cc, sender.retransmits) = (Some(cc), i as u64);
+            sender.dsack_dups = duplicates(i as u64);
+        });
+        classify(&rows, &SocketFacts::default()).loss.at_most.as_f64()
+    };
+    let all = loss(Algorithm::Bbr1, |_| 0);
+    assert!((0.009..0.011).contains(&all), "one of a hundred segments: {all}");
+    let half = loss(Algorithm::Bbr1, |retransmits| retransmits / 2);
+    assert!((0.45..0.55).contains(&(half / all)), "{half} of {all}");
+    assert_eq!(loss(Algorithm::Bbr1, |retransmits| 3 * retransmits), all);
+    let cubic = loss(Algorithm::Cubic, |_| 0);
+    assert_eq!(loss(Algorithm::Cubic, |retransmits| retransmits / 2), cubic);
+}
+
 #[test]
 fn agreement_is_weighted_by_time() {
     use Limit::{App, Cwnd, Link};

@@ -5,6 +5,7 @@
 //!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receive window is the limit
 //!             below 0.7 of both                          neither: send buffer, application, rate cap
 //!   srtt > 1.25 x the minimum RTT at a steady rate       a queue stands: its link is the limit
+//!   losses at one rate, no queue, and Cwnd is full       not decided: a policer or loss
 //! ```
 //!
 //! The queue is checked first: where a queue always stands, the link behind it is always busy, and any bound
@@ -249,6 +250,40 @@ impl Explainer<'_> {
                 ),
             });
         }
+    }
+
+    /// Returns the rate at which a loss-based sender met most of its losses, if a policer may have caused
+    /// them, and the number of these losses.
+    pub(super) fn losses_at_one_rate(&self) -> Option<(Rate, usize)> {
+        let loss_based = !self.sender.algorithm().is_rate_based() && self.measured.streams == 1;
+        self.series.losses_at_one_rate(self.least_rtt()).filter(|_| loss_based)
+    }
+
+    /// Returns the findings if the congestion window holds the flow: loss, which may be that of a policer. A
+    /// log of whole seconds does not tell which, because a few random losses may come at one rate, too.
+    pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
+        let cwnd = self.cwnd(ratio);
+        let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };
+        let mut could_not_tell = vec!["whether random losses came at one rate by coincidence".to_owned()];
+        if self.facts.path.link.is_none() {
+            could_not_tell.push("whether it is the rate of a link with a short queue: give --link".into());
+        }
+        let policer = Finding {
+            limit: Limit::Policer,
+            what: format!("a policer near {rate} holds it"),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: Some(rate),
+            evidence: vec![
+                format!("{alike} loss episodes came within 5 % of {rate}, and no interval was much faster"),
+                format!("no queue stood before them: the smoothed RTT stayed near {}", self.least_rtt()),
+            ],
+            could_not_tell,
+            next_test: Some(format!(
+                "repeat with iperf3 -C bbr: a rate that stays near {rate} is that of a policer, a higher one shows random loss"
+            )),
+        };
+        vec![policer, Finding { confidence: Confidence::Low, ..cwnd }]
     }
 
     /// Returns the reason why the RTT during the test is unknown.

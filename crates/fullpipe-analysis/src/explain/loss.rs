@@ -58,11 +58,13 @@ impl Explainer<'_> {
         if self.fills_the_path() { LossEstimate { low: Probability::ZERO, ..events } } else { events }
     }
 
-    /// Returns whether rate or RTT show a full link or a cap, whose queue or bucket the flow itself overflows.
+    /// Returns whether rate, RTT or losses show a full link or a cap, whose queue or bucket the flow itself
+    /// overflows.
     fn fills_the_path(&self) -> bool {
         self.facts.path.link.is_some_and(|link| self.fills(link))
             || self.queue().is_some()
             || self.meets_the_control_rate()
+            || self.losses_at_one_rate().is_some()
     }
 
     fn link_has_room(&self) -> bool {

@@ -6,7 +6,7 @@
 //!   rate x RTT / window > 0.8                        rwnd: the rule of `json_rules`
 //!   RTT above that of the idle path                  link: the rule of `json_rules`
 //!   gaps, and a sender that reacts to loss           cwnd
-//!   else                                             the sender, whose state is not observable
+//!   else                                             unknown: the state of the sender is not observable
 //! ```
 
 use fullpipe_lab::trace::ReceiverSample as Sample;
@@ -118,7 +118,7 @@ impl Explainer<'_> {
             ));
         }
         let finding = Finding {
-            limit: Limit::App,
+            limit: Limit::Unknown,
             what: NOT_OBSERVABLE.into(),
             share: self.steady_share(),
             confidence: Confidence::Low,

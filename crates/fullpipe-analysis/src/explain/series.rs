@@ -8,7 +8,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::RttSource;
 use super::{MeasuredFigures, Sender};
 use crate::measurement::{Flow, Interval, Transfer};
-use crate::thresholds::window;
+use crate::thresholds::{loss, queue, window};
 use crate::throughput_models::loss_based_rate;
 
 /// The rate has levelled off in the first interval that reaches this share of the median rate in the second
@@ -65,6 +65,9 @@ const FEWEST_AFTER: usize = 4;
 /// Source: RFC 6928.
 /// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
+/// No interval behind a policer is faster than this multiple of the rate at which it drops: the tokens that
+/// its bucket saved add some.
+const FASTER_THAN_A_POLICER: f64 = 1.1;
 
 /// Intervals of a log, in units of seconds, bits and bytes.
 pub(super) struct Series {
@@ -322,6 +325,36 @@ impl Series {
             worst_at: self.points[worst].start,
             worst_until: self.points[worst].start + self.points[worst].length,
         })
+    }
+
+    /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of
+    /// a policer: no queue stands, and no interval is much faster. `idle` is the RTT of the idle path. `None`
+    /// if losses come so often that an interval has several, or if the log has no RTT.
+    pub(super) fn losses_at_one_rate(&self, idle: Duration) -> Option<(Rate, usize)> {
+        let lossy = |i: usize| self.points[i].retransmits > 0;
+        let all = 0..self.points.len();
+        // Consecutive intervals with retransmissions are one episode.
+        let begins: Vec<usize> = all.clone().filter(|i| lossy(*i) && (*i == 0 || !lossy(*i - 1))).collect();
+        if !self.has_rtt || 2 * all.filter(|i| lossy(*i)).count() > self.points.len() {
+            return None;
+        }
+        // The first loss ends slow start, at a rate that overshot by chance.
+        let later = begins.get(1..)?;
+        // Most of the interval of a loss may come before the loss or after it.
+        let around = |begin: &usize| {
+            let around = &self.points[begin - 1..=*begin];
+            let level = around.iter().all(|p| p.rtt < queue::NONE_IN_LOG * idle.as_secs_f64());
+            (around.iter().map(|p| p.rate).fold(0.0, f64::max), level)
+        };
+        let around: Vec<(f64, bool)> = later.iter().map(around).collect();
+        let rate = median(around.iter().map(|(rate, _)| *rate).collect());
+        let alike = |(of, level): &&(f64, bool)| *level && (of - rate).abs() <= loss::ONE_RATE * rate;
+        let alike = around.iter().filter(alike).count();
+        let enough =
+            alike >= loss::FEWEST_EPISODES && alike as f64 >= loss::MOST_EPISODES * around.len() as f64;
+        let after_start = &self.points[later.first()? - 1..];
+        let fastest = after_start.iter().map(|p| p.rate).fold(0.0, f64::max);
+        (enough && fastest <= FASTER_THAN_A_POLICER * rate).then(|| (Rate::from_bps(rate as u64), alike))
     }
 
     /// Returns whether the flow is much faster than a loss-based sender could be with one loss event per

@@ -130,6 +130,7 @@ pub(super) fn of_one_sample(finding: &mut Finding) {
         Limit::Pacing => "whether the limit of the pacing was set or changes",
         Limit::Cpu => "whether the processor is busy all the time",
         Limit::Cap | Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
+        Limit::Unknown => "which limit holds the rate",
     };
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
@@ -159,6 +160,7 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
         Limit::App | Limit::ReceiverApp => "one application serves all of them",
         Limit::Cpu => "they may share one processor",
         Limit::Cap | Limit::Policer | Limit::Link => "they share it: more streams would bring no more",
+        Limit::Unknown => "whether they share the limit is not observable here",
     };
     (streams.len() > 1)
         .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))

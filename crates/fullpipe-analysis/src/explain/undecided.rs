@@ -7,6 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Finding, Limit};
 
+/// Candidates for a limit that a receiver does not observe. Of the sender's own limits it sees none, and on
+/// the path neither the congestion window nor a cap.
+const UNOBSERVED: [(&[Limit], &str); MOST] = [
+    (&[Limit::App, Limit::Pacing], "the sending application or its pacing rate"),
+    (&[Limit::Sndbuf], "the send buffer"),
+    (&[Limit::Cwnd, Limit::Cap], "the congestion window or a cap on the path"),
+];
+
 /// Maximum number of candidates: a longer list helps nobody.
 const MOST: usize = 3;
 
@@ -37,6 +45,9 @@ impl Undecided {
     /// the log shows that the congestion window has room. `None` if the first finding is decided.
     pub(super) fn of_alternatives(findings: &[Finding], room: bool) -> Option<Self> {
         let first = findings.first().filter(|first| first.confidence == Confidence::Low)?;
+        if first.limit == Limit::Unknown {
+            return Some(Self::unobserved(first));
+        }
         let mut candidates: Vec<Candidate> = Vec::new();
         for finding in findings.iter().filter(|finding| finding.confidence == Confidence::Low) {
             let kind = kind(finding.limit);
@@ -63,6 +74,16 @@ impl Undecided {
             return Self::of_times(findings);
         }
         Some(Self { candidates, test: test.unwrap_or_else(|| SOCKET_STATE.into()) })
+    }
+
+    /// Returns the candidates for a limit that the input does not show.
+    fn unobserved(finding: &Finding) -> Self {
+        let candidate =
+            |(limits, what): (&[Limit], &str)| Candidate { limits: limits.into(), what: what.into() };
+        Self {
+            candidates: UNOBSERVED.into_iter().map(candidate).collect(),
+            test: finding.next_test.clone().unwrap_or_else(|| SOCKET_STATE.into()),
+        }
     }
 
     /// Returns the candidates for the limit of a trace or capture, whose findings cover different times: the
@@ -110,6 +131,7 @@ const fn kind(limit: Limit) -> u8 {
         Limit::Cwnd | Limit::SlowStart => 3,
         Limit::Cap | Limit::Policer | Limit::Link => 4,
         Limit::Cpu => 5,
+        Limit::Unknown => 6,
     }
 }
 
@@ -127,6 +149,7 @@ const fn alike(limit: Limit) -> &'static [Limit] {
         Limit::Policer => &[Limit::Cap, Limit::Cwnd],
         Limit::Cpu => &[Limit::App],
         Limit::Link => &[Limit::Cap, Limit::Cwnd],
+        Limit::Unknown => &[],
     }
 }
 
@@ -143,6 +166,7 @@ const fn name(limit: Limit) -> &'static str {
         Limit::Policer => "a policer",
         Limit::Cpu => "a processor",
         Limit::Link => "the link",
+        Limit::Unknown => "a limit that is not observable here",
     }
 }
 
@@ -150,27 +174,51 @@ const fn name(limit: Limit) -> &'static str {
 fn noun(finding: &Finding) -> String {
     let what = finding.what.as_str();
     let noun = what.strip_suffix(" holds it").or_else(|| what.strip_suffix(" is full"));
-    noun.filter(|noun| noun.starts_with("a ")).unwrap_or_else(|| name(finding.limit)).into()
+    let noun = noun.filter(|noun| noun.starts_with("a "));
+    let noun = noun.or_else(|| what.strip_suffix(" holds cwnd down"));
+    noun.unwrap_or_else(|| name(finding.limit)).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn guess(limit: Limit) -> Finding {
+        Finding {
+            limit,
+            what: "it holds it".into(),
+            share: 1.0,
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence: Vec::new(),
+            could_not_tell: Vec::new(),
+            next_test: None,
+        }
+    }
+
+    /// A limit that is not observable has candidates, and none of them is "unknown".
+    #[test]
+    fn what_is_not_observable_has_candidates() {
+        let test = Some("look at the sender".to_owned());
+        let unknown = Finding { next_test: test.clone(), ..guess(Limit::Unknown) };
+        let undecided = Undecided::of_alternatives(&[unknown], false).expect("undecided");
+        assert!(
+            undecided.candidates.iter().all(|one| !one.limits.contains(&Limit::Unknown)),
+            "{undecided:?}"
+        );
+        assert_eq!((undecided.candidates.len(), Some(undecided.test.clone())), (MOST, test));
+        assert_eq!(
+            undecided.to_string(),
+            "not decided: the sending application or its pacing rate, the send buffer, or the congestion window or a \
+             cap on the path"
+        );
+    }
+
     /// Every limit that is a guess has one or two rivals, and never itself.
     #[test]
     fn a_guess_has_two_or_three_candidates() {
         for limit in Limit::ALL {
-            let finding = Finding {
-                limit,
-                what: "it holds it".into(),
-                share: 1.0,
-                confidence: Confidence::Low,
-                ceiling: None,
-                evidence: Vec::new(),
-                could_not_tell: Vec::new(),
-                next_test: None,
-            };
+            let finding = guess(limit);
             let undecided = Undecided::of_times(std::slice::from_ref(&finding)).expect("a guess");
             let mut limits: Vec<Limit> =
                 undecided.candidates.iter().flat_map(|one| one.limits.clone()).collect();

@@ -421,6 +421,8 @@ impl Sample {
             min_rtt: self.value("minrtt").and_then(Self::span),
             delivered: Bytes::new(self.acked()) + segments(self.number("sacked").unwrap_or(0)),
             retransmits,
+            // ss omits a count of zero.
+            dsack_dups: count("dsack_dups"),
             recovering: again > 0 || count("lost") > 0,
             notsent: Bytes::new(count("notsent")),
             sndbuf: self.memory("tb"),

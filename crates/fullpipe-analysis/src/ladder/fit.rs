@@ -12,12 +12,14 @@
 
 use std::fmt;
 
-use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::campaign::Job;
+use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_units::{Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::budget::{Budget, Stop};
 use super::model::{Model, PathModel};
 use super::runs::simulated;
 use super::{LONGEST, SHORTEST};
@@ -42,8 +44,8 @@ const NEAR: f64 = 0.1;
 /// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw of
 /// many.
 const MANY_EVENTS: u64 = 20;
-/// Maximum number of packets in all runs of a fit, a few seconds on two cores. A log on a faster path is compared
-/// without a fit, or not at all.
+/// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or
+/// of more flows, is compared without a fit, or not at all.
 const PACKETS: u64 = 60_000_000;
 
 /// Comparison of a log with the simulation of its present state.
@@ -97,11 +99,14 @@ impl fmt::Display for Fit {
 pub(super) fn fitted(
     model: &Model<'_>,
     findings: &Findings,
-) -> Result<Option<(Fit, PathModel)>, RunPanicked> {
+    budget: &mut Budget,
+) -> Result<Option<(Fit, PathModel)>, Stop> {
     let first = findings.findings.first().map(|first| first.limit);
     let by_host = matches!(
         first,
-        None | Some(Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu)
+        None | Some(
+            Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu | Limit::Unknown
+        )
     );
     // Nobody knows the loss that a receiver's log does not count.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
@@ -110,13 +115,15 @@ pub(super) fn fitted(
     let rate = model.ceiling().min(window).min(sndbuf);
     let packets = (rate * (model.duration(model.present()) * 2)).get()
         / (model.path.mss.get() + crate::segment::HEADERS);
+    let flows = usize::try_from(model.flows(model.present())).unwrap_or(usize::MAX);
+    let work = RunCost::of_packets(packets as f64, flows).packets() as u64;
     let seeds = if model.path.loss_interval.is_none_or(|(_, high)| high.is_zero()) { 1 } else { SEEDS_SHOWN };
-    if packets.saturating_mul(seeds) > PACKETS {
+    if work.saturating_mul(seeds) > PACKETS {
         return Ok(None);
     }
-    let mut runs = PresentRuns { model, log: &log, rates: Vec::new() };
+    let mut runs = PresentRuns { model, log: &log, budget, rates: Vec::new() };
     let estimate = runs.compared(model.path, seeds, &loss)?;
-    let affordable = packets.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
+    let affordable = work.saturating_mul(SEEDS * TRIED as u64 + 2 * seeds) <= PACKETS;
     let Some(interval) = model.path.loss_interval.filter(|_| affordable && seeds > 1) else {
         return Ok(Some((estimate, model.path)));
     };
@@ -192,12 +199,13 @@ fn losses(estimate: Probability, (low, high): (Probability, Probability)) -> Vec
 struct PresentRuns<'r, 'm> {
     model: &'r Model<'m>,
     log: &'r Log,
+    budget: &'r mut Budget,
     rates: Vec<((Probability, u64), f64)>,
 }
 
 impl PresentRuns<'_, '_> {
     /// Simulates the present state with each of the `losses`, for seeds 1 to `seeds`.
-    fn make(&mut self, losses: &[Probability], seeds: u64) -> Result<(), RunPanicked> {
+    fn make(&mut self, losses: &[Probability], seeds: u64) -> Result<(), Stop> {
         let wanted = losses.iter().flat_map(|loss| (1..=seeds).map(|seed| (*loss, seed)));
         let new: Vec<(Probability, u64)> =
             wanted.filter(|wanted| self.rates.iter().all(|(made, _)| made != wanted)).collect();
@@ -205,7 +213,9 @@ impl PresentRuns<'_, '_> {
             label: "fit of the present state".into(),
             scenario: self.model.scenario(self.model.present(), loss, seed),
         };
-        let outcomes = simulated(&new.iter().map(job).collect::<Vec<_>>(), |_| ())?;
+        let jobs: Vec<Job> = new.iter().map(job).collect();
+        self.budget.spend(&jobs)?;
+        let outcomes = simulated(&jobs, |_| ())?;
         let rates = outcomes.iter().map(|run| self.log.rate(run));
         self.rates.extend(new.into_iter().zip(rates));
         Ok(())
@@ -218,7 +228,7 @@ impl PresentRuns<'_, '_> {
     }
 
     /// Compares the log with `seeds` runs on `path`; `loss` is the log's own estimate.
-    fn compared(&mut self, path: PathModel, seeds: u64, loss: &LossEstimate) -> Result<Fit, RunPanicked> {
+    fn compared(&mut self, path: PathModel, seeds: u64, loss: &LossEstimate) -> Result<Fit, Stop> {
         self.make(&[path.loss], seeds)?;
         let mut rates = self.rates(path.loss, seeds);
         rates.sort_by(f64::total_cmp);

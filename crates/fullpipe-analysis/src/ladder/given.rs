@@ -3,11 +3,12 @@
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};
 
+use super::budget;
 use super::model::{Effort, Model};
 use crate::remedy::Change;
 pub(crate) use crate::thresholds::loss::MOST as MOST_LOSS;
 
-/// Number of packets above which a simulation is too slow for an interactive answer.
+/// Total work in data packets above which a simulation is too slow for an interactive answer.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
 /// Number of seeds per state.
 const SEEDS: u64 = 3;
@@ -48,5 +49,6 @@ pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
         packets,
         packets_if_more: packets,
         most: TOO_MANY_PACKETS,
+        budget: budget::INTERACTIVE,
     }
 }

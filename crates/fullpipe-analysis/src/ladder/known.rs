@@ -50,6 +50,7 @@ pub fn climb_known(
         packets: u64::MAX,
         packets_if_more: u64::MAX,
         most: u64::MAX,
+        budget: u64::MAX,
     };
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);

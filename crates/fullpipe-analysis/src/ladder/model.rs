@@ -4,19 +4,21 @@
 use std::ops::RangeInclusive;
 
 use fullpipe_lab::campaign::Job;
+use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use super::budget;
 use super::given::MOST_LOSS;
 use crate::explain::RateOption;
 use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
 use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, Host, Order, State, Step, rcvbuf_for, sndbuf_for};
-use crate::segment::{DEFAULT_MSS, HEADERS};
+use crate::segment::{self, DEFAULT_MSS, HEADERS};
 
 /// Kernel release of the simulated hosts if it is unknown.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
@@ -32,10 +34,8 @@ const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_00
 /// Source: chosen; one processor copies about 20 to 40 Gbit/s through a socket.
 const HOSTS_KEEP_UP: Rate = Rate::from_bps(20_000_000_000);
 
-/// Plausible numbers of flows and payloads of a full segment: from the least that Linux accepts to what an IPv4
-/// packet can carry.
+/// Plausible numbers of flows.
 const FLOWS: RangeInclusive<u64> = 1..=1_000;
-const SEGMENTS: RangeInclusive<u64> = 88..=65_483;
 /// Time that the longest plausible queue takes to drain.
 const LONGEST_QUEUE: Duration = Duration::from_secs(10);
 
@@ -105,7 +105,7 @@ impl PathModel {
             return refuse(format!("{flows} flows are out of range"), &hint);
         }
         let mss = path.mss.unwrap_or(DEFAULT_MSS);
-        if !SEGMENTS.contains(&mss.get()) {
+        if !segment::POSSIBLE.contains(&mss.get()) {
             let hint = "give the payload of a full segment, for example --mss 1448B or --mss 8948B";
             return refuse(format!("segments of {mss} are out of range"), hint);
         }
@@ -197,13 +197,15 @@ pub(crate) struct Effort {
     pub(crate) present_by_rate: bool,
     /// Minimum of `duration`: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Total number of packets above which the runs are made fewer and shorter.
+    /// Total work in data packets above which the runs are made fewer and shorter. This and the next two
+    /// bounds apply to [`Model::most_work`], which assumes a full link.
     pub(crate) packets: u64,
-    /// Total number of packets to which runs above `packets` are shortened.
+    /// Total work to which runs above `packets` are shortened.
     pub(crate) packets_if_more: u64,
-    /// Total number of packets above which even the shortened runs take too long, so that nothing is
-    /// simulated.
+    /// Total work above which even the shortened runs take too long, so that nothing is simulated.
     pub(crate) most: u64,
+    /// Total work in data packets at which the simulation ends, as each run is expected to take it.
+    pub(crate) budget: u64,
 }
 
 /// Path and hosts of a simulation, and its budget.
@@ -231,11 +233,11 @@ impl<'a> Model<'a> {
         if model.is_lossless() {
             model.effort = Effort { seeds: 1, together: 1, seeds_at_ends: 0, ..effort };
         }
-        if model.most_packets() > effort.packets {
+        if model.most_work() > effort.packets {
             // With this many packets in each run, fewer runs are enough.
             let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
             (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
-            let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));
+            let (wanted, packets) = (effort.packets_if_more, model.most_work().max(1));
             let shortened =
                 |duration: Duration| duration.mul_div(wanted, packets).max(effort.shortest).min(duration);
             model.effort.duration = shortened(effort.duration);
@@ -277,28 +279,61 @@ impl<'a> Model<'a> {
         if short { self.effort.duration_by_rate } else { self.effort.duration }
     }
 
-    /// Returns an estimate of the total number of packets in all runs: a walk tries some states with one run
-    /// each, and shows about two that fill the link with all of their runs.
-    pub(crate) fn most_packets(&self) -> u64 {
+    /// Returns an estimate of the total work of all runs, in data packets: a walk tries some states with one
+    /// run each, and shows about two that fill the link with all of their runs.
+    pub(crate) fn most_work(&self) -> u64 {
         // Under loss only a rate-based sender fills the link.
         let duration = match self.is_lossless() {
             true => self.duration(self.present()),
             false => self.effort.duration_by_rate,
         };
-        // Buffers are raised only for a known link rate; otherwise the present windows bound every run.
-        let rate = match self.path.link {
-            Some(_) => self.line,
-            None => self.line.min(self.ceilings(self.present()).0).min(self.ceilings(self.present()).1),
-        };
-        let full = (rate * (duration * 2)).get() / self.path.mtu();
+        let full = (self.highest_rate() * (duration * 2)).get() / self.path.mtu();
+        let flows = usize::try_from(self.flows(self.present())).unwrap_or(usize::MAX);
+        let work = RunCost::of_packets(full as f64, flows).packets() as u64;
         let runs = TRIED + SHOWN * (self.runs_per_state() as u64).saturating_sub(1);
-        full.saturating_mul(runs)
+        work.saturating_mul(runs)
+    }
+
+    /// Returns the rate that no run exceeds. Buffers are raised only for a known link rate; otherwise the
+    /// present windows bound every run.
+    fn highest_rate(&self) -> Rate {
+        let (window, sndbuf) = self.ceilings(self.present());
+        if self.path.link.is_some() { self.line } else { self.line.min(window).min(sndbuf) }
     }
 
     /// Returns the reason not to simulate, if the simulation is too slow for an interactive answer.
     pub(crate) fn too_fast(&self) -> Option<String> {
-        let why = "not simulated: on a link this fast the simulation takes too long; use fullpipe run";
-        (self.most_packets() > self.effort.most).then(|| why.into())
+        let work = self.most_work();
+        (work > self.effort.most).then(|| {
+            let seconds = budget::seconds(work);
+            format!(
+                "not simulated: {} take about {seconds} s on two cores; use fullpipe run",
+                self.all_runs()
+            )
+        })
+    }
+
+    /// Returns the budget of all runs, in data packets.
+    pub(super) fn budget(&self) -> u64 {
+        self.effort.budget
+    }
+
+    /// Returns a note that the simulation ended at its budget.
+    pub(super) fn over_budget(&self) -> String {
+        let seconds = budget::seconds(self.effort.budget);
+        format!(
+            "not every remedy was simulated: {} take more than about {seconds} s on two cores; use fullpipe run",
+            self.all_runs()
+        )
+    }
+
+    /// Returns the runs of this ladder as the subject of a sentence.
+    fn all_runs(&self) -> String {
+        let rate = self.highest_rate();
+        match self.flows(self.present()) {
+            1 => format!("runs of one connection at {rate}"),
+            flows => format!("runs of {flows} connections at {rate}"),
+        }
     }
 
     /// Returns the payload rate of the bottleneck, which is the link or the rate cap, for the present flows.
@@ -319,6 +354,16 @@ impl<'a> Model<'a> {
         self.path.cap.is_some() && self.ceiling_of(state) < self.payload(self.line)
     }
 
+    /// Returns the payload rate of the link, whatever caps a flow below it.
+    pub(crate) fn link_payload(&self) -> Rate {
+        self.payload(self.line)
+    }
+
+    /// Returns the BDP of the link, whatever caps a flow below it.
+    pub(crate) fn link_bdp(&self) -> Bytes {
+        self.line * self.path.rtt
+    }
+
     fn payload(&self, rate: Rate) -> Rate {
         rate.mul_div(self.path.mss.get(), self.path.mtu())
     }
@@ -328,6 +373,7 @@ impl<'a> Model<'a> {
         self.hosts.flows.max(1).max(state.connections.unwrap_or(1))
     }
 
+    /// Returns the BDP of the bottleneck, which is the link or the rate cap.
     pub(crate) fn bdp(&self) -> Bytes {
         self.bottleneck * self.path.rtt
     }
@@ -544,6 +590,7 @@ pub(super) mod tests {
                 packets: u64::MAX,
                 packets_if_more: u64::MAX,
                 most: u64::MAX,
+                budget: u64::MAX,
             },
         )
     }

@@ -1,7 +1,7 @@
 //! What the ladder says about a limit.
 
 use super::model::Model;
-use super::rung::{Rung, Source};
+use super::rung::{Rung, RungRemedies, Source};
 use crate::classify::Limit;
 use crate::remedy::State;
 
@@ -31,10 +31,19 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
         undecided: false,
         only_if: None,
         rtt: None,
-        remedy: None,
-        commands: Vec::new(),
+        remedies: RungRemedies::default(),
         scenario: None,
     }
+}
+
+/// Returns the assumption about the bottleneck and its queue.
+pub(crate) fn bottleneck(model: &Model<'_>) -> String {
+    let queue = match model.path.queue {
+        Some(queue) => queue.to_string(),
+        None if model.is_capped(model.present()) => format!("1 BDP of the cap ({})", model.bdp()),
+        None => format!("1 BDP ({})", model.bdp()),
+    };
+    format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it")
 }
 
 /// Returns the limit of a state as a noun phrase.

@@ -7,7 +7,7 @@ use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::advice::Command;
+use crate::advice::{self, AppliedRemedy, Command};
 use crate::classify::Limit;
 
 /// Source of a rung's rate.
@@ -59,6 +59,65 @@ impl fmt::Display for RungRtt {
     }
 }
 
+/// Remedies that lead to a rung, in catalogue order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "RemedyKeys", into = "RemedyKeys")]
+pub struct RungRemedies(pub Vec<AppliedRemedy>);
+
+/// JSON keys of the remedies of a rung.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct RemedyKeys {
+    /// Change that leads from the previous rung to this one; `None` for the first rung and the link.
+    remedy: Option<String>,
+    /// Commands that apply the change, narrowest scope first.
+    commands: Vec<Command>,
+    /// Remedies of this change, with the values that they set; empty for the first rung and the link.
+    #[serde(default)]
+    remedies: Vec<AppliedRemedy>,
+}
+
+impl From<RungRemedies> for RemedyKeys {
+    fn from(remedies: RungRemedies) -> Self {
+        Self {
+            remedy: remedies.title(),
+            commands: remedies.commands().cloned().collect(),
+            remedies: remedies.0,
+        }
+    }
+}
+
+impl From<RemedyKeys> for RungRemedies {
+    fn from(keys: RemedyKeys) -> Self {
+        let RemedyKeys { remedy, commands, remedies } = keys;
+        match remedy {
+            // A document of an older version has only the titles and the commands.
+            Some(title) if remedies.is_empty() => {
+                Self(vec![AppliedRemedy { title, commands, ..AppliedRemedy::default() }])
+            }
+            _ => Self(remedies),
+        }
+    }
+}
+
+impl RungRemedies {
+    /// Returns the joined titles of the remedies; `None` if there is no remedy.
+    pub fn title(&self) -> Option<String> {
+        let titles: Vec<&str> = self.0.iter().map(|remedy| remedy.title.as_str()).collect();
+        (!titles.is_empty()).then(|| advice::joined(&titles))
+    }
+
+    /// Returns the commands of all remedies.
+    pub fn commands(&self) -> impl Iterator<Item = &Command> {
+        self.0.iter().flat_map(|remedy| &remedy.commands)
+    }
+
+    /// Returns the remedies without their commands.
+    pub(crate) fn without_commands(self) -> Self {
+        let without = |remedy: AppliedRemedy| AppliedRemedy { commands: Vec::new(), ..remedy };
+        Self(self.0.into_iter().map(without).collect())
+    }
+}
+
 /// One step of the ladder from the present rate to the link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rung {
@@ -93,10 +152,10 @@ pub struct Rung {
     /// Round-trip times on this rung; null if they are unknown.
     #[serde(default)]
     pub rtt: Option<RungRtt>,
-    /// Change that leads from the previous rung to this one; `None` for the first rung and the link.
-    pub remedy: Option<String>,
-    /// Commands that apply the change, narrowest scope first.
-    pub commands: Vec<Command>,
+    /// Remedies that lead from the previous rung to this one; none for the first rung and the link. JSON has
+    /// them under the key `remedies`, and their titles and commands under `remedy` and `commands`.
+    #[serde(flatten)]
+    pub remedies: RungRemedies,
     /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the
     /// fitted path in its present state. Not part of the JSON.
     #[serde(skip)]
@@ -107,5 +166,51 @@ impl Rung {
     /// Returns the steady-state rate, or the mean rate if there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advice::{Host, Scope};
+
+    fn remedy(name: &str, title: &str) -> AppliedRemedy {
+        let command = Command {
+            run: format!("set {name}"),
+            host: Host::Sender,
+            scope: Scope::System,
+            undo: format!("unset {name}"),
+            requires: None,
+            sets: None,
+        };
+        AppliedRemedy {
+            name: name.into(),
+            title: title.into(),
+            commands: vec![command],
+            ..AppliedRemedy::default()
+        }
+    }
+
+    /// The keys of older documents stay, and the remedies come back from JSON as they were.
+    #[test]
+    fn remedies_keep_their_keys_and_parse() {
+        let both =
+            RungRemedies(vec![remedy("bbr", "BBR on the sender"), remedy("buffers", "larger buffers")]);
+        let json = serde_json::to_value(&both).expect("JSON");
+        assert_eq!(json["remedy"], "BBR on the sender and larger buffers");
+        assert_eq!(json["commands"][1]["run"], "set buffers");
+        assert_eq!(
+            (&json["remedies"][0]["name"], &json["remedies"][1]["title"]),
+            (&"bbr".into(), &"larger buffers".into())
+        );
+        assert_eq!(serde_json::from_value::<RungRemedies>(json).expect("remedies"), both);
+        let none = serde_json::to_value(RungRemedies::default()).expect("JSON");
+        assert!(none["remedy"].is_null() && none["commands"].as_array().is_some_and(Vec::is_empty), "{none}");
+        assert_eq!(serde_json::from_value::<RungRemedies>(none).expect("none"), RungRemedies::default());
+        // An older document.
+        let mut older = serde_json::to_value(&both).expect("JSON");
+        older.as_object_mut().expect("an object").remove("remedies");
+        let older: RungRemedies = serde_json::from_value(older).expect("remedies");
+        assert_eq!((older.title(), older.commands().count()), (both.title(), 2));
     }
 }

@@ -1,7 +1,6 @@
 //! Simulated runs of the states, made as the walk needs them.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fullpipe_lab::campaign::{self, Job, Progress, RunPanicked};
 use fullpipe_lab::outcome::Outcome;
@@ -10,21 +9,23 @@ use fullpipe_lab::sim;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Rate;
 
+use super::budget::{Budget, Stop};
 use super::model::Model;
 use super::prediction::Prediction;
 use crate::remedy::State;
 
-/// Source of the figures of a state.
+/// Source of the figures of a state. Each method returns an error if a run panicked, or if the runs that it
+/// needs exceed the budget.
 pub(super) trait Predict {
     /// Returns the figures of each state from at least one run, to choose between them.
-    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked>;
+    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, Stop>;
 
     /// Returns the figures of a state from all of its runs, to show them.
-    fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked>;
+    fn shown(&mut self, state: State) -> Result<Prediction, Stop>;
 
     /// Returns the steady-state rate of one CUBIC flow that shares the path and the settings of the hosts with
     /// the flows of a state.
-    fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked>;
+    fn left_to_another(&mut self, state: State) -> Result<Rate, Stop>;
 }
 
 /// Simulates `jobs` on all cores.
@@ -39,15 +40,20 @@ pub(super) fn simulated(
 /// Runs made so far. Each run is made once.
 pub(super) struct Runs<'m, P> {
     model: &'m Model<'m>,
+    budget: Budget,
     progress: P,
-    /// Runs that are finished.
-    done: AtomicUsize,
+    /// Number of runs that are finished.
+    done: usize,
     states: Vec<(State, Vec<Outcome>)>,
 }
 
 impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
-    pub(super) fn new(model: &'m Model<'m>, progress: P) -> Self {
-        Self { model, progress, done: AtomicUsize::new(0), states: Vec::new() }
+    pub(super) fn new(model: &'m Model<'m>, budget: Budget, progress: P) -> Self {
+        Self { model, budget, progress, done: 0, states: Vec::new() }
+    }
+
+    pub(super) fn model(&self) -> &'m Model<'m> {
+        self.model
     }
 
     /// Returns the state of every run so far.
@@ -57,12 +63,13 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
 
     /// Makes the runs of `jobs` on all cores. How many follow is not known yet: the total is that of the runs
     /// begun.
-    pub(super) fn make(&self, jobs: &[Job]) -> Result<Vec<Outcome>, RunPanicked> {
-        let before = self.done.load(Ordering::Relaxed);
+    fn make(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Stop> {
+        self.budget.spend(jobs)?;
+        let before = self.done;
         let outcomes = simulated(jobs, |at| {
             (self.progress)(Progress { done: before + at.done, total: before + at.total });
         })?;
-        self.done.fetch_add(jobs.len(), Ordering::Relaxed);
+        self.done += jobs.len();
         Ok(outcomes)
     }
 
@@ -79,7 +86,7 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
 }
 
 impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
-    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked> {
+    fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, Stop> {
         let new: Vec<State> =
             states.iter().copied().filter(|state| self.outcomes(*state).is_empty()).collect();
         let jobs: Vec<Job> =
@@ -92,7 +99,7 @@ impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
         Ok(states.iter().map(of).collect())
     }
 
-    fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+    fn shown(&mut self, state: State) -> Result<Prediction, Stop> {
         let jobs = self.model.jobs(state);
         let rest = jobs.get(self.outcomes(state).len()..).unwrap_or_default();
         let outcomes = self.make(rest)?;
@@ -100,7 +107,7 @@ impl<P: Fn(Progress) + Sync> Predict for Runs<'_, P> {
         Ok(Prediction::of(self.model, state, self.outcomes(state)))
     }
 
-    fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked> {
+    fn left_to_another(&mut self, state: State) -> Result<Rate, Stop> {
         let model = self.model;
         let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
         // The shares settle long before the figures of a rung need to.

@@ -10,14 +10,17 @@ use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
 
+use super::budget::Stop;
 use super::model::Model;
 use super::phrases::{last_rung, noun};
 use super::prediction::Prediction;
-use super::rung::{Rung, RungRtt, Source};
+use super::rung::{Rung, RungRemedies, RungRtt, Source};
 use super::runs::Predict;
 use crate::advice;
 use crate::classify::Limit;
-use crate::remedy::{BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, catalogue};
+use crate::remedy::{
+    BUFFER_SIZES, Change, MANAGED_QUEUE, MANY_CONNECTIONS, Order, State, Step, Transition, catalogue,
+};
 use crate::thresholds::{link, queue, rate, time, window};
 
 /// Number of steps after which a walk ends. Each step makes at least one change, and there are fewer changes.
@@ -33,15 +36,25 @@ pub(super) struct Walk {
     pub(super) reached: State,
 }
 
-/// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at the
-/// simulated present state.
+/// Builds the rungs from the present state to the link. Without a measured first rung, the ladder starts at
+/// the simulated present state. If the budget of the runs is spent, the walk ends with the rungs so far and
+/// the link, and a note says so; there are no rungs if not even the first one was made.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
     runs: &mut impl Predict,
 ) -> Result<Walk, RunPanicked> {
     let now = model.present();
-    Walker { model, runs, notes: Vec::new(), walked: vec![now], state: now }.walk(measured)
+    let mut walker = Walker { model, runs, notes: Vec::new(), walked: vec![now], state: now };
+    let mut rungs = Vec::new();
+    if Stop::allow(walker.climb(measured, &mut rungs))?.is_none() {
+        walker.notes.push(model.over_budget());
+    }
+    let Walker { notes, state, .. } = walker;
+    if !rungs.is_empty() {
+        rungs.push(last_rung(model, state));
+    }
+    Ok(Walk { rungs, notes, reached: state })
 }
 
 struct Walker<'a, 'm, P> {
@@ -54,8 +67,7 @@ struct Walker<'a, 'm, P> {
 }
 
 impl<P: Predict> Walker<'_, '_, P> {
-    fn walk(mut self, measured: Option<Rung>) -> Result<Walk, RunPanicked> {
-        let mut rungs = Vec::new();
+    fn climb(&mut self, measured: Option<Rung>, rungs: &mut Vec<Rung>) -> Result<(), Stop> {
         rungs.push(match measured {
             Some(rung) => rung,
             None => {
@@ -66,15 +78,15 @@ impl<P: Predict> Walker<'_, '_, P> {
         let first = rungs[0].limit;
         while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
             let Some(next) = self.next(last.limit, last.lasting())? else { break };
-            let before = std::mem::replace(&mut self.state, next);
             let shown = self.runs.shown(next)?;
             // The rung below was drawn from more runs than the choice was, or measured.
             if shown.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
-                self.state = before;
                 break;
             }
-            self.walked.push(next);
+            let before = self.state;
             rungs.push(self.rung(Some(before), &shown)?);
+            self.walked.push(next);
+            self.state = next;
             if next.connections != before.connections {
                 self.note_the_share(before, next)?;
             }
@@ -83,14 +95,12 @@ impl<P: Predict> Walker<'_, '_, P> {
             rungs.push(shorter);
         }
         self.note_the_end(rungs.last());
-        self.note_what_else(first)?;
-        rungs.push(last_rung(self.model, self.state));
-        Ok(Walk { rungs, notes: self.notes, reached: self.state })
+        self.note_what_else(first)
     }
 
     /// Returns the state after the first remedy that lifts `limit` with a gain; `None` if there is none. The
     /// last rung has the rate `reached`.
-    fn next(&mut self, limit: Limit, reached: Rate) -> Result<Option<State>, RunPanicked> {
+    fn next(&mut self, limit: Limit, reached: Rate) -> Result<Option<State>, Stop> {
         let offered: Vec<_> =
             catalogue::steps().into_iter().filter(|(_, step)| self.model.offers(step)).collect();
         let possible = |change: &Change| self.model.can_make(self.state, *change);
@@ -142,7 +152,7 @@ impl<P: Predict> Walker<'_, '_, P> {
         limit: Limit,
         base: &Prediction,
         step: &Step,
-    ) -> Result<Option<Prediction>, RunPanicked> {
+    ) -> Result<Option<Prediction>, Stop> {
         let possible = |change: &&Change| self.model.can_make(base.state, **change);
         let states: Vec<State> =
             step.sizes.iter().filter(possible).map(|change| self.model.after(base.state, *change)).collect();
@@ -207,16 +217,19 @@ impl<P: Predict> Walker<'_, '_, P> {
         window.min(sndbuf)
     }
 
-    fn tried(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+    fn tried(&mut self, state: State) -> Result<Prediction, Stop> {
         // One state gives one prediction.
         Ok(self.runs.tried(&[state])?.remove(0))
     }
 
     /// Returns a simulated rung, with the commands that lead to it from the state `before`.
-    fn rung(&mut self, before: Option<State>, predicted: &Prediction) -> Result<Rung, RunPanicked> {
+    fn rung(&mut self, before: Option<State>, predicted: &Prediction) -> Result<Rung, Stop> {
         let (model, state) = (self.model, predicted.state);
         let limit = self.limit(predicted)?;
-        let commands = before.map(|before| advice::commands(&model.case(), before, state));
+        let remedies = before.map(|before| {
+            let step = Transition { before, after: state, buffers: model.buffers(state) };
+            advice::applied(&model.case(), &step)
+        });
         Ok(Rung {
             limit,
             what: noun(model, limit, state),
@@ -228,15 +241,14 @@ impl<P: Predict> Walker<'_, '_, P> {
             undecided: false,
             only_if: None,
             rtt: Some(RungRtt::new(model.path.rtt, predicted.p50, predicted.p95)),
-            remedy: before.map(|before| self.title(before, state)),
-            commands: commands.unwrap_or_default(),
+            remedies: RungRemedies(remedies.unwrap_or_default()),
             scenario: Some(predicted.example(model)),
         })
     }
 
     /// Returns the limit of a simulated state. BBR's pacing is the limit only where twice the buffers change
     /// nothing: behind a hole in the sequence, data fills a window that is large enough without loss.
-    fn limit(&mut self, predicted: &Prediction) -> Result<Limit, RunPanicked> {
+    fn limit(&mut self, predicted: &Prediction) -> Result<Limit, Stop> {
         let limit = binding(self.model, predicted);
         // Without loss nothing holds the congestion window down but a window or buffer that it cannot use.
         let unclear = limit == Limit::Pacing || (limit == Limit::Cwnd && self.model.path.loss.is_zero());
@@ -272,7 +284,7 @@ impl<P: Predict> Walker<'_, '_, P> {
 
     /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands, and
     /// a managed one shortens it at the same rate.
-    fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, RunPanicked> {
+    fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
         if !known || !is_full || !self.model.can_make(self.state, MANAGED_QUEUE) {
@@ -289,14 +301,16 @@ impl<P: Predict> Walker<'_, '_, P> {
         {
             return Ok(None);
         }
-        self.state = tried[1].state;
-        self.walked.push(self.state);
-        let shown = self.runs.shown(self.state)?;
-        self.rung(Some(before), &shown).map(Some)
+        let after = tried[1].state;
+        let shown = self.runs.shown(after)?;
+        let rung = self.rung(Some(before), &shown)?;
+        self.walked.push(after);
+        self.state = after;
+        Ok(Some(rung))
     }
 
     /// Notes what several connections take from another flow.
-    fn note_the_share(&mut self, before: State, after: State) -> Result<(), RunPanicked> {
+    fn note_the_share(&mut self, before: State, after: State) -> Result<(), Stop> {
         let (alone, beside) = (self.runs.left_to_another(before)?, self.runs.left_to_another(after)?);
         let flows = |state| match self.model.flows(state) {
             1 => "one connection".to_owned(),
@@ -327,25 +341,13 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Simulates each remedy by itself, and all of them but one, and notes what a remedy alone would reach. The
-    /// remedies that were not taken are tried by themselves and on top.
-    fn note_what_else(&mut self, first: Limit) -> Result<(), RunPanicked> {
+    /// Simulates each remedy by itself, taken or not, and notes what it would reach.
+    fn note_what_else(&mut self, first: Limit) -> Result<(), Stop> {
         let (now, reached) = (self.model.present(), self.state);
-        if matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu) {
+        if !remedies_matter(first) {
             return Ok(());
         }
-        for remedy in catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty()) {
-            let change = remedy.change;
-            if matches!(change, Change::Connections(_) | Change::UnlimitedRate) {
-                continue;
-            }
-            let taken = reached.without(change, now) != reached;
-            if !taken && !self.model.can_make(now, change) {
-                continue;
-            }
-            let alone = if taken { now.without(change, reached) } else { now.with(change) };
-            let others = if taken { reached.without(change, now) } else { reached.with(change) };
-            self.runs.tried(&[alone, others])?;
+        for Variant { taken, alone, .. } in variants(self.model, first, reached) {
             if !self.walked.contains(&alone) {
                 let alone = if taken { self.runs.shown(alone)? } else { self.tried(alone)? };
                 let limit = self.limit(&alone)?;
@@ -372,6 +374,41 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
         Ok(())
     }
+}
+
+/// One remedy of the ladder, and the others.
+pub(super) struct Variant {
+    /// Whether the ladder takes the remedy.
+    taken: bool,
+    /// Present state with this remedy alone.
+    alone: State,
+    /// State at the top of the ladder without the remedy or, if the ladder does not take it, with it.
+    pub(super) others: State,
+}
+
+/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit
+/// `first` to the state `reached`. Several connections, the application's own rate limit, and remedies
+/// without an effect here are left out.
+pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
+    let now = model.present();
+    let of = |change: Change| {
+        let taken = reached.without(change, now) != reached;
+        let (alone, others) = match taken {
+            true => (now.without(change, reached), reached.without(change, now)),
+            false => (now.with(change), reached.with(change)),
+        };
+        (taken || model.can_make(now, change)).then_some(Variant { taken, alone, others })
+    };
+    let remedies = catalogue::of_ladder().filter(|remedy| !remedy.steps().is_empty());
+    let changes = remedies.map(|remedy| remedy.change).filter(|change| {
+        remedies_matter(first) && !matches!(change, Change::Connections(_) | Change::UnlimitedRate)
+    });
+    changes.filter_map(of).collect()
+}
+
+/// Returns whether the rates of other remedies say anything about a transfer with this present limit.
+const fn remedies_matter(first: Limit) -> bool {
+    !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
 /// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both have
@@ -429,10 +466,15 @@ mod tests {
         p95: fn(State) -> u64,
         limit: SendLimit,
         tried: Vec<State>,
+        /// Number of predictions at which the budget is spent.
+        budget: usize,
     }
 
     impl<F: Fn(State) -> u64> Predict for Given<F> {
-        fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, RunPanicked> {
+        fn tried(&mut self, states: &[State]) -> Result<Vec<Prediction>, Stop> {
+            if self.tried.len() + states.len() > self.budget {
+                return Err(Stop::OverBudget);
+            }
             let predict = |&state: &State| {
                 let rate = Rate::from_bps((self.rate)(state) * 1_000_000);
                 let mut shares = [0.0; SendLimit::ALL.len()];
@@ -444,17 +486,17 @@ mod tests {
             Ok(states.iter().map(predict).collect())
         }
 
-        fn shown(&mut self, state: State) -> Result<Prediction, RunPanicked> {
+        fn shown(&mut self, state: State) -> Result<Prediction, Stop> {
             Ok(self.tried(&[state])?.remove(0))
         }
 
-        fn left_to_another(&mut self, state: State) -> Result<Rate, RunPanicked> {
+        fn left_to_another(&mut self, state: State) -> Result<Rate, Stop> {
             Ok(Rate::from_bps(100_000_000 / state.connections.unwrap_or(1)))
         }
     }
 
     fn given<F: Fn(State) -> u64>(rate: F) -> Given<F> {
-        Given { rate, p95: |_| 210, limit: SendLimit::Cwnd, tried: Vec::new() }
+        Given { rate, p95: |_| 210, limit: SendLimit::Cwnd, tried: Vec::new(), budget: usize::MAX }
     }
 
     struct Shown {
@@ -469,8 +511,8 @@ mod tests {
         let Walk { rungs, notes, reached } = walk(&model(), None, &mut given).expect("no run is made");
         Shown {
             rates: rungs.iter().map(|rung| rung.lasting().as_bps() / 1_000_000).collect(),
-            remedies: rungs.iter().filter_map(|rung| rung.remedy.clone()).collect(),
-            commands: rungs.iter().map(|rung| rung.commands.len()).sum(),
+            remedies: rungs.iter().filter_map(|rung| rung.remedies.title()).collect(),
+            commands: rungs.iter().map(|rung| rung.remedies.commands().count()).sum(),
             notes,
             reached,
         }
@@ -582,6 +624,55 @@ mod tests {
         let steep = |state: State| 210 + 500 * state.rcvbuf.unwrap_or(0);
         let shown = climbed(Given { p95: steep, ..given(|state| window(state, 8)) });
         assert_eq!(shown.reached.rcvbuf, Some(1), "the first BDP is never refused");
+    }
+
+    /// At whatever run the budget is spent, the walk ends with the rungs so far and the link, says so, and
+    /// claims nothing about a state that is not on the ladder.
+    #[test]
+    fn a_walk_over_budget_ends_with_the_rungs_so_far() {
+        let rates = [70, 80, 95, 960];
+        let rate = |state: State| {
+            rates[usize::from(state.cc.is_rate_based()) * 2 + usize::from(state.rcvbuf.is_some())]
+        };
+        let whole = climbed(given(rate));
+        let mut lengths = Vec::new();
+        for budget in 0..100 {
+            let shown = climbed(Given { budget, ..given(rate) });
+            let spent = shown.notes.iter().any(|note| note.starts_with("not every remedy was simulated"));
+            if !spent {
+                assert_eq!(shown.rates, whole.rates);
+                break;
+            }
+            if let Some((link, so_far)) = shown.rates.split_last() {
+                assert_eq!(*link, 965);
+                assert!(whole.rates.starts_with(so_far), "{budget}: {:?}", shown.rates);
+            }
+            let rates_of_remedies = shown.remedies.len();
+            assert_eq!(rates_of_remedies, shown.rates.len().saturating_sub(2), "{budget}");
+            let present = State::present(fullpipe_tcp::cc::Algorithm::Cubic);
+            assert_eq!(shown.reached == present, rates_of_remedies == 0, "{budget}");
+            lengths.push(shown.rates.len());
+        }
+        assert!(lengths.is_sorted() && lengths[0] == 0 && lengths.contains(&3), "{lengths:?}");
+        assert!(whole.notes.iter().all(|note| !note.contains("use fullpipe run")), "{:?}", whole.notes);
+    }
+
+    /// The walk does not simulate a remedy that it does not take on top of the others: only a plan needs
+    /// that.
+    #[test]
+    fn a_remedy_that_is_not_taken_is_tried_by_itself_only() {
+        let model = model();
+        let mut given =
+            Given { limit: SendLimit::Rwnd, ..given(|state| if state.rcvbuf.is_some() { 960 } else { 95 }) };
+        let Walk { reached, .. } = walk(&model, None, &mut given).expect("no run is made");
+        let bbr = Change::CongestionControl(fullpipe_tcp::cc::Algorithm::Bbr1);
+        assert!(reached.rcvbuf.is_some() && !reached.has(bbr), "{reached:?}");
+        assert!(given.tried.contains(&model.present().with(bbr)));
+        assert!(!given.tried.contains(&reached.with(bbr)));
+        let others: Vec<State> =
+            variants(&model, Limit::Rwnd, reached).iter().map(|variant| variant.others).collect();
+        assert!(others.contains(&reached.with(bbr)) && others.contains(&model.present()), "{others:?}");
+        assert!(variants(&model, Limit::Link, reached).is_empty());
     }
 
     /// A walk simulates only what it needs: a full link needs nothing.

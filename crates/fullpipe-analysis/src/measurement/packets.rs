@@ -75,6 +75,8 @@ pub struct Sample {
     pub delivered: Bytes,
     /// Total number of retransmitted segments.
     pub retransmits: u64,
+    /// Total number of segments that the receiver reported as duplicates (D-SACK).
+    pub dsack_dups: u64,
     /// Number of packets with new data.
     pub sent: u32,
     /// Number of packets after which less than one segment fits into the window.

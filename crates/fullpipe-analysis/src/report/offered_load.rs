@@ -17,7 +17,7 @@ impl Page {
         self.heading("First the queue, then the path");
         for (number, remedy) in offered.remedies.iter().enumerate() {
             self.hanging(&format!("  {}. ", number + 1), &remedy.what);
-            self.commands(&remedy.commands);
+            self.commands(&remedy.commands.iter().collect::<Vec<_>>());
         }
     }
 }

@@ -147,7 +147,7 @@ impl Page {
             if let Some(rtt) = &rung.rtt {
                 self.hanging(&" ".repeat(indent), &format!("RTT {rtt}"));
             }
-            if let Some(remedy) = &rung.remedy {
+            if let Some(remedy) = rung.remedies.title() {
                 self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));
             }
         }
@@ -155,18 +155,20 @@ impl Page {
 
     /// Adds the commands that lead to each rung.
     pub(super) fn remedies(&mut self, ladder: &[Rung]) {
-        for rung in ladder.iter().filter(|rung| !rung.commands.is_empty()) {
-            let remedy = rung.remedy.as_deref().unwrap_or("the change");
-            self.line("");
-            self.hanging("", &format!("To reach {}: {remedy}", rung.lasting()));
-            self.commands(&rung.commands);
+        for rung in ladder {
+            let commands: Vec<&Command> = rung.remedies.commands().collect();
+            if let (Some(remedy), false) = (rung.remedies.title(), commands.is_empty()) {
+                self.line("");
+                self.hanging("", &format!("To reach {}: {remedy}", rung.lasting()));
+                self.commands(&commands);
+            }
         }
     }
 
     /// Adds commands grouped by host, each on a line of its own to make copying easy.
-    pub(super) fn commands(&mut self, commands: &[Command]) {
+    pub(super) fn commands(&mut self, commands: &[&Command]) {
         for host in [Host::Sender, Host::Receiver] {
-            let of_host: Vec<&Command> = commands.iter().filter(|c| c.host == host).collect();
+            let of_host: Vec<&Command> = commands.iter().copied().filter(|c| c.host == host).collect();
             if of_host.is_empty() {
                 continue;
             }

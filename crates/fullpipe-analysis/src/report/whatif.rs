@@ -59,6 +59,10 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     page.heading("On paper: what each limit alone lets pass");
     let mut figure = |value: String, text: String| page.hanging(&format!("  {value:>RATE_WIDTH$}  "), &text);
     figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the link: its rate x RTT".into());
+    if let Some(cap) = path.cap {
+        let to_fill = cap * Duration::from_secs_f64(path.rtt_ms / 1e3);
+        figure(to_fill.to_string(), "must be in flight on a flow to fill its cap: its rate x RTT".into());
+    }
     figure(figures.line.to_string(), "the link, less headers".into());
     figure(
         figures.window.to_string(),
@@ -85,10 +89,11 @@ fn figures(page: &mut Page, answer: &WhatIf) {
 
 /// Adds the buffer sizes, unless a rung already contains them.
 fn plan(page: &mut Page, answer: &WhatIf) {
-    let shown = answer.ladder.iter().any(|rung| rung.commands.first() == answer.plan.commands.first());
+    let first = answer.plan.commands.first();
+    let shown = answer.ladder.iter().any(|rung| rung.remedies.commands().next() == first);
     if shown || answer.plan.commands.is_empty() {
         return;
     }
     page.heading("Buffers that fill the link");
-    page.commands(&answer.plan.commands);
+    page.commands(&answer.plan.commands.iter().collect::<Vec<_>>());
 }

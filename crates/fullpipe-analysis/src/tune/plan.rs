@@ -229,26 +229,36 @@ impl Forecast {
         progress: impl Fn(Progress) + Sync,
     ) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
-            let needed = catalogue::of_ladder().filter(|remedy| remedy.is_needed_by_rule(&model.case()));
-            let changes =
-                needed.map(|remedy| remedy.change).filter(|change| model.can_make(model.present(), *change));
-            let reached = changes.fold(model.present(), State::with);
-            return Ok(Self {
-                ladder: Vec::new(),
-                simulated: Vec::new(),
-                reached,
-                assumptions: Vec::new(),
-                notes: vec![why],
-            });
+            return Ok(Self::by_rule(model, vec![why]));
         }
-        let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
-        let Climb { ladder, simulated, reached, .. } = climbed;
+        let mut climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
+        climbed.simulate_gains().map_err(DiagnoseError::Defect)?;
+        let simulated = climbed.simulated();
+        let Climb { ladder, reached, .. } = climbed;
+        if ladder.rungs.is_empty() {
+            return Ok(Self::by_rule(model, ladder.notes));
+        }
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
-        let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
+        let without = |rung: Rung| Rung { remedies: rung.remedies.clone().without_commands(), ..rung };
+        let rungs = ladder.rungs.into_iter().map(without).collect();
         let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
+    }
+
+    /// Returns the target state without a simulation, from the rules of the remedies.
+    fn by_rule(model: &Model<'_>, notes: Vec<String>) -> Self {
+        let needed = catalogue::of_ladder().filter(|remedy| remedy.is_needed_by_rule(&model.case()));
+        let changes =
+            needed.map(|remedy| remedy.change).filter(|change| model.can_make(model.present(), *change));
+        Self {
+            ladder: Vec::new(),
+            simulated: Vec::new(),
+            reached: changes.fold(model.present(), State::with),
+            assumptions: Vec::new(),
+            notes,
+        }
     }
 
     /// Returns the steady-state rate in `state`, if it was simulated.

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use fullpipe_analysis::advice::AppliedRemedy;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
 use fullpipe_analysis::input::iperf3;
-use fullpipe_analysis::ladder::Source;
+use fullpipe_analysis::ladder::{RungRemedies, Source};
 use fullpipe_analysis::remedy::{self, Host, Scope, State, catalogue};
 use fullpipe_analysis::{
     Diagnosis, Findings, HostFacts, HostSettings, Limit, Measurement, PathFacts, Rung, render_brief,
@@ -196,9 +197,11 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         receiver_buffers: host,
         rate_option: None,
     };
-    let commands = |name: &str| {
+    let remedies = |name: &str, title: &str| {
         let remedy = catalogue::ALL.into_iter().find(|remedy| remedy.name == name).unwrap();
-        remedy.commands(&hosts, State::present(Algorithm::Cubic).with(remedy.change))
+        let commands = remedy.commands(&hosts, State::present(Algorithm::Cubic).with(remedy.change));
+        let (name, title) = (name.into(), title.into());
+        RungRemedies(vec![AppliedRemedy { name, title, commands, ..AppliedRemedy::default() }])
     };
     let rate = |text: &str| text.parse::<Rate>().unwrap();
     let rung = |limit, what: &str, at, source| Rung {
@@ -209,8 +212,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         low: None,
         high: None,
         source,
-        remedy: None,
-        commands: Vec::new(),
+        remedies: RungRemedies::default(),
         undecided: false,
         only_if: None,
         rtt: None,
@@ -222,13 +224,11 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
             steady: Some(rate("105mbit")),
             low: Some(rate("100mbit")),
             high: Some(rate("107mbit")),
-            remedy: Some("congestion control bbr on the sender".into()),
-            commands: commands("bbr"),
+            remedies: remedies("bbr", "congestion control bbr on the sender"),
             ..rung(Limit::Rwnd, "a 3 MiB receive window", "99mbit", Source::Simulated)
         },
         Rung {
-            remedy: Some("larger buffers on both hosts".into()),
-            commands: commands("buffers"),
+            remedies: remedies("buffers", "larger buffers on both hosts"),
             ..rung(Limit::Cwnd, "loss, which BBR hardly minds", "830mbit", Source::Simulated)
         },
         rung(Limit::Link, "the link", "1gbit", Source::Given),
@@ -256,7 +256,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         assert!(line.chars().count() <= 80 || to_copy, "{line}");
         assert!(line.chars().all(|c| !c.is_control()), "{line:?}");
     }
-    let commands: Vec<_> = diagnosis.ladder.iter().flat_map(|rung| &rung.commands).collect();
+    let commands: Vec<_> = diagnosis.ladder.iter().flat_map(|rung| rung.remedies.commands()).collect();
     assert_eq!(commands[0].scope, Scope::Socket);
     assert!(commands.iter().any(|command| command.host == Host::Receiver));
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::case::Case;
 use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment};
-use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory};
+use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory, Rung};
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, TimedOutcome, summaries};
@@ -163,11 +163,11 @@ fn the_facts_are_there_without_scripts() {
     for rung in &diagnosis.ladder {
         has(&rung.lasting().to_string());
         has(&rung.what);
-        rung.remedy.iter().for_each(|remedy| has(remedy));
+        rung.remedies.title().iter().for_each(|remedy| has(remedy));
         if let (Some(low), Some(high)) = (rung.low, rung.high) {
             assert!(low == high || text.contains(&format!("{low} to {high}")), "{low} to {high}");
         }
-        for command in &rung.commands {
+        for command in rung.remedies.commands() {
             has(&command.run);
             has(&command.undo);
             has(command.scope.words());
@@ -175,7 +175,8 @@ fn the_facts_are_there_without_scripts() {
             command.requires.iter().for_each(|needs| has(needs));
         }
     }
-    assert!(diagnosis.ladder.iter().any(|rung| !rung.commands.is_empty()), "a ladder to climb");
+    let climbs = |rung: &Rung| rung.remedies.commands().next().is_some();
+    assert!(diagnosis.ladder.iter().any(climbs), "a ladder to climb");
     for finding in &diagnosis.findings {
         has(&finding.what);
         finding.evidence.iter().chain(&finding.could_not_tell).chain(&finding.next_test).for_each(|t| has(t));

@@ -58,7 +58,7 @@ fn simulated(diagnosis: &Diagnosis) -> Vec<&Rung> {
 }
 
 fn commands(rungs: &[&Rung]) -> Vec<Command> {
-    rungs.iter().flat_map(|rung| rung.commands.clone()).collect()
+    rungs.iter().flat_map(|rung| rung.remedies.commands().cloned()).collect()
 }
 
 /// The published CUBIC run is limited by loss; BBR alone is limited by a window; only both remedies together

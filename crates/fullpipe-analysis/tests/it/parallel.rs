@@ -295,8 +295,8 @@ fn a_receiver_says_what_it_observes() {
     let paced = told("[[flow]]\ncc = 'cubic'\napp = { write = '5mbit' }");
     let first = &paced[0];
     assert_eq!(
-        (first.what.as_str(), first.confidence),
-        ("not observable from the receiver: capture at the sender", Confidence::Low)
+        (first.limit, first.what.as_str(), first.confidence),
+        (Limit::Unknown, "not observable from the receiver: capture at the sender", Confidence::Low)
     );
     assert!(first.next_test.as_deref().is_some_and(|test| test.contains("at the sender")), "{first:#?}");
     assert!(paced.iter().all(|finding| !finding.what.contains("several flows")), "{paced:#?}");

@@ -90,7 +90,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     assert_eq!((present.source, present.limit, line.source), (Source::Simulated, Limit::Cwnd, Source::Given));
     assert_eq!(present.lasting(), tcp.steady);
     assert!(present.low < present.high, "the loss is an estimate");
-    assert_eq!(bbr.remedy.as_deref(), Some("BBR on the sender"));
+    assert_eq!(bbr.remedies.title().as_deref(), Some("BBR on the sender"));
     assert!(bbr.lasting() > present.lasting().mul_div(3, 1), "{}", bbr.lasting());
 
     let text = render_text(&diagnosis, 80);

@@ -65,6 +65,23 @@ fn a_constant_cwnd_names_no_policer() {
     }
 }
 
+/// The policer of `experiments/situations/policer.toml`: the JSON log of a loss-based sender names it, or
+/// says that it does not decide between a policer and loss. Random loss at the same mean rate is no policer.
+#[test]
+fn a_policer_is_not_taken_for_random_loss() {
+    let explained = |path: &str, cc: &str| {
+        let path = format!("rate = '100mbit'\nrtt = '100ms'\nqueue = '1bdp'\n{path}");
+        let run = Transferred::of(&path, MIB64, &format!("cc = '{cc}'"), 1);
+        let case = Case::of(&run.json(cc)).link("100mbit".parse().ok());
+        case.rtt(Some(Duration::from_millis(100))).explained().expect("an explanation")
+    };
+    let policed = explained("policer = { rate = '20mbit', burst = '128KiB', per_flow = true }", "cubic");
+    println!("{:#?}", policed.findings);
+    is_honest(&policed, &[Limit::Policer]);
+    let random = explained("loss = '0.05%'", "cubic");
+    assert_eq!((random.findings[0].limit, &random.undecided), (Limit::Cwnd, &None), "{:#?}", random.findings);
+}
+
 /// Only a loss-based sender would increase a constant Cwnd until a queue overflows, and only beyond its own
 /// host: application, window, buffer and pacing are never excluded by it.
 #[test]

@@ -39,7 +39,7 @@ impl Gauge {
             Limit::Sndbuf => Some(Self::Sndbuf),
             Limit::Pacing => Some(Self::Pacing),
             Limit::Link | Limit::Cap | Limit::Policer => Some(Self::Line),
-            Limit::App | Limit::Cpu => None,
+            Limit::App | Limit::Cpu | Limit::Unknown => None,
         }
     }
 

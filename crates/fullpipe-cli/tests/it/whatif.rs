@@ -78,6 +78,8 @@ fn every_option_counts_and_every_default_is_stated() {
     for option in ["--flows", "--mss", "--queue", "--cap", "--buffers", "--kernel"] {
         assert!(assumed.contains(&format!("{option} says otherwise")), "{option}: {assumed}");
     }
+    let queues = assumed.matches("queue of 1 BDP").count() + assumed.matches("capacity of 1 BDP").count();
+    assert_eq!(queues, 1, "the queue is stated once: {assumed}");
     let given = |more: &[&str]| answer(&[&path[..], more].concat());
     let rate = |document: &Value| number(&document["ladder"][0]["steady_bps"]);
     let small = given(&["--sndbuf", "64KiB", "--rcvbuf", "6MiB"]);
@@ -98,6 +100,13 @@ fn every_option_counts_and_every_default_is_stated() {
     assert_eq!((&ladder[0]["limit"], &ladder[1]["remedy"]), (&"cap".into(), &"10 connections".into()));
     assert!(capped["notes"].to_string().contains("one CUBIC flow with the same RTT"), "{capped:#}");
     assert_eq!(capped["path"]["cap_bps"], 4_000_000);
+    // The cap of a flow changes neither the link nor what fills it.
+    assert_eq!((&capped["bdp_bytes"], &default["bdp_bytes"]), (&100_000.into(), &100_000.into()));
+    assert_eq!(capped["figures"]["line_bps"], default["figures"]["line_bps"]);
+    assert!(capped["assumptions"].to_string().contains("queue of 1 BDP of the cap"), "{capped:#}");
+    let (_, text, _) = fullpipe(&[&path[..], &["--cap", "4mbit"]].concat());
+    assert!(text.contains("97.7 KiB  must be in flight to fill the link"), "{text}");
+    assert!(text.contains("19.5 KiB  must be in flight on a flow to fill its cap"), "{text}");
     let short = given(&["--mss", "500B"]);
     assert!(number(&short["figures"]["line_bps"]) < number(&default["figures"]["line_bps"]), "more headers");
     // A deep queue stands behind CUBIC: the RTT says so, and a managed queue empties it at the same rate.

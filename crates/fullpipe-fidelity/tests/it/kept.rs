@@ -133,7 +133,7 @@ fn steps_of_log() -> Vec<Step> {
     let buffers =
         [&diagnosis.hosts.sender, &diagnosis.hosts.receiver].map(|host| Bytes::new(host.buffer_bytes));
     let run = |simulated: &Scenario| applied(&cell.scenario, simulated, (buffers[0], buffers[1]));
-    let steps = steps(cell, &diagnosis, |rung, simulated| match rung.remedy {
+    let steps = steps(cell, &diagnosis, |rung, simulated| match rung.remedies.title() {
         None => Ok(cell.scenario.clone()),
         Some(_) => run(simulated).ok_or("a remedy that cannot be applied"),
     });

@@ -189,6 +189,8 @@ columns! { Row { at, flow, sender, receiver, path, truth } =>
         retransmits: u64, "segments", sender.retransmits;
         /// Whether the sender is in fast recovery or in recovery after an RTO.
         recovering: bool, "", sender.recovering;
+        /// Number of duplicates that the receiver has reported so far (D-SACK).
+        dsack_dups: Option<u64>, "segments", Some(sender.dsack_dups);
     }
     "the receiving socket" {
         /// Payload bytes that the receiver has received in order so far.

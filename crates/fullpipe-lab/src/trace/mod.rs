@@ -76,6 +76,9 @@ pub struct TcpInfo {
     pub delivered: Bytes,
     /// Number of segments retransmitted so far.
     pub retransmits: u64,
+    /// Number of duplicates that the receiver has reported so far (D-SACK, RFC 2883); zero if they are not
+    /// known.
+    pub dsack_dups: u64,
     /// Whether the sender is in fast recovery or in recovery after an RTO.
     pub recovering: bool,
     /// Bytes that the application has written but TCP has not sent yet.
@@ -183,6 +186,7 @@ impl TcpInfo {
             min_rtt: sender.min_rtt,
             delivered: Bytes::new(sender.delivered),
             retransmits: sender.stats.retransmits,
+            dsack_dups: sender.stats.duplicates,
             recovering: sender.recovering,
             notsent: Bytes::new(sender.notsent),
             sndbuf: Bytes::new(sender.sndbuf),

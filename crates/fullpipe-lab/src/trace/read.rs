@@ -162,6 +162,7 @@ impl TryFrom<&Record> for Row {
             min_rtt: millis("min_rtt_ms", record.min_rtt_ms)?,
             delivered: Bytes::new(record.delivered_bytes),
             retransmits: record.retransmits,
+            dsack_dups: record.dsack_dups.unwrap_or(0),
             recovering: record.recovering,
             notsent: Bytes::new(record.notsent_bytes),
             sndbuf: Bytes::new(record.sndbuf_bytes),

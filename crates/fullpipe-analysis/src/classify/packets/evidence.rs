@@ -119,7 +119,7 @@ impl Time<'_> {
             Limit::Pacing => self.paced(&mut evidence, &mut open),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(&mut evidence, &mut open),
             // Packets do not show the processor.
-            Limit::Cpu => {}
+            Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
         // If the window were known, the rules would have decided whether it is full.

@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Room;
 use super::copies::{CopyRules, Repetition};
-use super::one_way::{Ack, Data, ETHERNET_SEGMENT, OneWay, SegmentKind};
+use super::one_way::{Ack, Data, ETHERNET_SEGMENT, OneWay, SegmentKind, duplicate_segments};
 use super::sender_view::{AckInfo, Answers};
 use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
@@ -233,6 +233,7 @@ impl ConnectionTracker {
     fn see_ack(&mut self, seen: &PacketView<'_>, of: usize, room: Room) {
         let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
         let window = u64::from(seen.window) << scale;
+        let duplicates = duplicate_segments(seen.sack, seen.ack, self.mss());
         let one_way = &mut self.directions[of];
         let bare = seen.len == 0 && !seen.flags.has(Flags::FIN) && seen.syn.is_none();
         let ack = Ack { at: seen.at, ack: seen.ack, sack: seen.sack, window, bare };
@@ -263,6 +264,7 @@ impl ConnectionTracker {
         let span = timeline.passes(seen.at, rests, room.spans);
         span.delivered = one_way.delivered();
         span.missed += acked.missed;
+        span.duplicates += duplicates;
         span.window = known.then_some(window);
         span.acks = span.acks.saturating_add(1);
         if let Some(took) = acked.rtt {

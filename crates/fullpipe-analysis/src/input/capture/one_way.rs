@@ -124,6 +124,20 @@ pub(super) struct Ack<'a> {
 
 const ORIGIN: u64 = 1 << 32;
 
+/// Returns the number of segments of `mss` bytes that an ACK reports as duplicates (D-SACK, RFC 2883 section
+/// 4): its first SACK block lies below the cumulative ACK or inside the second block.
+pub(super) fn duplicate_segments(sack: &SackBlocks, ack: SeqNum, mss: u64) -> u64 {
+    let mut blocks = sack.iter();
+    let Some((from, to)) = blocks.next() else { return 0 };
+    let below = to.distance_from(ack) <= 0;
+    let inside = |(outer_from, outer_to): (SeqNum, SeqNum)| {
+        from.distance_from(outer_from) >= 0 && to.distance_from(outer_to) <= 0
+    };
+    let reported = below || blocks.next().is_some_and(inside);
+    let bytes = u64::try_from(to.distance_from(from)).unwrap_or(0);
+    if reported { bytes.div_ceil(mss.max(1)) } else { 0 }
+}
+
 /// Kind of a data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentKind {
@@ -512,6 +526,25 @@ mod tests {
         }
         ack(&mut one_way, 60, 5);
         assert_eq!((one_way.delivered(), one_way.sacked()), (5 * MSS, 0));
+    }
+
+    /// A first block below the ACK or inside the second block reports a duplicate; any other block reports
+    /// news.
+    #[test]
+    fn duplicates_are_told_from_news() {
+        // The sequence numbers wrap.
+        let seq = |segments: u64| SeqNum(u32::MAX - 1_499).plus(segments * MSS);
+        let reported = |ack: u64, blocks: &[(u64, u64)]| {
+            let mut sack = SackBlocks::default();
+            for (from, to) in blocks {
+                sack.push(seq(*from), seq(*to));
+            }
+            duplicate_segments(&sack, seq(ack), MSS)
+        };
+        assert_eq!(reported(5, &[]), 0);
+        assert_eq!((reported(5, &[(2, 4)]), reported(5, &[(4, 5), (7, 9)])), (2, 1));
+        assert_eq!(reported(1, &[(7, 8), (6, 9)]), 1);
+        assert_eq!((reported(1, &[(2, 4)]), reported(1, &[(2, 4), (6, 9)])), (0, 0));
     }
 
     /// Blocks beyond the memory are counted; a block that extends a known range needs no memory.

@@ -29,6 +29,8 @@ pub(super) struct Span {
     pub(super) missed: u64,
     /// Retransmitted segments.
     pub(super) retransmits: u64,
+    /// Segments that the receiver reported as duplicates (D-SACK).
+    pub(super) duplicates: u64,
     /// Maximum amount of data sent but not acknowledged; `inflight` excludes SACKed data.
     pub(super) flight_size: u64,
     pub(super) inflight: u64,
@@ -60,6 +62,7 @@ impl Span {
             sent_to: self.sent_to.max(later.sent_to),
             missed: self.missed + later.missed,
             retransmits: self.retransmits + later.retransmits,
+            duplicates: self.duplicates + later.duplicates,
             flight_size: self.flight_size.max(later.flight_size),
             inflight: self.inflight.max(later.inflight),
             window: later.window.or(self.window),
@@ -252,10 +255,11 @@ impl Timeline {
 
     /// Returns the spans as samples for the classifier.
     pub(super) fn samples(&self, side: Side, least: Loops) -> Vec<Sample> {
-        let (mut retransmits, mut window) = (0, None);
+        let (mut retransmits, mut dsack_dups, mut window) = (0, 0, None);
         let unseen = self.unseen();
         let sample = |(number, span): (usize, &Span)| {
             retransmits += span.retransmits;
+            dsack_dups += span.duplicates;
             window = span.window.or(window);
             Sample {
                 at: Instant::ZERO + self.width * (number as u64 + 1),
@@ -266,6 +270,7 @@ impl Timeline {
                 least_rtt: span.least_rtt(side, least),
                 delivered: Bytes::new(span.delivered),
                 retransmits,
+                dsack_dups,
                 sent: span.sent,
                 full: span.full,
                 short: span.short,

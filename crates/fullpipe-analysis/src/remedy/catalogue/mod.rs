@@ -64,6 +64,7 @@ pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
         Limit::Cpu => {
             Some("the processor of a host is busy all the time, and no setting of the path changes that")
         }
+        Limit::Unknown => Some("the input does not show what holds the transfer"),
         Limit::App
         | Limit::Rwnd
         | Limit::Sndbuf

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, RunPanicked};
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::scene::replay;
 use super::{Frame, LimitSpan, Provenance, Scene};
@@ -17,7 +17,7 @@ use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};
-use crate::stats::LossBasis;
+use crate::stats::LossEstimate;
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
 /// seeds behind its mean rate.
@@ -46,7 +46,7 @@ pub fn render_diagnosis(
 
 fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
     let job = |rung: &Rung| {
-        let label = match &rung.remedy {
+        let label = match rung.remedies.title() {
             Some(remedy) => format!("Simulated: after {remedy}"),
             None => "Simulated: the fitted path as it is".into(),
         };
@@ -85,7 +85,7 @@ struct RungView<'a> {
     range: Option<String>,
     /// Round-trip times under load and of the idle path.
     rtt: Option<String>,
-    remedy: Option<&'a str>,
+    remedy: Option<String>,
     /// Length of the bar as a percentage of the longest one; `low` is the start and the length of its range.
     bar: String,
     low: Option<(String, String)>,
@@ -94,7 +94,7 @@ struct RungView<'a> {
 
 /// View of a remedy with its commands.
 struct StepView<'a> {
-    remedy: &'a str,
+    remedy: String,
     /// Limit that the remedy lifts.
     lifts: String,
     reaches: String,
@@ -148,7 +148,7 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
         },
         range: range.map(|(low, high)| format!("{low} to {high}")),
         rtt: rung.rtt.map(|rtt| rtt.to_string()),
-        remedy: rung.remedy.as_deref(),
+        remedy: rung.remedies.title(),
         bar: format!("{:.2}", share(rate)),
         low: range
             .map(|(low, high)| (format!("{:.2}", share(low)), format!("{:.2}", share(high) - share(low)))),
@@ -157,25 +157,25 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
 }
 
 fn steps(ladder: &[Rung]) -> Vec<StepView<'_>> {
-    let pairs = ladder.windows(2).filter(|pair| !pair[1].commands.is_empty());
+    let pairs = ladder.windows(2).filter(|pair| pair[1].remedies.commands().next().is_some());
     let step = |pair: &'_ [Rung]| (pair[0].what.clone(), pair[1].lasting());
     pairs
         .map(|pair| {
             let (lifts, reaches) = step(pair);
             let rung = &pair[1];
             let of = |host| {
-                let commands: Vec<&Command> = rung.commands.iter().filter(|c| c.host == host).collect();
+                let commands: Vec<&Command> = rung.remedies.commands().filter(|c| c.host == host).collect();
                 (!commands.is_empty()).then_some((host, commands))
             };
             StepView {
-                remedy: rung.remedy.as_deref().unwrap_or("the change"),
+                remedy: rung.remedies.title().unwrap_or_default(),
                 lifts,
                 reaches: match rung.low.zip(rung.high).filter(|(low, high)| low < high) {
                     Some((low, high)) => format!("{reaches} ({low} to {high}, simulated)"),
                     None => format!("{reaches} (simulated)"),
                 },
                 hosts: [Host::Sender, Host::Receiver].into_iter().filter_map(of).collect(),
-                alternatives: rung.commands.iter().any(|c| c.scope != Scope::System),
+                alternatives: rung.remedies.commands().any(|c| c.scope != Scope::System),
             }
         })
         .collect()
@@ -215,21 +215,7 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         RttSource::Bound => Some(format!("{} at most (bounded from the log's ramp)", ms(path.rtt_ms))),
         RttSource::Unknown => None,
     };
-    let loss = path.loss.map(|loss| {
-        let share = Probability::from_f64;
-        let counted = match loss.basis {
-            LossBasis::Events => "events",
-            LossBasis::Retransmissions => "retransmissions",
-        };
-        format!(
-            "{} {counted} in {} segments: {} (95 %: {} to {})",
-            loss.events,
-            loss.segments,
-            share(loss.rate),
-            share(loss.low),
-            share(loss.high)
-        )
-    });
+    let loss = path.loss.map(|loss| LossEstimate::from(loss).to_string());
     let ratio = |bytes: u64, ratio: Option<f64>| {
         let of = ratio.map(|ratio| format!(", of which {} in flight", percent(ratio))).unwrap_or_default();
         format!("{}{of}", Bytes::new(bytes))
