@@ -1,4 +1,4 @@
-//! Order of transmission: probes, lost data, new data, the FIN, and a bare ACK.
+//! Order of transmission: probes, lost data, new data, a FIN without data, and a bare ACK.
 //!
 //! This file decides the order and what blocks sending. `tx/fresh.rs` and `tx/retransmit.rs` choose the exact
 //! range.
@@ -66,7 +66,7 @@ impl Connection {
 enum Step {
     Retransmit(RecordNo),
     New { len: u64 },
-    Fin,
+    BareFin,
     Stop(SendLimit),
 }
 
@@ -90,7 +90,7 @@ impl Sender {
         let limit = match self.next_step(lost, now) {
             Step::Retransmit(number) => return self.retransmit(now, number, SentKind::Retransmission),
             Step::New { len } => return Some(self.transmit_new(now, len)),
-            Step::Fin => return Some(self.transmit_fin(now)),
+            Step::BareFin => return Some(self.transmit_fin(now)),
             Step::Stop(limit) => limit,
         };
         self.limits.set(now, limit);
@@ -125,11 +125,6 @@ impl Sender {
                 false => SendLimit::App,
             });
         }
-        if fin_pending && lost.is_none() {
-            // In Linux the FIN travels on the last data segment; here it is a segment by itself and uses no
-            // window.
-            return Step::Fin;
-        }
         if inflight >= cwnd {
             return Step::Stop(self.window_limit());
         }
@@ -140,6 +135,10 @@ impl Sender {
             return Step::Retransmit(number);
         }
         let (rwnd, mss) = (self.window_left(), self.mss);
+        if fin_pending {
+            // The windows and the pacer hold back the FIN like data, as in Linux since 6.10.
+            return if rwnd > 0 { Step::BareFin } else { Step::Stop(SendLimit::Rwnd) };
+        }
         // Linux never fills more than half of the window with one transmission.
         let at_once = (cwnd - inflight).min((cwnd / 2).max(mss));
         let quantum = self.quantum_for(unsent.min(at_once).min(rwnd));

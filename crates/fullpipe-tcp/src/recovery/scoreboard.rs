@@ -113,6 +113,11 @@ impl SentRecord {
         self.offset + u64::from(self.len)
     }
 
+    /// Returns the payload of the segment in bytes. A FIN is not payload.
+    pub fn payload(&self) -> u64 {
+        u64::from(self.len) - u64::from(self.fin)
+    }
+
     /// Returns whether the segment is in the network and was sent once.
     pub fn is_fresh(&self) -> bool {
         self.state == RecordState::InFlight && self.transmissions == 1
@@ -269,12 +274,12 @@ impl Scoreboard {
         true
     }
 
-    /// Marks every record in the network that is larger than `len` lost, because the path cannot carry it.
-    /// Scans all records.
+    /// Marks every record in the network with more than `len` bytes of payload lost, because the path cannot
+    /// carry it. Scans all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {
         for number in self.numbers() {
-            if self.get(number).is_some_and(|record| u64::from(record.len) > len) {
+            if self.get(number).is_some_and(|record| record.payload() > len) {
                 self.mark_lost(number);
             }
         }
@@ -616,6 +621,19 @@ mod tests {
         board.on_resent(0, Instant::from_nanos(50), RateSnapshot::default(), false);
         board.unmark_all_lost();
         assert_eq!((board.inflight(), board.lost_pending(), board.lost_total()), (500, 0, 100));
+    }
+
+    /// A FIN adds an octet to the record of a full segment but not to the packet. A path whose MTU fits the
+    /// payload carries the segment.
+    #[test]
+    fn a_fin_makes_no_segment_too_large() {
+        let mut board = board(1);
+        board.push_new(100, 101, true, Instant::ZERO, RateSnapshot::default());
+        board.mark_larger_than(100);
+        assert_eq!(board.lost_pending(), 0);
+        board.mark_larger_than(99);
+        assert_eq!(board.lost_pending(), 201);
+        board.check();
     }
 
     #[test]

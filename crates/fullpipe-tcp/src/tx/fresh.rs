@@ -79,7 +79,15 @@ impl NewData {
         queue.written().saturating_sub(self.snd_nxt)
     }
 
-    /// Returns whether the FIN is the next octet to send.
+    /// Returns whether the next `len` bytes are the last of a stream that the application has closed, so that
+    /// their last segment may carry the FIN.
+    #[inline(always)]
+    pub(crate) fn ends_stream(&self, queue: &SendQueue, len: u64) -> bool {
+        queue.is_closed() && self.snd_nxt + len == queue.written()
+    }
+
+    /// Returns whether the FIN is the next octet to send. All data had left when the application closed, or
+    /// the peer's window had no room for the FIN.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0
@@ -113,8 +121,8 @@ impl NewData {
         end >= queue.written() || end > self.pushed_until + largest_window / 2
     }
 
-    /// Sends the next `len` bytes, with PSH in the last segment if `flags` contains PSH. Returns the
-    /// transmission and its number of segments.
+    /// Sends the next `len` bytes. PSH and FIN, if `flags` contains them, are set in the last segment.
+    /// Returns the transmission and its number of segments.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -128,17 +136,22 @@ impl NewData {
         let inflight = board.inflight();
         let snapshot = rate.on_send(departure.at, inflight, len, board.lost_total());
         let offset = self.snd_nxt;
+        let fin = flags.has(Flags::FIN);
         let (mut at, end, mut segments) = (offset, offset + len, 0);
         while at < end {
             // A piece is at most one MSS long, so its length fits into 32 bits.
             let piece = departure.mss.min(end - at) as u32;
             at += u64::from(piece);
             segments += 1;
+            // The FIN occupies the octet after the last byte.
+            let last = fin && at == end;
             // Each segment of a transmission increases the amount of data in flight.
-            let snapshot = RateSnapshot { tx_in_flight: inflight + (at - offset), ..snapshot };
-            board.push_new(at - u64::from(piece), piece, false, departure.at, snapshot);
+            let tx_in_flight = inflight + (at - offset) + u64::from(last);
+            let snapshot = RateSnapshot { tx_in_flight, ..snapshot };
+            board.push_new(at - u64::from(piece), piece + u32::from(last), last, departure.at, snapshot);
         }
-        self.snd_nxt = end;
+        self.snd_nxt = end + u64::from(fin);
+        self.fin_sent |= fin;
         if flags.has(Flags::PSH) {
             board.set_push();
             self.pushed_until = end;
@@ -150,7 +163,7 @@ impl NewData {
         (Transmit::of_data(departure, header, len), segments)
     }
 
-    /// Sends the FIN, which occupies one octet of sequence space and has no payload.
+    /// Sends the FIN in a segment without payload. The FIN occupies one octet of sequence space.
     pub(crate) fn send_fin(
         &mut self,
         departure: Departure,

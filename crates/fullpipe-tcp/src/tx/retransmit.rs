@@ -23,6 +23,8 @@ pub(crate) struct Retransmitted {
     pub(crate) offset: u64,
     /// Length of the retransmission in octets of sequence space.
     pub(crate) len: u64,
+    /// Number of segments: more than one if segments have become smaller since the first transmission.
+    pub(crate) segments: u64,
 }
 
 impl Retransmission {
@@ -61,16 +63,13 @@ pub(crate) fn retransmit(
 ) -> Option<Retransmitted> {
     let board = &recovery.board;
     let record = board.get(number)?;
-    let (offset, len, fin, psh) = (record.offset, u64::from(record.len), record.fin, record.psh);
+    let (offset, len, payload) = (record.offset, u64::from(record.len), record.payload());
+    let flags = if record.psh { Flags::ACK.with(Flags::PSH) } else { Flags::ACK };
+    let flags = if record.fin { flags.with(Flags::FIN) } else { flags };
     let snapshot = rate.on_send(departure.at, board.inflight(), len, board.lost_total());
     recovery.on_retransmission(departure.at, number, snapshot, kind);
-    // A retransmission is not ECN-capable (RFC 3168 section 6.1.5). A FIN occupies one octet of sequence
-    // space and has no payload.
-    let (flags, payload) = match (fin, psh) {
-        (true, _) => (Flags::ACK.with(Flags::FIN), 0),
-        (false, true) => (Flags::ACK.with(Flags::PSH), len),
-        (false, false) => (Flags::ACK, len),
-    };
+    // A retransmission is not ECN-capable (RFC 3168 section 6.1.5).
     let transmit = Transmit::of_data(departure, departure.header(offset, flags, Ecn::NotEct), payload);
-    Some(Retransmitted { transmit, offset, len })
+    let segments = payload.div_ceil(departure.mss).max(1);
+    Some(Retransmitted { transmit, offset, len, segments })
 }

@@ -248,10 +248,7 @@ impl World {
                 // one segment (INV-5).
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
-                assert!(
-                    before.flight_size + u64::from(segment.len) <= before.rwnd,
-                    "beyond the present window"
-                );
+                assert!(before.flight_size + segment.seq_len() <= before.rwnd, "beyond the present window");
                 self.sent_to = end;
             }
             for piece in pieces {

@@ -301,7 +301,8 @@ impl World {
             return;
         }
         assert!(offset <= host.sent_to, "new data leaves a gap");
-        assert!(end <= host.edge, "beyond the peer's window: {end} of {}", host.edge);
+        let last = offset + segment.seq_len();
+        assert!(last <= host.edge, "beyond the peer's window: {last} of {}", host.edge);
         host.sent_to = end;
     }
 

@@ -18,17 +18,20 @@ impl Sender {
         Departure { at: now, origin: self.iss.plus(1), mss: self.mss }
     }
 
-    /// Sends `len` bytes of data that has never been sent before.
+    /// Sends `len` bytes of data that has never been sent before. If they are the last bytes of the stream,
+    /// the FIN leaves with them, as far as the peer's window has room for it (Linux: `tcp_send_fin`).
     pub(in crate::conn) fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
         self.restart_after_idle(now);
         let first_after_idle = self.recovery.board.is_empty();
         let (offset, departure) = (self.snd_nxt(), self.departure(now));
         let (ecn, flags) = self.ecn.of_new_data();
         let push = self.fresh.pushes(&self.queue, len, self.peer.max);
-        let marks = (ecn, if push { flags.with(Flags::PSH) } else { flags });
+        let flags = if push { flags.with(Flags::PSH) } else { flags };
+        let fin = self.fresh.ends_stream(&self.queue, len) && len < self.window_left();
+        let flags = if fin { flags.with(Flags::FIN) } else { flags };
         let board = &mut self.recovery.board;
         let (transmit, segments) =
-            self.fresh.send(departure, board, &mut self.rate, len, marks, self.config.nodelay);
+            self.fresh.send(departure, board, &mut self.rate, len, (ecn, flags), self.config.nodelay);
         let sent =
             Sent { offset, len, kind: SentKind::New, first_after_idle, idle: Duration::ZERO, departure: now };
         self.on_sent(now, sent, segments);
@@ -38,7 +41,7 @@ impl Sender {
         transmit
     }
 
-    /// Sends the FIN.
+    /// Sends the FIN in a segment without payload.
     pub(in crate::conn) fn transmit_fin(&mut self, now: Instant) -> Transmit {
         let first_after_idle = self.recovery.board.is_empty();
         let departure = self.departure(now);
@@ -55,11 +58,11 @@ impl Sender {
         kind: SentKind,
     ) -> Option<Transmit> {
         let departure = self.departure(now);
-        let Retransmitted { transmit, offset, len } =
+        let Retransmitted { transmit, offset, len, segments } =
             retransmit(departure, &mut self.recovery, &mut self.rate, number, kind)?;
         self.stats.retransmits += 1;
         let sent = Sent { offset, len, kind, first_after_idle: false, idle: Duration::ZERO, departure: now };
-        self.on_sent(now, sent, len.div_ceil(self.mss));
+        self.on_sent(now, sent, segments);
         if self.timer.is_none() {
             self.arm_timeout(now);
         }

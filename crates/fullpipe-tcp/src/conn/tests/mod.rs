@@ -267,11 +267,13 @@ fn describe(conn: &Connection, segment: &Segment) -> String {
     if segment.flags.has(Flags::SYN) {
         return if segment.flags.has(Flags::ACK) { "syn-ack".into() } else { "syn".into() };
     }
-    if segment.flags.has(Flags::FIN) {
-        return format!("fin {at}");
-    }
+    let fin = segment.flags.has(Flags::FIN);
     if segment.len > 0 {
-        return format!("data {at}..{}", at + i64::from(segment.len));
+        let end = at + i64::from(segment.len);
+        return format!("data {at}..{end}{}", if fin { " fin" } else { "" });
+    }
+    if fin {
+        return format!("fin {at}");
     }
     if at < conn.sender.snd_nxt() as i64 {
         return format!("window probe {at}");
