@@ -2,7 +2,8 @@
 //! same order as in Linux.
 //!
 //! ```text
-//!   SYN      MSS | SACK permitted, timestamps | NOP, window scale
+//!   SYN      MSS | SACK permitted, timestamps  or  NOP, NOP, timestamps  or  NOP, NOP, SACK permitted
+//!            | NOP, window scale
 //!   others   NOP, NOP, timestamps | NOP, NOP, SACK blocks
 //! ```
 
@@ -195,16 +196,15 @@ impl Headers {
             self.put(&syn.mss.to_be_bytes());
         }
         let sack_permitted = segment.syn.is_some_and(|syn| syn.sack_permitted);
-        if sack_permitted || segment.timestamps.is_some() {
-            self.put(if sack_permitted { &[SACK_PERMITTED, 2] } else { &[NOP, NOP] });
-        }
         match segment.timestamps {
             Some(timestamps) => {
+                // SACK permitted takes the place of the padding.
+                self.put(if sack_permitted { &[SACK_PERMITTED, 2] } else { &[NOP, NOP] });
                 self.put(&[TIMESTAMPS, 10]);
                 self.put(&timestamps.value.to_be_bytes());
                 self.put(&timestamps.echo.to_be_bytes());
             }
-            None if sack_permitted => self.put(&[NOP, NOP]),
+            None if sack_permitted => self.put(&[NOP, NOP, SACK_PERMITTED, 2]),
             None => {}
         }
         if let Some(shift) = segment.syn.and_then(|syn| syn.window_scale) {
@@ -233,5 +233,52 @@ impl Headers {
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fullpipe_units::Ecn;
+
+    use super::*;
+    use crate::wire::{SackBlocks, SeqNum, SynOptions, Timestamps};
+
+    /// Returns the options of a SYN or SYN-ACK as octets.
+    fn options(sack_permitted: bool, window_scale: Option<u8>, timestamps: bool) -> Vec<u8> {
+        let segment = Segment {
+            seq: SeqNum(1),
+            ack: SeqNum(0),
+            len: 0,
+            window: 64_240,
+            flags: Flags::SYN,
+            timestamps: timestamps.then_some(Timestamps { value: 0x0102_0304, echo: 0x0506_0708 }),
+            syn: Some(SynOptions { mss: 1_460, window_scale, sack_permitted }),
+            sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
+        };
+        let end = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        Headers::of(&segment, end, end).as_bytes()[IPV4_HEADER + 20..].to_vec()
+    }
+
+    /// Order and padding of the options are those of Linux (`tcp_options_write`). A SYN-ACK leaves out the
+    /// options that the SYN did not offer.
+    #[test]
+    fn options_are_laid_out_as_in_linux() {
+        const TIMES: [u8; 10] = [8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
+        const MSS: [u8; 4] = [2, 4, 5, 0xb4];
+        const SCALE: [u8; 4] = [1, 3, 3, 10];
+        for (sack_permitted, scale, timestamps, expected) in [
+            (true, Some(10), true, [&MSS[..], &[4, 2], &TIMES, &SCALE].concat()),
+            (false, Some(10), true, [&MSS[..], &[1, 1], &TIMES, &SCALE].concat()),
+            (true, Some(10), false, [&MSS[..], &[1, 1, 4, 2], &SCALE].concat()),
+            (true, None, true, [&MSS[..], &[4, 2], &TIMES].concat()),
+            (true, None, false, [&MSS[..], &[1, 1, 4, 2]].concat()),
+            (false, Some(10), false, [&MSS[..], &SCALE].concat()),
+            (false, None, false, MSS.to_vec()),
+        ] {
+            assert_eq!(options(sack_permitted, scale, timestamps), expected);
+        }
     }
 }
