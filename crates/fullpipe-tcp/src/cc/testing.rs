@@ -39,6 +39,7 @@ pub(super) fn sample(segments: u64) -> AckSample {
         sacked: 0,
         acked_segments: segments,
         una_advanced: segments > 0,
+        may_grow: segments > 0,
         was_open: true,
         newly_lost: 0,
         prior_inflight: 0,

@@ -117,12 +117,12 @@ impl Window {
         }
     }
 
-    /// Records the phase, and returns whether this ACK may change the window. Only an ACK that advances the
-    /// cumulative acknowledgement may change the window, because a duplicate ACK may be the first sign of a
-    /// loss. During fast recovery no ACK may change it, because recovery sets the window.
+    /// Records the phase, and returns whether this ACK may change the window. A duplicate ACK may be the
+    /// first sign of a loss, so it may do so only on a path that reorders far. During fast recovery no ACK
+    /// may change the window, because recovery sets it.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
-        !cx.in_recovery && sample.una_advanced
+        !cx.in_recovery && sample.may_grow
     }
 
     /// Returns whether the window is fully used. A window that was never filled does not show the capacity of

@@ -36,6 +36,8 @@ pub struct Rack {
     /// Highest stream offset delivered, used to detect reordering.
     fack: u64,
     reordering_seen: bool,
+    /// Largest distance in octets from the start of a late segment to the highest data delivered before it.
+    reordering: u64,
     reo_wnd_mult: u64,
     reo_wnd_persist: u32,
     dsack_round: Option<u64>,
@@ -51,6 +53,7 @@ impl Default for Rack {
             rtt: Duration::ZERO,
             fack: 0,
             reordering_seen: false,
+            reordering: 0,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
             dsack_round: None,
@@ -97,7 +100,7 @@ impl Rack {
                 return false;
             }
         } else if run.first.end() < self.fack {
-            self.reordering_seen = true;
+            self.note_reordering(run.first.offset);
         }
         self.fack = self.fack.max(end);
         // RACK.rtt is the RTT of the segment delivered last, even if a segment sent later was delivered
@@ -124,9 +127,29 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// Records that a hole was filled by a late segment rather than by its retransmission.
-    pub fn on_late_original(&mut self) {
+    /// Records that the hole at `offset` was filled by a late segment rather than by its retransmission.
+    pub fn on_late_original(&mut self, offset: u64) {
+        self.note_reordering(offset);
+    }
+
+    fn note_reordering(&mut self, offset: u64) {
         self.reordering_seen = true;
+        self.reordering = self.reordering.max(self.fack.saturating_sub(offset));
+    }
+
+    /// Returns whether the path has delivered a segment of `mss` bytes more than three segments late (Linux:
+    /// `tp->reordering` above `net.ipv4.tcp_reordering`).
+    #[inline]
+    pub fn reorders_far(&self, mss: u64) -> bool {
+        self.reordering > DUP_THRESH * mss
+    }
+
+    /// Handles a retransmission timeout outside recovery, while the peer has SACKed `sacked_segments`. If
+    /// these should have started fast recovery, the extent of reordering was overestimated.
+    pub fn on_timeout(&mut self, sacked_segments: u64) {
+        if sacked_segments >= DUP_THRESH {
+            self.reordering = 0;
+        }
     }
 
     /// Records the end of a fast recovery.
@@ -312,6 +335,23 @@ mod tests {
         sack(&mut board, &mut rack, ms(105), 0, 100);
         sack(&mut board, &mut rack, ms(106), 300, 700);
         assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
+    }
+
+    /// The extent of reordering reaches from the start of the late segment to the highest delivered data. A
+    /// timeout after three SACKed segments resets it.
+    #[test]
+    fn reordering_has_an_extent() {
+        for (last, far) in [(300, false), (400, true)] {
+            let (mut board, mut rack) = (board(8), Rack::default());
+            sack(&mut board, &mut rack, ms(100), last - 100, last);
+            assert!(!rack.reorders_far(100), "the first segment may also be lost");
+            sack(&mut board, &mut rack, ms(105), 0, 100);
+            assert_eq!(rack.reorders_far(100), far, "{last}");
+            rack.on_timeout(2);
+            assert_eq!(rack.reorders_far(100), far, "{last}");
+            rack.on_timeout(3);
+            assert!(!rack.reorders_far(100), "{last}");
+        }
     }
 
     /// Each round with a D-SACK widens the reordering window by a quarter of `min_rtt`, up to SRTT (RFC 8985;

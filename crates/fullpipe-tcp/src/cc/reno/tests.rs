@@ -221,9 +221,12 @@ fn the_window_stands_still_in_recovery_and_on_duplicate_acks() {
     assert_eq!(bench.cwnd(), 10);
     bench.cx.in_recovery = false;
     let mut duplicate = crate::cc::testing::sample(1);
-    duplicate.una_advanced = false;
+    (duplicate.una_advanced, duplicate.may_grow) = (false, false);
     (0..100).for_each(|_| bench.cc.on_ack(&bench.cx, &duplicate));
     assert_eq!(bench.cwnd(), 10);
+    duplicate.may_grow = true;
+    (0..100).for_each(|_| bench.cc.on_ack(&bench.cx, &duplicate));
+    assert!(bench.cwnd() > 10, "the path reorders");
 }
 
 #[test]

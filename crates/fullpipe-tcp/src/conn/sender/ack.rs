@@ -65,8 +65,8 @@ impl Sender {
         // Records are delivered in ascending offset order, which is also the order of transmission. If one
         // ACK delivered a higher record before a lower one, this would look like reordering.
         self.take_cumulative(ack, &mut delivery);
-        let una_advanced = ack > self.snd_una;
-        self.snd_una = ack;
+        let una_before = std::mem::replace(&mut self.snd_una, ack);
+        let una_advanced = ack > una_before;
         let duplicate = self.take_sacks(segment, &mut delivery);
         if !self.agreed.sack {
             self.hear_without_sack(segment, una_advanced, window_changed, &mut delivery);
@@ -96,7 +96,7 @@ impl Sender {
             spurious = self.recovery.undo.on_duplicate(start);
         }
         if una_advanced && timestamps.is_some_and(|ts| self.recovery.undo.is_late_original(ts.echo)) {
-            spurious |= self.on_late_original();
+            spurious |= self.on_late_original(una_before);
         }
         let unrepaired = self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again = match self.agreed.sack {
@@ -391,6 +391,7 @@ impl Sender {
             sacked: delivery.sacked,
             acked_segments: delivery.segments + delivery.repeated,
             una_advanced,
+            may_grow: una_advanced || (delivery.sacked > 0 && self.recovery.rack.reorders_far(self.mss)),
             was_open: before.open,
             newly_lost,
             prior_inflight: before.prior_inflight,

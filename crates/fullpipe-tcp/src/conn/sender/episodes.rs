@@ -19,13 +19,13 @@ const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
     /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
-    /// Returns whether the whole episode is spurious. An episode is not considered spurious while
-    /// retransmissions for other holes are in flight.
-    pub(super) fn on_late_original(&mut self) -> bool {
+    /// `hole` is the offset up to which data was acknowledged before. Returns whether the whole episode is
+    /// spurious. An episode is not considered spurious while retransmissions for other holes are in flight.
+    pub(super) fn on_late_original(&mut self, hole: u64) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
         if partial {
-            recovery.rack.on_late_original();
+            recovery.rack.on_late_original(hole);
             if recovery.board.resent_in_network() > 0 {
                 return false;
             }
@@ -224,6 +224,7 @@ impl Sender {
             recovery.rto.confirm();
         }
         if recovery.phase == Phase::Open {
+            recovery.rack.on_timeout(recovery.board.sacked_segments());
             recovery.undo.begin(self.snd_una, recovery.board.resent_in_network());
         }
         recovery.phase = Phase::Loss;
