@@ -14,6 +14,9 @@ pub struct Tunables {
     /// Whether ACKs and timers also check whether the application fills the window
     /// (draft-ietf-ccwg-bbr section 4.1.2.4). Linux checks only when the application writes.
     pub app_limited_without_write: bool,
+    /// Whether a small transmission waits for an ACK that is about to make room for more (TSO deferral,
+    /// `tcp_tso_should_defer`). No RFC asks for it.
+    pub tso_deferral: bool,
 }
 
 /// Rule for the retransmission timeout, excluding back-off.
@@ -40,6 +43,7 @@ impl Tunables {
         rto: RtoRule::Slack { floor: Duration::from_millis(200) },
         lost_retransmission_reduces: false,
         app_limited_without_write: false,
+        tso_deferral: true,
     };
 
     /// Settings of the latest RFCs.
@@ -47,6 +51,7 @@ impl Tunables {
         rto: RtoRule::Rfc6298 { floor: Duration::from_secs(1), granularity: Duration::from_millis(1) },
         lost_retransmission_reduces: true,
         app_limited_without_write: true,
+        tso_deferral: false,
     };
 }
 

@@ -5,7 +5,7 @@
 
 use fullpipe_units::Instant;
 
-use super::sender::Sender;
+use super::sender::{Deferral, Sender};
 use super::{Connection, State, Transmit};
 use crate::SendLimit;
 use crate::cc::SentKind;
@@ -67,6 +67,7 @@ enum Step {
     Retransmit(RecordNo),
     New { len: u64 },
     BareFin,
+    Defer(Deferral),
     Stop(SendLimit),
 }
 
@@ -91,6 +92,7 @@ impl Sender {
             Step::Retransmit(number) => return self.retransmit(now, number, SentKind::Retransmission),
             Step::New { len } => return Some(self.transmit_new(now, len)),
             Step::BareFin => return Some(self.transmit_fin(now)),
+            Step::Defer(deferral) => self.on_deferral(deferral),
             Step::Stop(limit) => limit,
         };
         self.limits.set(now, limit);
@@ -110,7 +112,7 @@ impl Sender {
         None
     }
 
-    /// Chooses between lost and new data, or returns the limit that blocks both.
+    /// Chooses between lost and new data, or returns why neither leaves.
     #[inline(always)]
     fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
         let inflight = self.recovery.board.inflight();
@@ -145,7 +147,10 @@ impl Sender {
         let snd_una = self.snd_una;
         let allowance = Allowance { cwnd: cwnd - inflight, at_once, rwnd, quantum, snd_una, mss };
         match self.fresh.next(&self.queue, allowance) {
-            Ok(len) => Step::New { len },
+            Ok(len) => match self.deferral(now, cwnd, cwnd - inflight, rwnd) {
+                Some(deferral) => Step::Defer(deferral),
+                None => Step::New { len },
+            },
             Err(StopReason::Cwnd) => Step::Stop(self.window_limit()),
             Err(StopReason::Limit(limit)) => Step::Stop(limit),
         }

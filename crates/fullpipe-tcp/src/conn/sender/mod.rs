@@ -12,6 +12,7 @@
 
 mod ack;
 mod control;
+mod deferral;
 mod delivery;
 mod episodes;
 mod mtu;
@@ -38,6 +39,7 @@ use crate::tx::queue::{Outlet, SendQueue};
 use crate::tx::retransmit::Retransmission;
 use crate::wire::SeqNum;
 use control::{Decision, WindowUsage};
+pub(super) use deferral::Deferral;
 pub(super) use timers::RetransmitTimer;
 
 /// Sending half of a connection.
