@@ -52,8 +52,7 @@ impl Connection {
             return false;
         }
         sender.on_predicted_data(now, segment, start);
-        let push = segment.flags.has(Flags::PSH);
-        receiver.on_expected_data(now, timestamps, start..end, push, &sender.rtt);
+        receiver.on_expected_data(now, timestamps, start, end, &sender.rtt);
         self.events.add(Event::Readable);
         true
     }
