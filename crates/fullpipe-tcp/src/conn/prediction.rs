@@ -52,7 +52,8 @@ impl Connection {
             return false;
         }
         sender.on_predicted_data(now, segment, start);
-        receiver.on_expected_data(now, timestamps, start, end, &sender.rtt);
+        let push = segment.flags.has(Flags::PSH);
+        receiver.on_expected_data(now, timestamps, start..end, push, &sender.rtt);
         self.events.add(Event::Readable);
         true
     }

@@ -244,7 +244,7 @@ impl Receiver {
             self.acks.demand();
         } else {
             let arrival = self.reassembly.insert(old.start, old.end);
-            self.owe_ack(now, u64::from(segment.len), arrival, Fin::Absent, rtt);
+            self.owe_ack(now, u64::from(segment.len), false, arrival, Fin::Absent, rtt);
         }
     }
 
@@ -287,7 +287,7 @@ impl Receiver {
             true => Fin::Urgent,
             false => Fin::Absent,
         };
-        self.owe_ack(now, len, arrival, fin, rtt);
+        self.owe_ack(now, len, segment.flags.has(Flags::PSH), arrival, fin, rtt);
         let after = self.rcv_nxt();
         let closed = self.fin_at.is_some_and(|fin| after > fin && before <= fin);
         Progress { readable: after > before, closed }
@@ -311,20 +311,29 @@ impl Receiver {
         &mut self,
         now: Instant,
         timestamps: Timestamps,
-        start: u64,
-        end: u64,
+        Range { start, end }: Range<u64>,
+        push: bool,
         rtt: &RttEstimator,
     ) {
         self.note_timestamp(now, timestamps, start);
         self.note_rtt(now, timestamps);
         let arrival = self.reassembly.insert(start, end);
         self.accepted = Accepted { start, range: start..end };
-        self.owe_ack(now, end - start, arrival, Fin::Absent, rtt);
+        self.owe_ack(now, end - start, push, arrival, Fin::Absent, rtt);
     }
 
-    /// Opens the window for `len` accepted octets, and determines when the ACK for them is due.
+    /// Opens the window for `len` accepted octets, and determines when the ACK for them is due. `push`
+    /// indicates whether their segment has PSH.
     #[inline(always)]
-    fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: Fin, rtt: &RttEstimator) {
+    fn owe_ack(
+        &mut self,
+        now: Instant,
+        len: u64,
+        push: bool,
+        arrival: Arrival,
+        fin: Fin,
+        rtt: &RttEstimator,
+    ) {
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
         let window_shrinks =
@@ -335,6 +344,8 @@ impl Receiver {
             Received {
                 len,
                 mss: self.rcv_mss,
+                in_order: arrival.advanced,
+                push,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
                 // Without SACK, an ACK carries no additional information, so it is not delayed.
                 crowded: arrival.crowded || !self.agreed.sack,
@@ -364,16 +375,21 @@ impl Receiver {
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
         // An ACK that is already due carries the new window.
-        if taken > 0 && !self.acks.is_due() {
-            let (rcv_nxt, held) = (self.rcv_nxt(), self.reassembly.held_bytes());
-            let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // A peer that has sent its FIN needs no window update. If the unacknowledged data exceeds one
-            // segment, a read causes an ACK (G-9).
-            if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
-                self.acks.demand();
-            }
+        if taken > 0 && !self.acks.is_due() && self.is_read_acknowledged() {
+            self.acks.demand();
         }
         taken
+    }
+
+    /// Returns whether a read causes an ACK at once (Linux: `tcp_cleanup_rbuf`).
+    fn is_read_acknowledged(&self) -> bool {
+        let rcv_nxt = self.rcv_nxt();
+        let occupied = self.reassembly.held_bytes() + self.readable();
+        // More than one segment is unacknowledged (G-9), or the application has read all that the peer wrote.
+        rcv_nxt - self.last_ack_sent > self.rcv_mss
+            || (occupied == 0 && self.acks.is_pushed())
+            // A peer that has sent its FIN needs no window update.
+            || (!self.is_peer_closed() && self.window.would_open(rcv_nxt, occupied, self.rcv_mss))
     }
 
     /// Returns the stream position of the payload of the most recently handled segment.
@@ -407,6 +423,9 @@ impl Receiver {
             transmit.report(self.sack_blocks());
         }
         self.last_ack_sent = self.rcv_nxt();
+        if transmit.segment().len > 0 {
+            self.acks.on_data_sent(now);
+        }
         self.acks.on_ack_sent();
     }
 

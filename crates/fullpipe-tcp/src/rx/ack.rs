@@ -37,9 +37,24 @@ pub(crate) struct AckPolicy {
     last_arrival: Option<Instant>,
     /// Bytes received since the last ACK.
     unacked: u64,
+    pushed: Pushed,
+    /// Whether the application answers what arrives, so that its data carries the ACKs (Linux: pingpong
+    /// mode).
+    interactive: bool,
     dup_acks: u32,
     compressed: u32,
     compressed_at: u64,
+}
+
+/// Number of segments since the last ACK that look like the end of a write: short ones, and full ones with
+/// PSH. Such a segment may be the last for some time, and the sender may wait for its ACK.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pushed {
+    #[default]
+    No,
+    Once,
+    /// A short segment followed another such segment.
+    Again,
 }
 
 /// Facts about an arrival that the ACK policy needs.
@@ -47,6 +62,10 @@ pub(crate) struct AckPolicy {
 pub(crate) struct Received {
     pub(crate) len: u64,
     pub(crate) mss: u64,
+    /// Whether the arrival continues the stream.
+    pub(crate) in_order: bool,
+    /// Whether the arrival has PSH.
+    pub(crate) push: bool,
     /// Whether holes remain, or this arrival filled the last one.
     pub(crate) disorder: bool,
     /// Whether one more unreported change would exceed the SACK blocks of one ACK.
@@ -79,6 +98,8 @@ impl Default for AckPolicy {
             ato: Duration::ZERO,
             last_arrival: None,
             unacked: 0,
+            pushed: Pushed::No,
+            interactive: false,
             dup_acks: 0,
             compressed: 0,
             compressed_at: 0,
@@ -93,10 +114,14 @@ impl AckPolicy {
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         if received.len > 0 {
             self.adapt(now, received, rto);
+            if received.in_order && (received.push || received.len < received.mss) {
+                self.note_push(received.len < received.mss);
+            }
         }
         if received.closes {
             // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
             self.quick_left = 0;
+            self.interactive = true;
         } else if received.window_opened {
             // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
@@ -144,6 +169,14 @@ impl AckPolicy {
         }
     }
 
+    fn note_push(&mut self, short: bool) {
+        self.pushed = match self.pushed {
+            Pushed::No => Pushed::Once,
+            _ if short => Pushed::Again,
+            other => other,
+        };
+    }
+
     fn on_disorder(&mut self, now: Instant, received: Received) {
         if self.compressed_at != received.rcv_nxt {
             self.compressed_at = received.rcv_nxt;
@@ -172,6 +205,25 @@ impl AckPolicy {
         self.unacked + len > mss
     }
 
+    /// Returns true if the data to acknowledge looks like all that the peer has written, so that a read of
+    /// all of it is acknowledged at once (Linux: `tcp_cleanup_rbuf`). An application that answers is given
+    /// the time to do so.
+    pub(crate) fn is_pushed(&self) -> bool {
+        match self.pushed {
+            Pushed::No => false,
+            Pushed::Once => !self.interactive,
+            Pushed::Again => true,
+        }
+    }
+
+    /// Records that data was sent at `now`. Data that leaves within the ACK delay is an answer.
+    #[inline(always)]
+    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+        if self.last_arrival.is_some_and(|last| now.saturating_since(last) < self.ato) {
+            self.interactive = true;
+        }
+    }
+
     /// Makes an ACK due now, whatever arrives (FIN, window update, challenge).
     pub(crate) fn demand(&mut self) {
         self.now = true;
@@ -182,8 +234,10 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // No second segment came during the delay, so the next delay is longer.
+                // No second segment came during the delay, so the next delay is longer. An answer did not
+                // come either.
                 self.ato = (self.ato * 2).min(DELACK_MAX);
+                self.interactive = false;
             }
         }
     }
@@ -211,6 +265,7 @@ impl AckPolicy {
         self.now = false;
         self.delayed_until = Instant::FAR_FUTURE;
         self.unacked = 0;
+        self.pushed = Pushed::No;
         self.compressed = 0;
     }
 }
@@ -223,6 +278,8 @@ mod tests {
         Received {
             len,
             mss: 1448,
+            in_order: true,
+            push: false,
             disorder: false,
             crowded: false,
             urgent: false,
@@ -274,6 +331,35 @@ mod tests {
         assert!(!policy.is_due());
         policy.on_data(ms(1), segment(1448), rto);
         assert!(policy.is_due());
+    }
+
+    /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer; its ACK follows a read of
+    /// all data. An application that answers delays this ACK, unless a second short segment has come.
+    #[test]
+    fn a_read_of_a_whole_write_is_acknowledged() {
+        let full = segment(1448);
+        let (short, pushed) = (segment(100), Received { push: true, ..segment(1448) });
+        let ahead = Received { in_order: false, ..short };
+        for (arrivals, alone, answering) in [
+            (&[full][..], false, false),
+            (&[ahead], false, false),
+            (&[pushed], true, false),
+            (&[short], true, false),
+            (&[pushed, pushed], true, false),
+            (&[pushed, short], true, true),
+        ] {
+            let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
+            for arrival in arrivals {
+                policy.on_data(ms(1), *arrival, rto);
+            }
+            assert_eq!(policy.is_pushed(), alone, "{arrivals:?}");
+            policy.on_data_sent(ms(42));
+            assert_eq!(policy.is_pushed(), alone, "no answer, but late: {arrivals:?}");
+            policy.on_data_sent(ms(2));
+            assert_eq!(policy.is_pushed(), answering, "{arrivals:?}");
+            policy.on_ack_sent();
+            assert!(!policy.is_pushed(), "acknowledged");
+        }
     }
 
     /// ACK-4 and SACK compression: three duplicate ACKs leave at once, later ones are combined.
