@@ -36,6 +36,8 @@ pub(crate) struct ReceiveWindow {
     rcv_ssthresh: u64,
     /// Right edge of the most recently advertised window.
     edge: u64,
+    /// Size of the most recently advertised window at that time, in bytes (Linux: `rcv_wnd`).
+    offered: u64,
     scale: u8,
     /// True until the peer's SYN arrives; then whether the SYN contained the window scale option.
     peer_scales: bool,
@@ -84,6 +86,7 @@ impl ReceiveWindow {
             clamp,
             rcv_ssthresh: initial,
             edge: 0,
+            offered: 0,
             scale: scale_for(largest.min(clamp)),
             peer_scales: true,
             drs: RightSizing { space: initial.min(10 * mss), ..RightSizing::default() },
@@ -121,7 +124,7 @@ impl ReceiveWindow {
     /// the numbers of bytes that occupy memory.
     pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
         let (field, edge) = self.next_offer(rcv_nxt, held + unread, mss);
-        self.edge = edge;
+        (self.edge, self.offered) = (edge, edge - rcv_nxt);
         field
     }
 
@@ -150,6 +153,7 @@ impl ReceiveWindow {
     pub(crate) fn offer_in_syn(&mut self, mss: u64) -> u16 {
         let window = self.select(0, mss).min(65_535);
         self.edge = self.edge.max(window);
+        self.offered = window;
         window as u16
     }
 
@@ -167,12 +171,17 @@ impl ReceiveWindow {
             return 0;
         }
         let window = free.min(self.rcv_ssthresh).min(self.clamp);
-        // Without scaling, the window consists of whole segments. Otherwise, every byte read would cause an
-        // update.
-        if self.scale == 0 && window >= mss && mss > 0 && self.clamp == u64::MAX {
-            window / mss * mss
-        } else {
+        // Without scaling, the window consists of whole segments; otherwise every byte read would cause an
+        // update. It changes only by at least a segment, or where it would be larger than the free space.
+        if self.scale > 0 || self.clamp != u64::MAX || mss == 0 {
             window
+        } else if self.offered + mss <= window || self.offered > window {
+            window / mss * mss
+        } else if mss == full && window > self.offered + full / 2 {
+            // The whole buffer holds less than two segments.
+            window
+        } else {
+            self.offered
         }
     }
 
