@@ -53,9 +53,11 @@ fn any(_: &str) -> bool {
     true
 }
 
+/// The bursts of a send buffer overflow the queue now and then, in the simulator as on a kernel (185 and 178
+/// losses in 20 s on the short path). While these losses are repaired, the window looks like the limit.
 #[test]
 fn the_send_buffer() {
-    is_told("sndbuf", |label| !label.contains("reno"), AT_THE_SENDER);
+    is_told("sndbuf", |label| !label.contains("reno"), [Some(0.92), None]);
 }
 
 /// For some time after a loss, data in flight stays constant, as it would for a loss-based sender too.

@@ -294,7 +294,13 @@ fn losses_at_one_rate_may_be_a_policers() {
         let seconds = (0..40).map(move |i: usize| {
             let mbps = peaks[i / 5] * [14.0, 16.0, 18.5, 19.8, 20.0][i % 5];
             let cwnd_kib = (mbps * 1e6 / 8.0 * rtt_ms / 1e3 / 1024.0) as u64;
-            Second { mbps, retransmits: u64::from(i > 0 && i.is_multiple_of(5)) * 9, cwnd_kib, rtt_ms, ..IDLE }
+            Second {
+                mbps,
+                retransmits: u64::from(i > 0 && i.is_multiple_of(5)) * 9,
+                cwnd_kib,
+                rtt_ms,
+                ..IDLE
+            }
         });
         let link = "100mbit".parse().ok();
         let rtt = Some(Duration::from_millis(100));

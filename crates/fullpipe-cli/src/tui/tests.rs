@@ -120,8 +120,14 @@ fn any_size_is_drawn() {
 #[test]
 fn a_line_says_the_same() {
     let line = model().picture().expect("rows").line();
-    for part in [" s  flow 0", "Mbit/s", "RTT 100", "*rwnd ", "cwnd ", "rwnd: the receiver's window is full"]
-    {
+    for part in [
+        " s  flow 0",
+        "Mbit/s",
+        "RTT 101ms (least 100ms)",
+        "*rwnd ",
+        "cwnd ",
+        "rwnd: the receiver's window is full",
+    ] {
         assert!(line.contains(part), "{part}: {line}");
     }
 }

@@ -12,11 +12,12 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 // The following tests check conservation of packets and header overhead.
 
-/// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost.
+/// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost. The queue is deeper than the BDP,
+/// so that it never runs empty, also while a small transmission waits for the next ACK.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {
-        let run = run(&link(cc, "48mbit", ms(20), 80, 20));
+        let run = run(&link(cc, "48mbit", ms(20), 120, 20));
         assert_near(run.goodput(0, 5.0), 48e6 * 1448.0 / 1500.0, 0.0005, cc.name());
     }
 }
@@ -39,6 +40,9 @@ fn a_2_conservation() {
 
 // The following tests check the limit by a fixed window.
 
+/// Longest time for which TSO deferral leaves a part of the window unused.
+const DEFERRED: Duration = Duration::from_millis(1);
+
 /// Throughput equals window / RTT if there is no other limit.
 #[test]
 fn a_11_window_over_rtt() {
@@ -53,8 +57,8 @@ fn a_11_window_over_rtt() {
 }
 
 /// If a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission
-/// . The throughput is then the link rate, and the RTT is exactly W / rate. With a window smaller than
-/// D, the queue is empty.
+/// . The throughput is then the link rate, and the RTT is W / rate. With a window smaller than D, the queue
+/// is empty. TSO deferral leaves a part of the window unused for at most 1 ms.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
     // A packet takes 250 us and the RTT is 50 ms: D = 200 packets, and one more is in transmission.
@@ -66,16 +70,19 @@ fn a_12_a_fixed_window_and_its_queue() {
         if queue > 0 {
             let last = run.rows.last().expect("rows");
             let srtt = last.sender.srtt.expect("measured");
-            // The smoothed RTT is rounded down by a few nanoseconds.
-            assert!(srtt.abs_diff(Duration::from_micros(250 * window)) < Duration::from_micros(1), "{srtt}");
+            let law = Duration::from_micros(250 * window);
+            assert!(srtt <= law && law <= srtt + DEFERRED, "{srtt}");
             assert_near(run.goodput(0, 5.0), 48e6 * 1448.0 / 1500.0, 0.0005, "the link's rate");
             for row in run.rows_of(0, 5.0) {
-                // Each ACK covers two segments and allows two more to be sent.
-                assert!((queue - 3..=queue + 1).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row));
+                // Each ACK covers two segments and allows two more to be sent; four more packets leave within
+                // the time of a deferral.
+                assert!((queue - 7..=queue + 1).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row));
             }
         } else {
-            let rtt = Duration::from_micros(50_250).as_secs_f64();
-            assert_near(run.goodput(0, 5.0), 8.0 * (window * MSS) as f64 / rtt, 0.01, "window per RTT");
+            let rate = |rtt: Duration| 8.0 * (window * MSS) as f64 / rtt.as_secs_f64();
+            let (rtt, goodput) = (Duration::from_micros(50_250), run.goodput(0, 5.0));
+            let law = 0.99 * rate(rtt + DEFERRED)..1.01 * rate(rtt);
+            assert!(law.contains(&goodput), "window per RTT: {goodput}, {law:?}");
         }
     }
 }

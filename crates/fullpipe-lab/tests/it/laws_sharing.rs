@@ -88,11 +88,11 @@ fn a_30_rtt_bias() {
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
 }
 
-/// Loss rate with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. (A single flow
-/// with a short queue loses two segments at a time, and reduces its window once for both.)
+/// Rate of loss events with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. A burst
+/// may lose several segments; the flow reduces its window once for all of them.
 #[test]
 fn a_31_the_loss_that_flows_need() {
-    for (n, seconds, highest) in [(2, 300, 1.72), (5, 60, 1.65), (10, 60, 1.65)] {
+    for (n, seconds, highest) in [(2, 300, 1.65), (5, 60, 1.65), (10, 60, 1.65)] {
         let of = |spacing| loss_times_window_squared(n, seconds, spacing);
         let factor = SPACINGS.into_iter().map(of).sum::<f64>() / SPACINGS.len() as f64;
         assert!((1.35..highest).contains(&factor), "{n} flows: {factor:.3}");
@@ -101,14 +101,19 @@ fn a_31_the_loss_that_flows_need() {
 
 /// Returns p W^2 of `n` Reno flows that start `spacing` milliseconds apart.
 fn loss_times_window_squared(n: u64, seconds: u64, spacing: u64) -> f64 {
-    let run = run(&flows_apart(link(Reno, "100mbit", ms(50), 40, seconds), n, spacing));
-    let drops = |row: &fullpipe_lab::trace::Row| row.path.expect("the path is ours").queue_drops;
-    let (first, last) = (run.rows_of(0, 20.0).next(), run.rows_of(0, 20.0).last());
-    let (first, last) = (first.expect("rows"), last.expect("rows"));
-    let seconds = last.at.saturating_since(first.at).as_secs_f64();
-    let sent: f64 =
-        (0..n as u32).map(|flow| run.goodput(flow, 20.0)).sum::<f64>() / 8.0 / MSS as f64 * seconds;
-    let p = (drops(last) - drops(first)) as f64 / sent;
+    let mut scenario = flows_apart(link(Reno, "100mbit", ms(50), 40, seconds), n, spacing);
+    // Every recovery takes at least a round trip, so each is seen.
+    scenario.sample_every = ms(20);
+    let run = run(&scenario);
+    let events = |flow| {
+        let recovering: Vec<bool> = run.rows_of(flow, 20.0).map(|row| row.sender.recovering).collect();
+        recovering.windows(2).filter(|pair| !pair[0] && pair[1]).count()
+    };
+    let flows = 0..n as u32;
+    let lost: usize = flows.clone().map(events).sum();
+    let measured = (seconds - 20) as f64;
+    let sent = flows.map(|flow| run.goodput(flow, 20.0)).sum::<f64>() / 8.0 / MSS as f64 * measured;
+    let p = lost as f64 / sent;
     let windows = run.rows.iter().filter(|row| row.at >= at(20.0)).map(|row| row.sender.cwnd.get() as f64);
     let (sum, count) = windows.fold((0.0, 0.0), |(sum, count), window| (sum + window, count + 1.0));
     let window = sum / count / MSS as f64;
@@ -117,12 +122,12 @@ fn loss_times_window_squared(n: u64, seconds: u64, spacing: u64) -> f64 {
 
 /// two BBRv1 flows overestimate their shares and are limited by their windows. They have 2 D in flight,
 /// D of it in the queue, and an RTT of twice the minimum, at most 2.5 times. With four and eight flows, the
-/// filters overlap more: up to 2.3 D in flight, with RTT peaks of 2.8 times the minimum. Eight flows sometimes
-/// fill the queue of 2 D, and so they do in Linux 6.18 on this path: a median of 2.5 times the minimum, 3.0 at
-/// the 99th percentile, and drops.
+/// filters overlap more: up to 2.3 D in flight. They sometimes fill the queue of 2 D, and so they do in Linux 6.18
+/// on this path: with four flows a median of 2.25 times the minimum, 2.76 at most, and drops; with eight flows
+/// 2.5 times the minimum, and 3.0 at the 99th percentile.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
-    for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 3.03)] {
+    for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 3.03), (8, 2.4, 3.03)] {
         let mut scenario = flows(link(Bbr1, "100mbit", ms(40), 666, 60), n);
         scenario.sample_every = ms(10);
         let run = run(&scenario);

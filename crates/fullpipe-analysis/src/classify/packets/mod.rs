@@ -55,6 +55,9 @@ const SHORT: u64 = 16;
 const DRAINED: f64 = 0.75;
 /// The sender waits for data if it has none in at least this share of the samples.
 const STARVED: f64 = 0.1;
+/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is not
+/// the congestion window.
+const UNEVEN: f64 = 0.05;
 /// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery, and
 /// one until the window is filled again.
 const REPAIR: u64 = 2;
@@ -114,9 +117,11 @@ impl<'a> Packets<'a> {
         let flow = &flows[usize::from(is_rate_based)];
         let start = self.start(flow);
         let end = self.end();
+        let course = &self.rows[start.min(end)..=end];
+        let held_by_cwnd = is_rate_based || !shrinks_without_losses(course);
         let verdict = |at: usize| match at {
             at if at > end => Verdict { limit: Limit::App, confidence: Confidence::High },
-            at => self.verdict(flow, &flows[1], at, start),
+            at => self.verdict(flow, &flows[1], at, start, held_by_cwnd),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
         // The limit during a gap in the capture is unknown; most likely it is the limit before the gap.
@@ -146,7 +151,16 @@ impl<'a> Packets<'a> {
         self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
     }
 
-    fn verdict(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize, start: usize) -> Verdict {
+    /// Returns the limit at sample `at`. After `start`, the flow no longer doubles; `held_by_cwnd` is false if its
+    /// data in flight then often falls without a loss.
+    fn verdict(
+        &self,
+        flow: &Flow<'_>,
+        rated: &Flow<'_>,
+        at: usize,
+        start: usize,
+        held_by_cwnd: bool,
+    ) -> Verdict {
         use Confidence::{Certain, High, Low};
         let near = flow.window(at, NEAR, 1);
         let sample = &self.samples[at];
@@ -169,7 +183,12 @@ impl<'a> Packets<'a> {
             match by_reader_or_path(flow, at) {
                 reader @ (Limit::ReceiverApp, _) => reader,
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
-                (Limit::Cwnd, _) => self.by_clock(flow, rated, at),
+                (Limit::Cwnd, _) => self.by_clock(flow, rated, at, held_by_cwnd),
+                // The drops of a cap hold a flow through its congestion window. If that is not what is in
+                // flight, the drops are those of single bursts.
+                (Limit::Cap | Limit::Policer, _) if !held_by_cwnd && !queue_stands(flow, at) => {
+                    self.by_clock(flow, rated, at, held_by_cwnd)
+                }
                 (limit, confidence) => (limit, if self.line.is_some() { confidence } else { Low }),
             }
         };
@@ -210,7 +229,14 @@ impl<'a> Packets<'a> {
     }
 
     /// Returns the limit where no queue stands, from the events that trigger transmissions.
-    fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
+    /// `held_by_cwnd` is false if data in flight also falls without losses.
+    fn by_clock(
+        &self,
+        flow: &Flow<'_>,
+        rated: &Flow<'_>,
+        at: usize,
+        held_by_cwnd: bool,
+    ) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
         // A congestion window that has room releases data with each ACK, unless there is none.
@@ -218,9 +244,14 @@ impl<'a> Packets<'a> {
         // CUBIC, too, stays for some time near the window at which it lost packets.
         let after_loss = lossy(LOSSY);
         let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
-        if !starved && (lossy(COURSE) || after_loss && !flat) {
+        if held_by_cwnd && !starved && (lossy(COURSE) || after_loss && !flat) {
             return (Limit::Cwnd, High);
         }
+        // Bursts that lose packets hold the window down only until the repair ends.
+        if !held_by_cwnd && !starved && lossy(REPAIR) {
+            return (Limit::Cwnd, Low);
+        }
+        let flat = flat || !held_by_cwnd;
         let out_of_data = starved || self.near(at, SHORT).iter().any(|sample| sample.short > 0);
         match self.clocked(at) {
             Some(true) if out_of_data || flat => (Limit::Sndbuf, Low),
@@ -376,6 +407,35 @@ fn bears_loss(rows: &[Row]) -> bool {
     }
     let bearing = ratios.iter().filter(|ratio| **ratio >= BEARS).count();
     ratios.len() > 1 && 2 * bearing > ratios.len()
+}
+
+/// Returns whether a queue stands at sample `at`.
+fn queue_stands(flow: &Flow<'_>, at: usize) -> bool {
+    flow.window(at, WIDE, WIDE_ROWS).median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
+}
+
+/// Returns whether the data in flight often falls although nothing was lost. A congestion window does not; what a
+/// full send buffer releases does, from one burst to the next.
+fn shrinks_without_losses(rows: &[Row]) -> bool {
+    let Some(first) = rows.first() else { return false };
+    let (mut since, mut lost_at, mut falls, mut steps) = (first, None, 0usize, 0u32);
+    for pair in rows.windows(2) {
+        let row = &pair[1];
+        if row.sender.retransmits > pair[0].sender.retransmits {
+            lost_at = Some(row.at);
+        }
+        let trip = round_trip(row);
+        if row.at.saturating_since(since.at) < trip {
+            continue;
+        }
+        // The window falls by the loss, and again by the end of its repair.
+        if lost_at.is_none_or(|at| row.at.saturating_since(at) > trip * REPAIR * 2) {
+            steps += 1;
+            falls += usize::from((row.sender.cwnd.get() as f64) < DRAINED * since.sender.cwnd.get() as f64);
+        }
+        since = row;
+    }
+    falls as f64 >= UNEVEN * f64::from(steps) && falls > 0
 }
 
 /// Returns whether the data in flight is constant.

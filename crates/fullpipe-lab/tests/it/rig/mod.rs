@@ -57,7 +57,7 @@ pub(crate) fn flows(scenario: Scenario, n: u64) -> Scenario {
 /// Spacings of the flows' starts, in milliseconds, for laws about the mean of many runs. Flows that overflow
 /// one queue are chaotic: without random loss, the spacing decides which of them meets the first drop, and
 /// with it the whole run.
-pub(crate) const SPACINGS: [u64; 5] = [101, 113, 127, 137, 163];
+pub(crate) const SPACINGS: [u64; 9] = [101, 107, 113, 127, 137, 139, 149, 151, 163];
 
 /// Returns the scenario with `n` flows that start `spacing` milliseconds apart.
 pub(crate) fn flows_apart(mut scenario: Scenario, n: u64, spacing: u64) -> Scenario {
