@@ -117,7 +117,7 @@ impl<'a> Packets<'a> {
         let flow = &flows[usize::from(is_rate_based)];
         let start = self.start(flow);
         let end = self.end();
-        let course = &self.rows[start.min(end)..=end];
+        let course = self.rows.get(start.min(end)..=end).unwrap_or_default();
         let held_by_cwnd = is_rate_based || !shrinks_without_losses(course);
         let verdict = |at: usize| match at {
             at if at > end => Verdict { limit: Limit::App, confidence: Confidence::High },
