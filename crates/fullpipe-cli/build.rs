@@ -29,7 +29,7 @@ fn source() -> Option<(String, String)> {
 }
 
 fn from_git() -> Option<String> {
-    // A crate from a registry may lie in the repository of somebody else.
+    // A crate from a registry may be unpacked inside an unrelated repository.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !root.join(".ci").exists() {
         return None;

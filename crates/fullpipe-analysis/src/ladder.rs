@@ -62,16 +62,16 @@ const ROUND_TRIPS: u64 = 60;
 /// Minimum duration of a run on a path with an RTT of microseconds, because the timers of the hosts are
 /// longer than its round trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Work in data packets up to which the runs of a log in which loss keeps the flows far below the link rate
-/// are not shortened. The estimate assumes a full link, so most of these packets are never sent; simulating
-/// the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path across an ocean stay within this
-/// bound.
+/// Maximum work, in data packets, of runs that are not shortened although they follow a log in which loss
+/// keeps the flows far below the link rate. The estimate of the work assumes a full link, so most of these
+/// packets are never sent; simulating the rest takes some seconds on two cores. All seeds of a 1 Gbit/s path
+/// across an ocean stay within this bound.
 const PACKETS_UNDER_LOSS: u64 = 100_000_000;
-/// Work up to which the runs of a log that fill the link are not shortened, and to which runs above either
-/// bound are shortened. It takes a second or two.
+/// Maximum work, in data packets, of runs that are not shortened if the flows of the log fill the link. Runs
+/// above this bound or the previous one are shortened to this work, which takes a second or two.
 const PACKETS: u64 = 12_000_000;
-/// Estimated work above which the runs of a log are not begun, because the budget would end them before they
-/// show a remedy.
+/// Estimated work above which the runs for a log are not started, because the budget would end them before
+/// they show a remedy.
 const MOST_PACKETS: u64 = 2 * budget::INTERACTIVE;
 
 /// Reason why there is no diagnosis.

@@ -1,4 +1,4 @@
-//! Cells of the ladder validation that nobody has chosen: a seed draws them.
+//! Cells of the ladder validation that are drawn from a seed instead of chosen by hand.
 //!
 //! Each combination of one or four flows and small or large socket buffers occurs twice. Rate, RTT, loss and
 //! the size of small buffers are drawn independently of each other.
@@ -26,7 +26,7 @@ const RTT: u64 = 1;
 const LOSS: u64 = 2;
 const BUFFER: u64 = 3;
 
-/// Returns the cells that `seed` draws, as an experiment with runs of `duration`.
+/// Returns the cells that are drawn from `seed`, as an experiment with runs of `duration`.
 ///
 /// # Errors
 /// Returns an error if `duration` is not valid in an experiment.

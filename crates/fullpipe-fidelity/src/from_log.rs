@@ -5,8 +5,8 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! The diagnosis gets what a user knows: the log, the rate that the link is paid for, the RTT that ping
-//! reports, and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to it.
+//! The diagnosis gets what a user knows: the log, the contracted rate of the link, the RTT that ping reports,
+//! and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -205,8 +205,8 @@ pub(crate) fn diagnosed(
     diagnosis.map_err(|error| Error::from(error).about(name))
 }
 
-/// Returns the commands that run again the cells with a rung that misses its criterion. A cell misses only if
-/// a quiet machine confirms it.
+/// Returns the commands that rerun each cell with a rung that misses its criterion. A miss counts only if a
+/// quiet machine confirms it.
 fn again(cells: &[Cell], compared: &Compared<'_, '_>) -> String {
     let misses =
         |cell: &&Cell| compared.rungs.iter().any(|rung| rung.cell == cell.point.label && !rung.holds());

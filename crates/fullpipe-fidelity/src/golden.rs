@@ -27,12 +27,12 @@ const SYSCTL: &str = include_str!("../../../examples/cross-border/sysctl-before.
 const LINK: &str = "1gbit";
 const RTT: &str = "210ms";
 
-/// Target of the golden ladder in Mbit/s: the rate under loss, that of the window behind it, and the least
-/// rate with the buffers that the ladder names.
+/// Target of the golden ladder in Mbit/s: the rate under loss, the rate of the window behind it, and the
+/// minimum rate with the buffers that the ladder names.
 const TARGET: (f64, f64, f64) = (75.0, 105.0, 900.0);
 /// Number of connections in place of all remedies.
 const CONNECTIONS: usize = 10;
-/// Least share of the link at the top of each ladder of the experiment file.
+/// Minimum share of the link at the top of each ladder of the experiment file.
 const OF_THE_LINK: f64 = 0.9;
 
 /// Returns the table of rungs with the kernel's results and the targets. The comparison holds if every run is
@@ -78,8 +78,8 @@ fn of_log(kernel: KernelVersion) -> Result<(CellLadder, Vec<Rung>), Error> {
     Ok((CellLadder { cell: NAME.into(), steps }, diagnosis.ladder))
 }
 
-/// Returns `simulated` for a kernel that may turn receive memory into a window by another rule: with a
-/// receive buffer that gives the same window.
+/// Returns `simulated` with the receive buffer that gives the same window on the kernel, which may turn
+/// receive memory into a window by another rule.
 fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
     let HostSpec { window_rule, rcvbuf, .. } = simulated.host;
     let rule = WindowRule::of(kernel, None);

@@ -36,9 +36,10 @@ use crate::progress::{Notes, bar};
 pub(crate) const ATTEMPTS: usize = 5;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
-/// Maximum sum of the link rates of runs side by side. Two cores forward more than twice this rate in time.
+/// Maximum sum of the link rates of concurrent runs. Two cores forward more than twice this rate without
+/// delay.
 const RATES_TOGETHER: Rate = Rate::from_bps(400_000_000);
-/// Maximum number of runs side by side.
+/// Maximum number of concurrent runs.
 const RUNS_TOGETHER: usize = 4;
 
 /// Result of a kernel run with its trace rows.

@@ -138,8 +138,9 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let resent = last.retransmits.saturating_sub(first.retransmits);
     let delivered = last.delivered.saturating_sub(first.delivered).get();
     let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(resent);
-    // The retransmission of a segment that arrives twice repaired no loss. If more arrive twice than were
-    // retransmitted, the network duplicates segments, and the reports say nothing about the retransmissions.
+    // If a segment arrives twice, its retransmission repaired no loss. If more segments arrive twice than
+    // were retransmitted, the network duplicates segments, and the reports say nothing about the
+    // retransmissions.
     let spurious = Some(last.dsack_dups.saturating_sub(first.dsack_dups)).filter(|count| *count <= resent);
     let again = if flow.by_rate { resent - spurious.unwrap_or(0) } else { resent };
     // A loss-based sender overflows the queue that it fills; a policer drops the excess of either kind of

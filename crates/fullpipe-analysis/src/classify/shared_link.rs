@@ -6,8 +6,8 @@
 //!               └─ does not, or unknown link    each flow is judged alone
 //! ```
 //!
-//! A flow judged alone keeps the limit of its own rows, but a fixed rate of one of several flows is not taken
-//! for a rate cap ([`of_one_of_several`]).
+//! A flow judged alone keeps the limit of its own rows, but if one of several flows has a fixed rate, this is
+//! not taken for a rate cap ([`of_one_of_several`]).
 
 use fullpipe_units::{Bytes, Rate};
 
@@ -62,8 +62,8 @@ impl SharedLink {
         (self.flows > 1).then_some(self.sum)
     }
 
-    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit by the rows of
-    /// the flow.
+    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit according to
+    /// the flow's own rows.
     pub fn corrected(&self, rate: Rate, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
         if !self.takes_part(rate) {
             return None;
@@ -143,7 +143,8 @@ mod tests {
         assert_eq!(rates.map(|rate| shared.corrected(rate, OWN)), [None; 3]);
     }
 
-    /// A fixed rate of one of several flows comes more likely from the path that they share than from a cap.
+    /// If one of several flows has a fixed rate, the cause is more likely the path that they share than a
+    /// cap.
     #[test]
     fn one_of_several_is_not_policed() {
         let own = Some((Limit::Policer, Confidence::High));

@@ -259,8 +259,9 @@ impl Explainer<'_> {
         self.series.losses_at_one_rate(self.least_rtt()).filter(|_| loss_based)
     }
 
-    /// Returns the findings if the congestion window holds the flow: loss, which may be that of a policer. A
-    /// log of whole seconds does not tell which, because a few random losses may come at one rate, too.
+    /// Returns the findings if the congestion window limits the flow: the cause is loss, possibly that of a
+    /// policer. A log with intervals of whole seconds cannot tell which, because a few random losses may
+    /// occur at one rate, too.
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };

@@ -37,11 +37,11 @@ impl RateOption {
             if attached.is_empty() {
                 return arguments.get(nth + 1).map(String::as_str);
             }
-            // A value follows a short option without a sign between them.
+            // The value of a short option follows without an equals sign.
             let of_short = Some(attached).filter(|_| !option.starts_with("--"));
             attached.strip_prefix('=').or(of_short)
         };
-        // The last one counts.
+        // If the option occurs more than once, the last one counts.
         let value = (0..arguments.len()).rev().find_map(value_at).filter(|value| is_limit(value))?;
         Some(Self { program, option, value: value.into() })
     }

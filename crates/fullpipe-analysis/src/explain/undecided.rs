@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Finding, Limit};
 
-/// Candidates for a limit that a receiver does not observe. Of the sender's own limits it sees none, and on
-/// the path neither the congestion window nor a cap.
+/// Candidates for a limit that a receiver does not observe. The receiver sees none of the sender's own
+/// limits, and on the path neither the congestion window nor a cap.
 const UNOBSERVED: [(&[Limit], &str); MOST] = [
     (&[Limit::App, Limit::Pacing], "the sending application or its pacing rate"),
     (&[Limit::Sndbuf], "the send buffer"),

@@ -341,7 +341,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Simulates each remedy by itself, taken or not, and notes what it would reach.
+    /// Simulates each remedy by itself, whether or not the ladder takes it, and notes the rate that it would
+    /// reach.
     fn note_what_else(&mut self, first: Limit) -> Result<(), Stop> {
         let (now, reached) = (self.model.present(), self.state);
         if !remedies_matter(first) {
@@ -376,7 +377,7 @@ impl<P: Predict> Walker<'_, '_, P> {
     }
 }
 
-/// One remedy of the ladder, and the others.
+/// Effect of one remedy, with and without the other remedies of the ladder.
 pub(super) struct Variant {
     /// Whether the ladder takes the remedy.
     taken: bool,

@@ -234,7 +234,7 @@ fn an_application_with_a_rate_option_is_told_to_leave_it_out() {
     assert_eq!(found.findings[0].next_test.as_deref(), Some("run wget without --limit-rate 625k"));
 }
 
-/// An option explains no limit but that of the application.
+/// An option explains only a limit of the application.
 #[test]
 fn a_rate_option_explains_no_other_limit() {
     let case = Case::of(&at_the_sender(streams(1, RWND))).link(Some(LINE));

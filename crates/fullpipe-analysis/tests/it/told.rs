@@ -285,8 +285,8 @@ fn a_busy_processor_is_the_limit() {
     assert_eq!(found(99.0, 40.0, "3.12", 2).0, Limit::Cpu, "one thread for both streams");
 }
 
-/// Losses of a loss-based sender at one rate, without a queue, may be those of a policer, and the log does
-/// not tell. Losses at rates that differ are random, and a queue before them is that of a link.
+/// Losses of a loss-based sender at one rate, without a queue, may be those of a policer, and the log cannot
+/// show whether they are. Losses at rates that differ are random, and a queue before them is that of a link.
 #[test]
 fn losses_at_one_rate_may_be_a_policers() {
     // A sawtooth of five seconds; the first loss is that of slow start.

@@ -158,7 +158,7 @@ fn installed(command: &str) -> String {
     command.replace("cargo run --release -q -- ", "fullpipe ").replace("cargo run --release -- ", "fullpipe ")
 }
 
-/// Returns the arguments of each call of fullpipe in a line of shell, also of those in quotation marks.
+/// Returns the arguments of each call of fullpipe in a line of shell, including the calls in quotation marks.
 fn calls(command: &str) -> Vec<Vec<String>> {
     let mut calls = Vec::new();
     for piece in installed(command).split(['|', ';', '&', '\'', '"']) {

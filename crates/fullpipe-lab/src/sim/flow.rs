@@ -110,8 +110,8 @@ impl Flow {
         self.sender.handle_timeout(now);
     }
 
-    /// Lets the sending application write, if it is time or the socket has room again. Returns true if it was
-    /// woken.
+    /// Lets the sending application write if its next write is due or the socket has room again. Returns true
+    /// if it was woken.
     #[inline]
     pub(crate) fn sender_writes(&mut self, now: Instant) -> bool {
         let mut woken = false;

@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 // The following tests check conservation of packets and header overhead.
 
 /// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost. The queue is deeper than the BDP,
-/// so that it never runs empty, also while a small transmission waits for the next ACK.
+/// so that it never runs empty, not even while a small transmission waits for the next ACK.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {

@@ -102,7 +102,7 @@ fn a_31_the_loss_that_flows_need() {
 /// Returns p W^2 of `n` Reno flows that start `spacing` milliseconds apart.
 fn loss_times_window_squared(n: u64, seconds: u64, spacing: u64) -> f64 {
     let mut scenario = flows_apart(link(Reno, "100mbit", ms(50), 40, seconds), n, spacing);
-    // Every recovery takes at least a round trip, so each is seen.
+    // Every recovery takes at least a round trip, so no recovery is missed.
     scenario.sample_every = ms(20);
     let run = run(&scenario);
     let events = |flow| {

@@ -331,7 +331,8 @@ pub struct AckSample {
     /// Whether the ACK advanced `snd_una`.
     pub una_advanced: bool,
     /// Whether the window may grow: the ACK advanced `snd_una`, or it delivered data on a path that reorders
-    /// by more than three segments (Linux: `tcp_may_raise_cwnd`). On such a path, SACKs are no sign of loss.
+    /// by more than three segments (Linux: `tcp_may_raise_cwnd`). On such a path, SACKs are not a sign of
+    /// loss.
     pub may_grow: bool,
     /// Whether nothing was known to be missing before this ACK: no SACK, no loss, no retransmission in
     /// flight (Linux: `TCP_CA_Open`).

@@ -118,8 +118,8 @@ impl Window {
     }
 
     /// Records the phase, and returns whether this ACK may change the window. A duplicate ACK may be the
-    /// first sign of a loss, so it may do so only on a path that reorders far. During fast recovery no ACK
-    /// may change the window, because recovery sets it.
+    /// first sign of a loss, so it may change the window only on a path with far reordering. During fast
+    /// recovery no ACK may change the window, because recovery sets it.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.may_grow

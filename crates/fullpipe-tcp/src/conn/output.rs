@@ -112,7 +112,7 @@ impl Sender {
         None
     }
 
-    /// Chooses between lost and new data, or returns why neither leaves.
+    /// Chooses between lost and new data, or returns the reason why neither is sent.
     #[inline(always)]
     fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
         let inflight = self.recovery.board.inflight();
@@ -138,7 +138,7 @@ impl Sender {
         }
         let (rwnd, mss) = (self.window_left(), self.mss);
         if fin_pending {
-            // The windows and the pacer hold back the FIN like data, as in Linux since 6.10.
+            // The windows and the pacer hold back the FIN as they do data (Linux: since 6.10).
             return if rwnd > 0 { Step::BareFin } else { Step::Stop(SendLimit::Rwnd) };
         }
         // Linux never fills more than half of the window with one transmission.

@@ -274,7 +274,7 @@ impl Scoreboard {
         true
     }
 
-    /// Marks every record in the network with more than `len` bytes of payload lost, because the path cannot
+    /// Marks lost every record in the network with more than `len` bytes of payload, because the path cannot
     /// carry it. Scans all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {

@@ -234,8 +234,7 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // No second segment came during the delay, so the next delay is longer. An answer did not
-                // come either.
+                // Neither a second segment nor an answer came during the delay, so the next delay is longer.
                 self.ato = (self.ato * 2).min(DELACK_MAX);
                 self.interactive = false;
             }

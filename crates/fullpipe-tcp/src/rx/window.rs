@@ -172,7 +172,7 @@ impl ReceiveWindow {
         }
         let window = free.min(self.rcv_ssthresh).min(self.clamp);
         // Without scaling, the window consists of whole segments; otherwise every byte read would cause an
-        // update. It changes only by at least a segment, or where it would be larger than the free space.
+        // update. The window changes only by at least one segment, or if it exceeds the free space.
         if self.scale > 0 || self.clamp != u64::MAX || mss == 0 {
             window
         } else if self.offered + mss <= window || self.offered > window {

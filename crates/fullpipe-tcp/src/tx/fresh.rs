@@ -86,8 +86,8 @@ impl NewData {
         queue.is_closed() && self.snd_nxt + len == queue.written()
     }
 
-    /// Returns whether the FIN is the next octet to send. All data had left when the application closed, or
-    /// the peer's window had no room for the FIN.
+    /// Returns whether the FIN is the next octet to send. This is so if all data had left when the
+    /// application closed, or if the peer's window had room for the data but not for the FIN.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0

@@ -165,8 +165,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the last report of a test with two CUBIC streams on a path of 50 Mbit/s, of which the recorder
-    /// knows `link`.
+    /// Returns the last report of a test with two CUBIC streams on a path of 50 Mbit/s. `link` is the link
+    /// rate that the recorder is given.
     fn last_report(link: Option<Rate>) -> Interval {
         let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[[flow]]\n\
                     cc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";

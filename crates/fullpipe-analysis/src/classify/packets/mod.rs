@@ -184,8 +184,8 @@ impl<'a> Packets<'a> {
                 reader @ (Limit::ReceiverApp, _) => reader,
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(flow, rated, at, held_by_cwnd),
-                // The drops of a cap hold a flow through its congestion window. If that is not what is in
-                // flight, the drops are those of single bursts.
+                // The drops at a cap limit a flow through its congestion window. If the congestion window
+                // does not determine the data in flight, the drops are those of single bursts.
                 (Limit::Cap | Limit::Policer, _) if !held_by_cwnd && !queue_stands(flow, at) => {
                     self.by_clock(flow, rated, at, held_by_cwnd)
                 }
@@ -414,8 +414,8 @@ fn queue_stands(flow: &Flow<'_>, at: usize) -> bool {
     flow.window(at, WIDE, WIDE_ROWS).median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
 }
 
-/// Returns whether the data in flight often falls although nothing was lost. A congestion window does not; what a
-/// full send buffer releases does, from one burst to the next.
+/// Returns whether the data in flight often falls although nothing was lost. A congestion window does not
+/// fall without a loss. The amount that a full send buffer releases does fall, from one burst to the next.
 fn shrinks_without_losses(rows: &[Row]) -> bool {
     let Some(first) = rows.first() else { return false };
     let (mut since, mut lost_at, mut falls, mut steps) = (first, None, 0usize, 0u32);
@@ -428,7 +428,7 @@ fn shrinks_without_losses(rows: &[Row]) -> bool {
         if row.at.saturating_since(since.at) < trip {
             continue;
         }
-        // The window falls by the loss, and again by the end of its repair.
+        // The window falls at the loss, and again at the end of its repair.
         if lost_at.is_none_or(|at| row.at.saturating_since(at) > trip * REPAIR * 2) {
             steps += 1;
             falls += usize::from((row.sender.cwnd.get() as f64) < DRAINED * since.sender.cwnd.get() as f64);

@@ -25,7 +25,7 @@ use super::connection::PacketView;
 /// mirror port delays the copy by its queue.
 pub(super) const APART: Duration = Duration::from_millis(1);
 /// Number of buckets of remembered packets, and packets per bucket. At ten gigabits per second a thousand
-/// packets pass in [`APART`], one per bucket on average: that eight fall into one bucket is rare. With room for
+/// packets pass in [`APART`], one per bucket on average, and eight rarely fall into one bucket. With room for
 /// four, an original was forgotten before its copy once in a million packets even at one gigabit per second.
 /// All buckets stay in the processor cache.
 const BUCKETS: usize = 1_024;

@@ -176,8 +176,9 @@ impl Sender {
     }
 
     /// Checks at an ACK or a timer whether the application fills the window, as [`Self::check_app_limited`]
-    /// does. Linux checks only at writes (`tcp_rate_check_app_limited`): a write that follows an ACK at once
-    /// would otherwise look like a pause, and BBR behind a small send buffer would never leave Startup.
+    /// does. Linux checks only at writes (`tcp_rate_check_app_limited`). If it also checked at ACKs, a write
+    /// directly after an ACK would look like a pause, and BBR behind a small send buffer would never leave
+    /// Startup.
     #[inline(always)]
     pub(in crate::conn) fn check_app_limited_without_write(&mut self) {
         if self.config.tunables.app_limited_without_write {

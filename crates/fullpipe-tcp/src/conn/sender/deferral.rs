@@ -18,7 +18,7 @@ use fullpipe_units::{Duration, Instant};
 use super::{Phase, Sender};
 use crate::SendLimit;
 
-/// Age of the last transmission beyond which nothing waits, and longest time until the ACK.
+/// Maximum age of the last transmission, and maximum time until the ACK, at which data waits.
 const SOON: Duration = Duration::from_millis(1);
 /// Fraction of the window that leaves at once (`net.ipv4.tcp_tso_win_divisor`).
 const WINDOW_DIVISOR: u64 = 3;
@@ -66,8 +66,8 @@ impl Sender {
         }
     }
 
-    /// Returns whether the ACK of the oldest outstanding segment is due. Without an outstanding segment, no
-    /// ACK would end a deferral.
+    /// Returns whether the ACK of the oldest outstanding segment is due soon. Without an outstanding segment,
+    /// no ACK would end a deferral.
     fn expects_ack_soon(&self, now: Instant) -> bool {
         let srtt = self.rtt.srtt().unwrap_or(Duration::ZERO);
         let oldest = self.recovery.board.oldest();
