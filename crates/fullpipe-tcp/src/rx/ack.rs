@@ -234,8 +234,9 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // Neither a second segment nor an answer came during the delay, so the next delay is longer.
-                self.ato = (self.ato * 2).min(DELACK_MAX);
+                // Neither a second segment nor an answer came during the delay. The next delay is longer, or the
+                // usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
+                self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }
         }
@@ -358,6 +359,21 @@ mod tests {
             assert_eq!(policy.is_pushed(), answering, "{arrivals:?}");
             policy.on_ack_sent();
             assert!(!policy.is_pushed(), "acknowledged");
+        }
+    }
+
+    /// If an answer is late, the next ACK delay is the usual one; only a missing second segment lengthens it.
+    #[test]
+    fn a_late_answer_does_not_lengthen_the_delay() {
+        for interactive in [true, false] {
+            let mut policy =
+                AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, interactive, ..AckPolicy::default() };
+            policy.on_data(ms(100), segment(1448), rto);
+            let (delay, due) = (policy.ato, policy.delayed_until);
+            policy.on_timeout(due);
+            assert!(policy.is_due());
+            let expected = if interactive { ATO_MIN } else { (delay * 2).min(DELACK_MAX) };
+            assert_eq!((policy.ato, policy.interactive), (expected, false));
         }
     }
 

@@ -136,7 +136,8 @@ impl ReceiveWindow {
         if 2 * remaining > self.full.min(self.clamp) {
             return false;
         }
-        let window = self.select(occupied, mss).next_multiple_of(1 << self.scale);
+        // A peer that does not scale never sees more than 65 535 bytes, however large the buffer has grown.
+        let window = self.select(occupied, mss).next_multiple_of(1 << self.scale).min(65_535 << self.scale);
         window > 0 && window >= 2 * remaining
     }
 
@@ -358,6 +359,9 @@ mod tests {
             let buffer = Buffer::Fixed(Bytes::new(4_096 << pick(0, 12)));
             let clamp = (pick(1, 4) == 0).then(|| Bytes::new(1 + pick(2, 200_000)));
             let mut window = ReceiveWindow::new(RULE, buffer, clamp, 1448);
+            if pick(9, 3) == 0 {
+                window.disable_scaling();
+            }
             window.rcv_ssthresh = pick(3, 2 * window.full + 2);
             window.edge = pick(4, 300_000);
             let (rcv_nxt, occupied, mss) =
