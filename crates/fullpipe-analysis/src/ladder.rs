@@ -377,19 +377,12 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
 fn measured_rung(findings: &Findings) -> Rung {
     let (measured, first) = (&findings.measured, findings.findings.first());
     let what = || first.map_or_else(|| "the measured run".into(), |finding| finding.what.clone());
+    let limit = first.map_or(Limit::Link, |finding| finding.limit);
+    let what = findings.undecided.as_ref().map_or_else(what, ToString::to_string);
     Rung {
-        limit: first.map_or(Limit::Link, |finding| finding.limit),
-        what: findings.undecided.as_ref().map_or_else(what, ToString::to_string),
-        rate: measured.mean,
         steady: Some(measured.steady),
-        low: None,
-        high: None,
-        source: Source::Measured,
         undecided: findings.undecided.is_some(),
-        only_if: None,
-        rtt: None,
-        remedies: RungRemedies::default(),
-        scenario: None,
+        ..Rung::new(limit, what, measured.mean, Source::Measured)
     }
 }
 

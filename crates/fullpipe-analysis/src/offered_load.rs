@@ -149,18 +149,11 @@ mod tests {
     /// Returns four rungs of 70, 95 (90 to 100), 830 (700 to 900) and 965 Mbit/s; the last one is the link.
     fn ladder() -> Vec<Rung> {
         let rung = |rate, range: Option<(u64, u64)>, source, remedy: Option<&str>| Rung {
-            limit: Limit::Cwnd,
-            what: "a limit".into(),
-            rate: mbit(rate),
             steady: Some(mbit(rate)),
             low: range.map(|(low, _)| mbit(low)),
             high: range.map(|(_, high)| mbit(high)),
-            source,
             remedies: RungRemedies(remedy.map(titled).into_iter().collect()),
-            undecided: false,
-            only_if: None,
-            rtt: None,
-            scenario: None,
+            ..Rung::new(Limit::Cwnd, "a limit", mbit(rate), source)
         };
         vec![
             rung(70, None, Source::Measured, None),

@@ -195,20 +195,7 @@ mod tests {
 
     fn rung(limit: Limit, mbit: u64, source: Source) -> Rung {
         let rate = Rate::from_bps(mbit * 1_000_000);
-        Rung {
-            limit,
-            what: "a limit".into(),
-            rate,
-            steady: Some(rate),
-            low: None,
-            high: None,
-            source,
-            undecided: false,
-            only_if: None,
-            rtt: None,
-            remedies: RungRemedies::default(),
-            scenario: None,
-        }
+        Rung { steady: Some(rate), ..Rung::new(limit, "a limit", rate, source) }
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn mbit(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe::ladder::{RungRemedies, Source};
+    use fullpipe::ladder::Source;
     use fullpipe::units::Rate;
 
     fn mbit(n: f64) -> Rate {
@@ -263,18 +263,10 @@ mod tests {
 
     fn rung(limit: Limit, lasting: f64, low: f64, high: f64) -> Rung {
         Rung {
-            limit,
-            what: "a limit".into(),
-            rate: mbit(1.0),
             steady: Some(mbit(lasting)),
             low: Some(mbit(low)),
             high: Some(mbit(high)),
-            source: Source::Simulated,
-            remedies: RungRemedies::default(),
-            undecided: false,
-            only_if: None,
-            rtt: None,
-            scenario: None,
+            ..Rung::new(limit, "a limit", mbit(1.0), Source::Simulated)
         }
     }
 

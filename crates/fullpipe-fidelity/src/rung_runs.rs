@@ -251,18 +251,10 @@ mod tests {
 
     fn rung(source: Source, remedy: Option<&str>, scenario: Option<Scenario>) -> Rung {
         Rung {
-            limit: Limit::Cwnd,
-            what: "a limit".into(),
-            rate: mbit(7),
             steady: Some(mbit(8)),
-            low: None,
-            high: None,
-            source,
-            undecided: false,
-            only_if: None,
-            rtt: None,
             remedies: RungRemedies(remedy.map(applied_remedy).into_iter().collect()),
             scenario,
+            ..Rung::new(Limit::Cwnd, "a limit", mbit(7), source)
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the ladder says about a limit.
 
 use super::model::Model;
-use super::rung::{Rung, RungRemedies, Source};
+use super::rung::{Rung, Source};
 use crate::classify::Limit;
 use crate::remedy::State;
 
@@ -20,20 +20,7 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
             (Limit::Link, format!("link unknown, at least {seen}"), seen)
         }
     };
-    Rung {
-        limit,
-        what,
-        rate,
-        steady: None,
-        low: None,
-        high: None,
-        source: Source::Given,
-        undecided: false,
-        only_if: None,
-        rtt: None,
-        remedies: RungRemedies::default(),
-        scenario: None,
-    }
+    Rung::new(limit, what, rate, Source::Given)
 }
 
 /// Returns the assumption about the bottleneck and its queue.

@@ -163,6 +163,24 @@ pub struct Rung {
 }
 
 impl Rung {
+    /// Creates a rung of which only the limit, the mean rate and its source are known.
+    pub fn new(limit: Limit, what: impl Into<String>, rate: Rate, source: Source) -> Self {
+        Self {
+            limit,
+            what: what.into(),
+            rate,
+            steady: None,
+            low: None,
+            high: None,
+            source,
+            undecided: false,
+            only_if: None,
+            rtt: None,
+            remedies: RungRemedies::default(),
+            scenario: None,
+        }
+    }
+
     /// Returns the steady-state rate, or the mean rate if there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)

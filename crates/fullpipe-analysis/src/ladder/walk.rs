@@ -231,18 +231,13 @@ impl<P: Predict> Walker<'_, '_, P> {
             advice::applied(&model.case(), &step)
         });
         Ok(Rung {
-            limit,
-            what: noun(model, limit, state),
-            rate: predicted.rate,
             steady: Some(predicted.steady),
             low: Some(predicted.low),
             high: Some(predicted.high),
-            source: Source::Simulated,
-            undecided: false,
-            only_if: None,
             rtt: Some(RungRtt::new(model.path.rtt, predicted.p50, predicted.p95)),
             remedies: RungRemedies(remedies.unwrap_or_default()),
             scenario: Some(predicted.example(model)),
+            ..Rung::new(limit, noun(model, limit, state), predicted.rate, Source::Simulated)
         })
     }
 

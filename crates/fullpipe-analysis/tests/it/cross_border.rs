@@ -204,20 +204,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         RungRemedies(vec![AppliedRemedy { name, title, commands, ..AppliedRemedy::default() }])
     };
     let rate = |text: &str| text.parse::<Rate>().unwrap();
-    let rung = |limit, what: &str, at, source| Rung {
-        limit,
-        what: what.into(),
-        rate: rate(at),
-        steady: None,
-        low: None,
-        high: None,
-        source,
-        remedies: RungRemedies::default(),
-        undecided: false,
-        only_if: None,
-        rtt: None,
-        scenario: None,
-    };
+    let rung = |limit, what: &str, at, source| Rung::new(limit, what, rate(at), source);
     let ladder = vec![
         rung(Limit::Cwnd, "loss", "69.3mbit", Source::Measured),
         Rung {
