@@ -12,5 +12,5 @@ pub use headers::{Dscp, Headers, IpChoices};
 pub use icmp::{IcmpError, IcmpMessage};
 pub use options::{OptionError, Options};
 pub use packet::{Checksums, Packet, PacketError};
-pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
+pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps, reported_duplicate};
 pub use seq::SeqNum;

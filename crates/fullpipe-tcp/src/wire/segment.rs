@@ -126,6 +126,17 @@ impl SackBlocks {
     }
 }
 
+/// Returns the first of some SACK blocks if it reports a duplicate (D-SACK, RFC 2883 section 4): it lies below
+/// the cumulative acknowledgement `ack`, or inside the second block.
+#[inline]
+pub fn reported_duplicate<T: Copy + Ord>(blocks: &[(T, T)], ack: T) -> Option<(T, T)> {
+    match *blocks {
+        [first, ..] if first.1 <= ack => Some(first),
+        [first, outer, ..] if outer.0 <= first.0 && first.1 <= outer.1 => Some(first),
+        _ => None,
+    }
+}
+
 /// Segment, or super-segment that is split into several segments on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {

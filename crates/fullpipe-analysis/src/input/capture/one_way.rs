@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use fullpipe_tcp::ranges::RangeSet;
-use fullpipe_tcp::wire::{SackBlocks, SeqNum};
+use fullpipe_tcp::wire::{SackBlocks, SeqNum, reported_duplicate};
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::measurement::packets::Counts;
@@ -124,18 +124,15 @@ pub(super) struct Ack<'a> {
 
 const ORIGIN: u64 = 1 << 32;
 
-/// Returns the number of segments of `mss` bytes that an ACK reports as duplicates (D-SACK, RFC 2883 section
-/// 4): its first SACK block lies below the cumulative ACK or inside the second block.
+/// Returns the number of segments of `mss` bytes that an ACK reports as duplicates (D-SACK).
 pub(super) fn duplicate_segments(sack: &SackBlocks, ack: SeqNum, mss: u64) -> u64 {
-    let mut blocks = sack.iter();
-    let Some((from, to)) = blocks.next() else { return 0 };
-    let below = to.distance_from(ack) <= 0;
-    let inside = |(outer_from, outer_to): (SeqNum, SeqNum)| {
-        from.distance_from(outer_from) >= 0 && to.distance_from(outer_to) <= 0
-    };
-    let reported = below || blocks.next().is_some_and(inside);
-    let bytes = u64::try_from(to.distance_from(from)).unwrap_or(0);
-    if reported { bytes.div_ceil(mss.max(1)) } else { 0 }
+    let mut blocks = [(0, 0); 2];
+    for (block, (from, to)) in blocks.iter_mut().zip(sack.iter()) {
+        *block = (i64::from(from.distance_from(ack)), i64::from(to.distance_from(ack)));
+    }
+    let duplicate = reported_duplicate(&blocks[..sack.len().min(blocks.len())], 0);
+    let bytes = duplicate.map_or(0, |(from, to)| u64::try_from(to - from).unwrap_or(0));
+    bytes.div_ceil(mss.max(1))
 }
 
 /// Kind of a data segment.

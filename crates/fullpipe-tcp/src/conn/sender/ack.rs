@@ -13,7 +13,7 @@ use super::{Phase, Sender};
 use crate::cc::AckSample;
 use crate::estimate::RateSample;
 use crate::recovery::LossRecovery;
-use crate::wire::{Flags, Segment, Timestamps};
+use crate::wire::{Flags, Segment, Timestamps, reported_duplicate};
 
 impl Sender {
     /// Returns the offset that the segment acknowledges. Returns `None` if the data was never sent (TCP-6),
@@ -267,16 +267,7 @@ impl Sender {
             count += 1;
         }
         let blocks = &mut blocks[..count];
-        // RFC 2883 section 4: the first SACK block reports a duplicate if it lies below the cumulative ACK or
-        // inside the second block.
-        let duplicate = match *blocks {
-            [(from, to), ..] if to <= una => Some((from, to)),
-            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => {
-                Some((from, to))
-            }
-            _ => None,
-        };
-        let duplicate = duplicate.filter(|&(from, to)| {
+        let duplicate = reported_duplicate(blocks, una).filter(|&(from, to)| {
             // A range cannot be longer than the window in which it was sent.
             let octets = to.saturating_sub(from);
             if octets == 0 || octets > self.peer.max {
