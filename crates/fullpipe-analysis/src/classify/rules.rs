@@ -282,7 +282,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
             _ => (fixed, confidence),
         };
     }
-    if steady && wide.median(stretch).is_some_and(|stretch| stretch >= queue::STANDS) {
+    if steady && wide.has_standing_queue() {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {

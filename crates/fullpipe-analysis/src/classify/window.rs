@@ -11,6 +11,7 @@ use super::losses::Losses;
 use super::spans::{around, round_trip};
 use super::{Past, SocketFacts};
 use crate::segment::HEADERS;
+use crate::thresholds::queue;
 
 /// Pacing rate in windows per round trip below which a sender is rate-based. The kernel also computes a
 /// pacing rate for loss-based senders: 1.2 windows per round trip, and 2 in slow start. BBR paces at half a
@@ -221,6 +222,11 @@ impl Window<'_> {
     pub(super) fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
         (!values.is_empty()).then(|| median(values))
+    }
+
+    /// Returns whether a queue stands in these rows.
+    pub(super) fn has_standing_queue(&self) -> bool {
+        self.median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
     }
 
     pub(super) fn mean(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {

@@ -75,6 +75,18 @@ const FLAT: f64 = 0.08;
 /// Quantiles between which the variation of the data in flight is measured.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 
+/// What is known of the captured flow as a whole.
+struct Course<'f, 'r> {
+    /// Flow as that of the sender's kind: loss-based or rate-based.
+    flow: &'f Flow<'r>,
+    /// The same flow as that of a rate-based sender.
+    rated: &'f Flow<'r>,
+    /// Row after which the flow no longer doubles.
+    start: usize,
+    /// False if data in flight often falls without a loss after the start.
+    held_by_cwnd: bool,
+}
+
 /// Classifies the limits over time of the captured connection, from its packets; `line` is the link rate, if
 /// known.
 pub fn classify_capture(capture: &packets::Packets, line: Option<Rate>) -> Classification {
@@ -117,11 +129,12 @@ impl<'a> Packets<'a> {
         let flow = &flows[usize::from(is_rate_based)];
         let start = self.start(flow);
         let end = self.end();
-        let course = self.rows.get(start.min(end)..=end).unwrap_or_default();
-        let held_by_cwnd = is_rate_based || !shrinks_without_losses(course);
+        let rows = self.rows.get(start.min(end)..=end).unwrap_or_default();
+        let held_by_cwnd = is_rate_based || !shrinks_without_losses(rows);
+        let course = Course { flow, rated: &flows[1], start, held_by_cwnd };
         let verdict = |at: usize| match at {
             at if at > end => Verdict { limit: Limit::App, confidence: Confidence::High },
-            at => self.verdict(flow, &flows[1], at, start, held_by_cwnd),
+            at => self.verdict(&course, at),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
         // The limit during a gap in the capture is unknown; most likely it is the limit before the gap.
@@ -151,17 +164,10 @@ impl<'a> Packets<'a> {
         self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
     }
 
-    /// Returns the limit at sample `at`. After `start`, the flow no longer doubles; `held_by_cwnd` is false if its
-    /// data in flight then often falls without a loss.
-    fn verdict(
-        &self,
-        flow: &Flow<'_>,
-        rated: &Flow<'_>,
-        at: usize,
-        start: usize,
-        held_by_cwnd: bool,
-    ) -> Verdict {
+    /// Returns the limit at sample `at`.
+    fn verdict(&self, course: &Course<'_, '_>, at: usize) -> Verdict {
         use Confidence::{Certain, High, Low};
+        let &Course { flow, start, held_by_cwnd, .. } = course;
         let near = flow.window(at, NEAR, 1);
         let sample = &self.samples[at];
         let mss = flow.rows[at].sender.mss;
@@ -183,11 +189,13 @@ impl<'a> Packets<'a> {
             match by_reader_or_path(flow, at) {
                 reader @ (Limit::ReceiverApp, _) => reader,
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
-                (Limit::Cwnd, _) => self.by_clock(flow, rated, at, held_by_cwnd),
+                (Limit::Cwnd, _) => self.by_clock(course, at),
                 // The drops at a cap limit a flow through its congestion window. If the congestion window
                 // does not determine the data in flight, the drops are those of single bursts.
-                (Limit::Cap | Limit::Policer, _) if !held_by_cwnd && !queue_stands(flow, at) => {
-                    self.by_clock(flow, rated, at, held_by_cwnd)
+                (Limit::Cap | Limit::Policer, _)
+                    if !held_by_cwnd && !flow.window(at, WIDE, WIDE_ROWS).has_standing_queue() =>
+                {
+                    self.by_clock(course, at)
                 }
                 (limit, confidence) => (limit, if self.line.is_some() { confidence } else { Low }),
             }
@@ -229,15 +237,9 @@ impl<'a> Packets<'a> {
     }
 
     /// Returns the limit where no queue stands, from the events that trigger transmissions.
-    /// `held_by_cwnd` is false if data in flight also falls without losses.
-    fn by_clock(
-        &self,
-        flow: &Flow<'_>,
-        rated: &Flow<'_>,
-        at: usize,
-        held_by_cwnd: bool,
-    ) -> (Limit, Confidence) {
+    fn by_clock(&self, course: &Course<'_, '_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
+        let &Course { flow, rated, held_by_cwnd, .. } = course;
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
         // A congestion window that has room releases data with each ACK, unless there is none.
         let starved = !lossy(REPAIR) && self.starved(at);
@@ -248,7 +250,7 @@ impl<'a> Packets<'a> {
             return (Limit::Cwnd, High);
         }
         // Bursts that lose packets hold the window down only until the repair ends.
-        if !held_by_cwnd && !starved && lossy(REPAIR) {
+        if !held_by_cwnd && lossy(REPAIR) {
             return (Limit::Cwnd, Low);
         }
         let flat = flat || !held_by_cwnd;
@@ -407,11 +409,6 @@ fn bears_loss(rows: &[Row]) -> bool {
     }
     let bearing = ratios.iter().filter(|ratio| **ratio >= BEARS).count();
     ratios.len() > 1 && 2 * bearing > ratios.len()
-}
-
-/// Returns whether a queue stands at sample `at`.
-fn queue_stands(flow: &Flow<'_>, at: usize) -> bool {
-    flow.window(at, WIDE, WIDE_ROWS).median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
 }
 
 /// Returns whether the data in flight often falls although nothing was lost. A congestion window does not
