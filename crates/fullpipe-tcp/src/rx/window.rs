@@ -136,8 +136,7 @@ impl ReceiveWindow {
         if 2 * remaining > self.full.min(self.clamp) {
             return false;
         }
-        // A peer that does not scale never sees more than 65 535 bytes, however large the buffer has grown.
-        let window = self.select(occupied, mss).next_multiple_of(1 << self.scale).min(65_535 << self.scale);
+        let window = self.next_offer(rcv_nxt, occupied, mss).1 - rcv_nxt;
         window > 0 && window >= 2 * remaining
     }
 
