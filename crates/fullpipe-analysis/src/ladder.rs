@@ -46,7 +46,7 @@ pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
 use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
-pub(crate) use phrases::bottleneck;
+pub(crate) use phrases::assumptions;
 use phrases::last_rung;
 pub use rung::{Rung, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
@@ -126,6 +126,7 @@ pub(crate) fn climb(
     let Climb { mut ladder, check, .. } = climb_within(&model, Some(findings), budget, progress)?;
     let comparison = fit.as_ref().map(ToString::to_string).or(check);
     ladder.notes.splice(0..0, comparison);
+    ladder.assumptions = assumptions(&model, None);
     ladder.assumptions.extend(model.hosts_are_not_modelled());
     ladder.fit = fit;
     if let Some(first) = ladder.rungs.first_mut() {
@@ -201,6 +202,7 @@ fn climb_after_udp(
         return nothing(vec![why]);
     }
     let mut ladder = climb_model(&model, None, progress)?;
+    ladder.assumptions = assumptions(&model, None);
     ladder.assumptions.push(lengths(&model, "their range is that of the loss's interval"));
     Ok(ladder)
 }
@@ -300,9 +302,7 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
     }
-    let assumptions =
-        vec![bottleneck(model), "losses are independent of each other and of this flow's own rate".into()];
-    let ladder = Ladder { rungs, assumptions, notes, fit: None };
+    let ladder = Ladder { rungs, notes, ..Ladder::default() };
     Ok(Climb { ladder, reached, check, runs })
 }
 

@@ -20,7 +20,7 @@ use crate::advice::{self, Command};
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, bottleneck, climb_states, effort, lengths,
+    self, Climb, DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_states, effort, lengths,
 };
 use crate::offered_load::OfferedLoad;
 use crate::path_facts::PathFacts;
@@ -231,12 +231,8 @@ fn answer(
         Vec::new()
     } else {
         let Climb { ladder, reached, .. } = climb_states(&model, None, progress)?;
-        let Ladder { rungs, assumptions: simulated, notes: others, .. } = ladder;
-        let of_queue = bottleneck(&model);
-        assumptions.extend(simulated.into_iter().map(|text| {
-            let assumed = question.path.queue.is_none() && text == of_queue;
-            if assumed { format!("{text}; --queue says otherwise") } else { text }
-        }));
+        let Ladder { rungs, notes: others, .. } = ladder;
+        assumptions.extend(ladder::assumptions(&model, Some("--queue")));
         assumptions.push(lengths(&model, "their range is that of the seeds"));
         notes.extend(others);
         // The ladder chose the size, if it raised a buffer.

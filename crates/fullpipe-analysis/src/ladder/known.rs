@@ -54,10 +54,7 @@ pub fn climb_known(
     };
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
-    let mut ladder = climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)?;
-    // These assumptions concern a fitted path, but this path is known.
-    ladder.assumptions.clear();
-    Ok(ladder)
+    climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)
 }
 
 /// Returns the congestion control of the run, if the ladder has remedies for it.

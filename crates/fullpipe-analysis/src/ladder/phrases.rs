@@ -23,14 +23,20 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
     Rung::new(limit, what, rate, Source::Given)
 }
 
-/// Returns the assumption about the bottleneck and its queue.
-pub(crate) fn bottleneck(model: &Model<'_>) -> String {
+/// Returns the assumptions of every simulation of a path that is not known in full. `queue_option` is the option
+/// of the command that replaces an assumed queue, if it has one.
+pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<String> {
     let queue = match model.path.queue {
         Some(queue) => queue.to_string(),
         None if model.is_capped(model.present()) => format!("1 BDP of the cap ({})", model.bdp()),
         None => format!("1 BDP ({})", model.bdp()),
     };
-    format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it")
+    let option = queue_option.filter(|_| model.path.queue.is_none());
+    let option = option.map_or(String::new(), |option| format!("; {option} says otherwise"));
+    vec![
+        format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it{option}"),
+        "losses are independent of each other and of this flow's own rate".into(),
+    ]
 }
 
 /// Returns the limit of a state as a noun phrase.

@@ -13,7 +13,8 @@ use super::inputs::{PlanInputs, Role};
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
-    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, climb_states, effort, lengths,
+    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, SimulatedState, assumptions, climb_states, effort,
+    lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
@@ -238,10 +239,10 @@ impl Forecast {
         if ladder.rungs.is_empty() {
             return Ok(Self::by_rule(model, ladder.notes));
         }
-        let mut assumptions = ladder.assumptions;
+        let mut assumptions = assumptions(model, None);
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // The rungs of a plan have no commands, because its items contain them.
-        let without = |rung: Rung| Rung { remedies: rung.remedies.clone().without_commands(), ..rung };
+        let without = |rung: Rung| Rung { remedies: rung.remedies.without_commands(), ..rung };
         let rungs = ladder.rungs.into_iter().map(without).collect();
         let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
