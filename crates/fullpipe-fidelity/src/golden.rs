@@ -182,7 +182,7 @@ fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
              of it; {:.1} with its start.",
             point.label,
             mbit(top.mean()),
-            mbit(top.whole.iter().sum::<f64>() / top.whole.len() as f64)
+            mbit(top.mean_with_start())
         ),
         is_met: simulated >= least && top.is_near(),
     })

@@ -164,6 +164,11 @@ impl Runs<'_> {
         )
     }
 
+    /// Returns whether every requested run was valid.
+    pub(crate) fn are_complete(&self) -> bool {
+        self.made.iter().all(Option::is_some)
+    }
+
     /// Returns one line of text for each run that is missing.
     pub(crate) fn missing(&self) -> String {
         let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());

@@ -90,7 +90,7 @@ impl<'l, 'w> Compared<'l, 'w> {
 
     /// Returns whether every run of every rung was valid.
     pub(crate) fn has_all_runs(&self) -> bool {
-        self.kernel.missing().is_empty()
+        self.kernel.are_complete()
     }
 
     /// Returns the table of rungs; `command` recreates it from the stored runs.

@@ -89,6 +89,11 @@ impl RungComparison<'_> {
         mean(&self.kernel)
     }
 
+    /// Returns the mean goodput of the whole kernel runs, with their start, in bit/s.
+    pub fn mean_with_start(&self) -> f64 {
+        mean(&self.whole)
+    }
+
     /// Returns the minimum and maximum goodput that the rung predicts, in bit/s.
     pub fn range(&self) -> (f64, f64) {
         let bps = |rate: fullpipe::units::Rate| rate.as_bps() as f64;
@@ -200,7 +205,7 @@ pub fn table(held: &[RungComparison<'_>]) -> String {
             measured(&rung.kernel),
             rung.ratio(),
             paired(rung),
-            mbit(mean(&rung.whole)),
+            mbit(rung.mean_with_start()),
             rung.width(),
             rung.verdict(),
         );
