@@ -131,6 +131,11 @@ impl Receiver {
         self.irs.plus(1).plus(self.rcv_nxt())
     }
 
+    /// Returns the number of octets of sequence space received in order since the last ACK, including the FIN.
+    fn unacked(&self) -> u64 {
+        self.rcv_nxt() - self.last_ack_sent
+    }
+
     /// Returns the number of in-order payload bytes received, excluding the FIN.
     pub(super) fn received(&self) -> u64 {
         let next = self.rcv_nxt();
@@ -336,8 +341,8 @@ impl Receiver {
     ) {
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
-        let window_shrinks =
-            self.acks.is_second(len, self.rcv_mss) && self.window.shrinks(occupied, self.last_ack_sent);
+        let unacked = self.unacked();
+        let window_shrinks = unacked > self.rcv_mss && self.window.shrinks(occupied, self.last_ack_sent);
         let Self { acks, window, reassembly, .. } = self;
         acks.on_data(
             now,
@@ -352,6 +357,7 @@ impl Receiver {
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
                 closes: fin == Fin::Delayed,
                 rcv_nxt: reassembly.rcv_nxt(),
+                unacked,
                 window_opened,
                 window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
@@ -386,7 +392,7 @@ impl Receiver {
         let rcv_nxt = self.rcv_nxt();
         let occupied = self.reassembly.held_bytes() + self.readable();
         // More than one segment is unacknowledged (G-9), or the application has read all that the peer wrote.
-        rcv_nxt - self.last_ack_sent > self.rcv_mss
+        self.unacked() > self.rcv_mss
             || (occupied == 0 && self.acks.is_pushed())
             // A peer that has sent its FIN needs no window update.
             || (!self.is_peer_closed() && self.window.would_open(rcv_nxt, occupied, self.rcv_mss))

@@ -35,8 +35,8 @@ pub(crate) struct AckPolicy {
     quick_left: u64,
     ato: Duration,
     last_arrival: Option<Instant>,
-    /// Bytes received since the last ACK.
-    unacked: u64,
+    /// Whether data or a FIN has arrived since the last ACK (Linux: `ICSK_ACK_SCHED`).
+    scheduled: bool,
     pushed: Pushed,
     /// Whether the application answers what arrives, so that its data carries the ACKs (Linux: pingpong
     /// mode).
@@ -76,6 +76,9 @@ pub(crate) struct Received {
     /// Whether the arrival ends the stream while this side may still send.
     pub(crate) closes: bool,
     pub(crate) rcv_nxt: u64,
+    /// Octets of sequence space between the last ACK and `rcv_nxt`. A FIN is one of them (Linux: `rcv_nxt -
+    /// rcv_wup`).
+    pub(crate) unacked: u64,
     /// Whether the window opened with this arrival.
     pub(crate) window_opened: bool,
     /// Whether an ACK now would advertise less window than the last one. A read can still trigger the ACK,
@@ -97,7 +100,7 @@ impl Default for AckPolicy {
             quick_left: 0,
             ato: Duration::ZERO,
             last_arrival: None,
-            unacked: 0,
+            scheduled: false,
             pushed: Pushed::No,
             interactive: false,
             dup_acks: 0,
@@ -126,7 +129,7 @@ impl AckPolicy {
             // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
         }
-        self.unacked += received.len;
+        self.scheduled = true;
         if received.urgent {
             self.now = true;
         } else if self.quick_left > 0 {
@@ -134,7 +137,7 @@ impl AckPolicy {
             self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
-        } else if self.unacked > received.mss && !received.window_shrinks {
+        } else if received.unacked > received.mss && !received.window_shrinks {
             self.now = true;
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
@@ -200,11 +203,6 @@ impl AckPolicy {
         }
     }
 
-    /// Returns true if `len` more octets complete a second full segment to acknowledge.
-    pub(crate) fn is_second(&self, len: u64, mss: u64) -> bool {
-        self.unacked + len > mss
-    }
-
     /// Returns true if the data to acknowledge looks like all that the peer has written, so that a read of
     /// all of it is acknowledged at once (Linux: `tcp_cleanup_rbuf`). An application that answers is given
     /// the time to do so.
@@ -259,12 +257,12 @@ impl AckPolicy {
 
     /// Records that a segment with the present `rcv_nxt` was sent.
     pub(crate) fn on_ack_sent(&mut self) {
-        if self.unacked > 0 {
+        if self.scheduled {
             self.quick_left = self.quick_left.saturating_sub(1);
         }
         self.now = false;
         self.delayed_until = Instant::FAR_FUTURE;
-        self.unacked = 0;
+        self.scheduled = false;
         self.pushed = Pushed::No;
         self.compressed = 0;
     }
@@ -285,6 +283,7 @@ mod tests {
             urgent: false,
             closes: false,
             rcv_nxt: 0,
+            unacked: len,
             window_opened: false,
             window_shrinks: false,
             window: 65_160,
@@ -329,8 +328,18 @@ mod tests {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
         policy.on_data(ms(1), segment(1448), rto);
         assert!(!policy.is_due());
-        policy.on_data(ms(1), segment(1448), rto);
+        policy.on_data(ms(1), Received { unacked: 2 * 1448, ..segment(1448) }, rto);
         assert!(policy.is_due());
+    }
+
+    /// ACK-7: the FIN behind a full segment is more than one segment.
+    #[test]
+    fn a_full_segment_with_a_fin_is_acknowledged_at_once() {
+        for (unacked, due) in [(1448, false), (1449, true)] {
+            let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
+            policy.on_data(ms(1), Received { unacked, closes: true, ..segment(1448) }, rto);
+            assert_eq!(policy.is_due(), due, "{unacked}");
+        }
     }
 
     /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer; its ACK follows a read of
