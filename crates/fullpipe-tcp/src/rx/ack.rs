@@ -3,8 +3,9 @@
 //! An ACK is sent at least for every second full segment. It is sent at once if the application reads or the
 //! window can move, and for anything out of order; otherwise it is delayed in proportion to the spacing of
 //! arrivals. A new connection first acknowledges every segment ("quick ACKs"), because the sender's slow
-//! start depends on ACKs. Above a hole, ACKs after the third duplicate are delayed by up to a millisecond:
-//! the sender needs the news, not every repetition.
+//! start depends on ACKs; while the application answers, its data carries the ACKs instead. Above a hole,
+//! ACKs after the third duplicate are delayed by up to a millisecond: the sender needs the news, not every
+//! repetition.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -121,18 +122,18 @@ impl AckPolicy {
                 self.note_push(received.len < received.mss);
             }
         }
-        if received.closes {
-            // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
-            self.quick_left = 0;
-            self.interactive = true;
-        } else if received.window_opened {
+        if received.window_opened {
             // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
+        }
+        if received.closes {
+            // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
+            self.interactive = true;
         }
         self.scheduled = true;
         if received.urgent {
             self.now = true;
-        } else if self.quick_left > 0 {
+        } else if self.quick_left > 0 && !self.interactive {
             // Quick ACKs come before the compression of duplicates (Linux: `__tcp_ack_snd_check`).
             self.now = true;
         } else if received.disorder {
@@ -320,6 +321,24 @@ mod tests {
         }
         assert_eq!(delays[..16], [0; 16]);
         assert_eq!(delays[16..20], [40, 80, 100, 100]);
+    }
+
+    /// ACK-8: while the application answers, its data carries the ACKs, so no quick ACKs are sent. A late
+    /// answer ends this.
+    #[test]
+    fn an_application_that_answers_needs_no_quick_acks() {
+        let mut policy = AckPolicy::default();
+        policy.on_data(ms(0), segment(100), rto);
+        assert!(policy.is_due(), "nothing has been answered yet");
+        policy.on_ack_sent();
+        policy.on_data_sent(ms(10));
+        policy.on_data(ms(110), segment(100), rto);
+        assert!(!policy.is_due(), "an answer is expected");
+        assert_eq!(policy.deadline(), ms(150));
+        policy.on_timeout(ms(150));
+        policy.on_ack_sent();
+        policy.on_data(ms(250), segment(100), rto);
+        assert!(policy.is_due(), "the last answer was late");
     }
 
     /// ACK-2: more than one segment of data is acknowledged at once.
