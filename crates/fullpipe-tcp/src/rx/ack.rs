@@ -9,6 +9,8 @@
 
 use fullpipe_units::{Duration, Instant};
 
+use super::rcv_mss::EndOfWrite;
+
 /// Smallest ACK delay, and the initial one.
 const ATO_MIN: Duration = Duration::from_millis(40);
 /// Largest ACK delay.
@@ -62,11 +64,12 @@ enum Pushed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) len: u64,
+    /// Payload of a full segment of the peer, in bytes.
     pub(crate) mss: u64,
     /// Whether the arrival continues the stream.
     pub(crate) in_order: bool,
-    /// Whether the arrival has PSH.
-    pub(crate) push: bool,
+    /// Whether the arrival looks like the last segment of a write.
+    pub(crate) end_of_write: EndOfWrite,
     /// Whether holes remain, or this arrival filled the last one.
     pub(crate) disorder: bool,
     /// Whether one more unreported change would exceed the SACK blocks of one ACK.
@@ -118,8 +121,8 @@ impl AckPolicy {
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         if received.len > 0 {
             self.adapt(now, received, rto);
-            if received.in_order && (received.push || received.len < received.mss) {
-                self.note_push(received.len < received.mss);
+            if received.in_order {
+                self.note_push(received.end_of_write);
             }
         }
         if received.window_opened {
@@ -173,11 +176,12 @@ impl AckPolicy {
         }
     }
 
-    fn note_push(&mut self, short: bool) {
-        self.pushed = match self.pushed {
-            Pushed::No => Pushed::Once,
-            _ if short => Pushed::Again,
-            other => other,
+    fn note_push(&mut self, end_of_write: EndOfWrite) {
+        self.pushed = match (end_of_write, self.pushed) {
+            (EndOfWrite::No, pushed) => pushed,
+            (_, Pushed::No) => Pushed::Once,
+            (EndOfWrite::Short, _) => Pushed::Again,
+            (EndOfWrite::Pushed, pushed) => pushed,
         };
     }
 
@@ -278,7 +282,7 @@ mod tests {
             len,
             mss: 1448,
             in_order: true,
-            push: false,
+            end_of_write: EndOfWrite::No,
             disorder: false,
             crowded: false,
             urgent: false,
@@ -366,7 +370,8 @@ mod tests {
     #[test]
     fn a_read_of_a_whole_write_is_acknowledged() {
         let full = segment(1448);
-        let (short, pushed) = (segment(100), Received { push: true, ..segment(1448) });
+        let short = Received { end_of_write: EndOfWrite::Short, ..segment(100) };
+        let pushed = Received { end_of_write: EndOfWrite::Pushed, ..segment(1448) };
         let ahead = Received { in_order: false, ..short };
         for (arrivals, alone, answering) in [
             (&[full][..], false, false),
