@@ -100,16 +100,21 @@ impl Sender {
         None
     }
 
-    /// Holds back lost data while F-RTO tests the path with new data. If no new data can be sent, ends the
-    /// test and returns the loss.
+    /// Holds back lost data while F-RTO tests the path with new data or the FIN. If neither can be sent, ends
+    /// the test and returns the loss.
     #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.recovery.rto.has_asked(self.snd_nxt());
-        if !asked && !matches!(self.next_step(None, now), Step::New { .. } | Step::Stop(SendLimit::Pacing)) {
-            self.recovery.rto.confirm();
-            return lost;
+        if asked {
+            return None;
         }
-        None
+        match self.next_step(None, now) {
+            Step::New { .. } | Step::BareFin | Step::Stop(SendLimit::Pacing) => None,
+            _ => {
+                self.recovery.rto.confirm();
+                lost
+            }
+        }
     }
 
     /// Chooses between lost and new data, or returns the reason why neither is sent.
