@@ -6,7 +6,7 @@
 use fullpipe_units::Instant;
 
 use super::sender::{Deferral, Sender};
-use super::{Connection, State, Transmit};
+use super::{Connection, Event, State, Transmit};
 use crate::SendLimit;
 use crate::cc::SentKind;
 use crate::recovery::scoreboard::RecordNo;
@@ -19,17 +19,21 @@ impl Connection {
         self.lifecycle.state.carries_data() && self.sender.is_idle() && !self.receiver.acks.is_due()
     }
 
-    /// Returns the next transmission, or `None` if nothing may be sent now.
+    /// Returns the next transmission, or `None` if nothing may be sent now. Sending may cause
+    /// [`Event::Writable`], so poll for events afterwards.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if !self.lifecycle.state.carries_data() {
             return self.poll_without_data(now);
         }
-        if !self.sender.is_idle()
-            && let Some(mut transmit) = self.sender.poll(now)
-        {
-            self.receiver.acknowledge(now, &mut transmit);
-            return Some(transmit);
+        if !self.sender.is_idle() {
+            if let Some(mut transmit) = self.sender.poll(now) {
+                self.receiver.acknowledge(now, &mut transmit);
+                return Some(transmit);
+            }
+            if self.sender.wakes_writer(now) {
+                self.events.add(Event::Writable);
+            }
         }
         if self.receiver.acks.is_due() {
             return Some(self.bare_ack(now));
@@ -98,6 +102,17 @@ impl Sender {
         self.limits.set(now, limit);
         self.guard_closed_window(now, limit);
         None
+    }
+
+    /// Returns whether a writer that has waited for less unsent data can continue, after all data that may
+    /// leave has been sent.
+    fn wakes_writer(&mut self, now: Instant) -> bool {
+        let woken = self.queue.on_sent(self.snd_nxt());
+        if woken && self.limits.current == SendLimit::Sndbuf {
+            // From now on, the sender waits for the application.
+            self.limits.set(now, SendLimit::App);
+        }
+        woken
     }
 
     /// Holds back lost data while F-RTO tests the path with new data or the FIN. If neither can be sent, ends
