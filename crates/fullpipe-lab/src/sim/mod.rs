@@ -156,7 +156,8 @@ impl<'s> World<'s> {
     /// wakes the writer (Linux: `tcp_data_snd_check`), so this comes after [`Self::sender_sends`].
     #[inline]
     fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
-        if self.flows[number].sender_writes(self.now) {
+        // Sending may make the socket writable again.
+        while self.flows[number].sender_writes(self.now) {
             self.sender_sends(number, tap);
         }
     }
