@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Without a terminal, the live view prints one plain line per second instead. However the view ends (`q`,
-//! Ctrl-C, a signal or a panic), it restores the terminal.
+//! Ctrl-C, a signal, a closed terminal or a panic), it restores the terminal.
 
 mod draw;
+mod keyboard;
 mod picture;
 
 use std::collections::BTreeMap;
@@ -23,11 +24,12 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
+use keyboard::Waited;
 use picture::{Picture, SocketView};
 
 /// Interval between two pictures of the live view on a terminal, and interval between two lines without a
@@ -170,22 +172,22 @@ impl Screen {
             }
             // Each wait lasts at most one frame, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
-            if event::poll(slice).map_err(broken)? {
-                match event::read().map_err(broken)? {
-                    Event::Key(key) if key.kind != KeyEventKind::Release => {
-                        if self.model.key(key.code, key.modifiers) {
-                            return Ok(false);
-                        }
-                        self.repaint()?;
+            match keyboard::wait(slice).map_err(broken)? {
+                Waited::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                    if self.model.key(key.code, key.modifiers) {
+                        return Ok(false);
                     }
-                    Event::Resize(..) => self.repaint()?,
-                    _ => {}
+                    self.repaint()?;
                 }
-                continue;
-            }
-            left = left.saturating_sub(slice);
-            if left.is_zero() {
-                return Ok(true);
+                Waited::Event(Event::Resize(..)) => self.repaint()?,
+                Waited::Event(_) => {}
+                Waited::Closed => return Ok(false),
+                Waited::Nothing => {
+                    left = left.saturating_sub(slice);
+                    if left.is_zero() {
+                        return Ok(true);
+                    }
+                }
             }
         }
     }
@@ -238,7 +240,8 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if matches!(self.surface, Surface::Terminal(_)) {
-            ratatui::restore();
+            // A terminal that was closed cannot be restored, and cannot show the error either.
+            let _ = ratatui::try_restore();
         }
     }
 }
