@@ -11,9 +11,9 @@
 //! | show the limit before its ladder is simulated | [`explain()`], then [`Explanation::climb`] |
 //! | calculate the ladder of a path without a measurement | [`whatif()`] |
 //! | measure to an iperf3 server | `measure::Probe::measure`, then [`explain()`] |
-//! | sample the connections of running applications | `watch::Watch::begin`, `collect`, then `watch::measurement` |
+//! | sample the connections of running applications | `watch::Watch`, then `watch::measurement` |
 //! | run an experiment | [`run::read`] and [`run()`], in a [`World`] |
-//! | plan, try and revert changes to a host | `tune::plan`, `tune::apply`, `tune::confirm`, `tune::rollback` |
+//! | plan, apply and revert changes | `tune::plan`, `tune::apply`, `tune::confirm`, `tune::rollback` |
 //! | print a result | [`render_text`], [`json::document`] |
 //!
 //! This program names the limit of the connection in a series of `ss` dumps, and prints its ladder:
