@@ -27,7 +27,7 @@ const NAMES: [(&str, &str); 5] = [
 ];
 /// Durations and counts that would only make the tests longer, and their replacements.
 const SHORTENED: [(&str, &str); 6] = [
-    ("-t 30", "-t 2"),
+    ("-t 30", "-t 1"),
     ("-c 20 ", "-c 2 "),
     ("-c 100000 ", "-c 1000 "),
     ("--for 30s", "--for 2s"),
@@ -46,10 +46,16 @@ ip route add 198.18.0.2/32 dev \"$DEV\" congctl cubic
 /// Servers on the peer: a second one has the port of a web server, from which a guide downloads.
 const SERVERS: &str = "iperf3 -s >/dev/null & exec iperf3 -s -p 443 >/dev/null";
 
+/// Ends the transfer of a block. The server accepts the next test only after it has noticed the end of this
+/// one.
+const STOP: &str = "kill $TRAFFIC; wait $TRAFFIC 2>/dev/null; sleep 0.5\n";
+
 /// Command of a page, prepared for the emulated path, with the words that its page shows.
 struct Step {
     command: String,
     shown: Vec<String>,
+    /// Number of the block in its page.
+    block: usize,
     traffic: Traffic,
 }
 
@@ -69,7 +75,7 @@ fn replaced(text: &str, replacements: &[(&str, &str)]) -> String {
 /// rest of its block are left out.
 fn steps(blocks: Vec<Block>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for block in blocks {
+    for (number, block) in blocks.into_iter().enumerate() {
         let Mode::Network(traffic) = block.mode else { continue };
         for example in block.examples {
             let program = example.command.split_whitespace().find(|word| *word != "sudo").unwrap_or_default();
@@ -81,6 +87,7 @@ fn steps(blocks: Vec<Block>) -> Vec<Step> {
             steps.push(Step {
                 command: replaced(&replaced(&example.command, &NAMES), &SHORTENED),
                 shown: words(&shown),
+                block: number,
                 traffic,
             });
         }
@@ -111,21 +118,26 @@ fn script(steps: &[Step], folder: &Path) -> String {
     let mut script = format!(
         "export PATH='{at}':$PATH NO_COLOR= COLUMNS=\ncd '{at}/work' || exit 1\nsleep 0.5\n{SETTINGS}"
     );
-    for (number, Step { command, traffic, .. }) in steps.iter().enumerate() {
+    let mut running: Option<usize> = None;
+    for (number, Step { command, block, traffic, .. }) in steps.iter().enumerate() {
+        if running.is_some_and(|of| of != *block) {
+            script.push_str(STOP);
+            running = None;
+        }
         let transfer = match traffic {
             Traffic::None => None,
             Traffic::Upload => Some("iperf3 -c 198.18.0.2 -t 60 -C cubic"),
             Traffic::Download => Some("iperf3 -c 198.18.0.2 -p 443 -t 60 -C cubic -R"),
         };
-        if let Some(transfer) = transfer {
+        if let (Some(transfer), None) = (transfer, running) {
             let _ = writeln!(script, "{transfer} >/dev/null 2>&1 & TRAFFIC=$!; sleep 0.3");
+            running = Some(*block);
         }
         let _ = writeln!(script, "(\n{command}\n) >'{at}/{number}.out' 2>'{at}/{number}.err' </dev/null");
         let _ = writeln!(script, "echo $? >'{at}/{number}.code'");
-        if transfer.is_some() {
-            // The server accepts the next test only after it has noticed the end of this one.
-            script.push_str("kill $TRAFFIC; wait $TRAFFIC 2>/dev/null; sleep 0.5\n");
-        }
+    }
+    if running.is_some() {
+        script.push_str(STOP);
     }
     script
 }
