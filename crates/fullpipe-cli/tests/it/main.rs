@@ -10,6 +10,7 @@ mod diagnose;
 mod manual;
 mod pages;
 mod pcapng;
+mod pictures;
 mod predictions;
 mod run;
 mod schemas;

@@ -107,6 +107,8 @@ const FASTEST: Rate = Rate::from_bps(1_000_000_000_000);
 /// minutes at most.
 const LONGEST_DELAY: Duration = Duration::from_secs(100);
 
+/// Type: rate
+/// Range: `1bit` to `1tbit`
 impl Value for Rate {
     const EXAMPLE: &'static str = "write 340mbit or 1gbit";
 
@@ -124,6 +126,7 @@ impl Value for Rate {
     }
 }
 
+/// Type: time
 impl Value for Duration {
     const EXAMPLE: &'static str = "write 210ms or 20s";
 
@@ -141,6 +144,8 @@ impl Value for Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay(pub(super) Duration);
 
+/// Type: time
+/// Range: up to `100s`
 impl Value for Delay {
     const EXAMPLE: &'static str = Duration::EXAMPLE;
 
@@ -175,6 +180,8 @@ impl Loss {
     }
 }
 
+/// Type: probability, `{ rate = "1%", burst = 5 }` or `{ rate = "1%", of = "super_packets" }`
+/// Range: below 100 %; bursts of 1 to 10 000 packets on average
 impl Value for Loss {
     const TABLE: Option<[&'static str; 2]> = Some(["burst", "of"]);
     const EXAMPLE: &'static str =
@@ -234,6 +241,8 @@ impl Amount {
     }
 }
 
+/// Type: amount
+/// Range: `0bdp` to `1000bdp`
 impl Value for Amount {
     const EXAMPLE: &'static str = "write 4MiB, 1040B or 1bdp";
 
@@ -275,6 +284,8 @@ impl FromStr for Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Positive(pub(super) Amount);
 
+/// Type: amount
+/// Range: at least `1B`
 impl Value for Positive {
     const EXAMPLE: &'static str = Amount::EXAMPLE;
 
@@ -308,6 +319,8 @@ impl BufferSize {
     }
 }
 
+/// Type: amount, or `{ fixed = "4MiB" }`
+/// Range: at least `1B`
 impl Value for BufferSize {
     const EXAMPLE: &'static str = "write \"4MiB\" (limit of autotuning) or { fixed = \"4MiB\" }";
     const FIXED: bool = true;
@@ -330,6 +343,7 @@ impl Value for BufferSize {
     }
 }
 
+/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1` or `bbr3`
 impl Value for Algorithm {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -339,6 +353,7 @@ impl Value for Algorithm {
     }
 }
 
+/// Type: `fullpipe`, `kernel` or `kernel-to-fullpipe`
 impl Value for Stack {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -349,6 +364,7 @@ impl Value for Stack {
     }
 }
 
+/// Type: `standard`, `hystart` or `hystart++`
 impl Value for SlowStart {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -371,6 +387,7 @@ impl App {
 /// shorter interval, simulating one second would take an hour.
 const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
+/// Type: `"greedy"` or table
 impl Value for App {
     const EXAMPLE: &'static str = "write { write = \"20mbit\" }, with chunk = \"64KiB\" for bursts; { read = \"8mbit\" }, \
          with rule = \"curl\"; or { read_buffer = \"1KiB\", reads_per_second = 20 }";
@@ -441,6 +458,7 @@ impl Value for App {
     }
 }
 
+/// Type: text
 impl Value for KernelVersion {
     const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
     // TOML would read the number 6.10 as 6.1.
@@ -457,6 +475,8 @@ impl Value for KernelVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mtu(pub(super) u64);
 
+/// Type: bytes
+/// Range: 576 to 65 535
 impl Value for Mtu {
     const EXAMPLE: &'static str = "write mtu = 1500";
 
@@ -474,6 +494,8 @@ impl Value for Mtu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
 
+/// Type: whole number
+/// Range: 1 to 10 000
 impl Value for Count {
     const EXAMPLE: &'static str = "write count = 4";
 
@@ -490,6 +512,8 @@ impl Value for Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segments(pub(super) u32);
 
+/// Type: segments
+/// Range: 1 to 10 000
 impl Value for Segments {
     const EXAMPLE: &'static str = "write initcwnd = 30";
 
@@ -506,6 +530,8 @@ impl Value for Segments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WinScale(pub(super) i8);
 
+/// Type: whole number
+/// Range: -31 to 31
 impl Value for WinScale {
     const EXAMPLE: &'static str = "allowed: -31 to 31";
 
@@ -521,6 +547,8 @@ impl Value for WinScale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ratio(pub(super) u16);
 
+/// Type: number
+/// Range: above 0, up to 1
 impl Value for Ratio {
     const EXAMPLE: &'static str = "allowed: above 0, up to 1; 0.625 was measured for 1448-byte segments";
 
@@ -536,6 +564,7 @@ impl Value for Ratio {
     }
 }
 
+/// Type: `true` or `false`
 impl Value for bool {
     const EXAMPLE: &'static str = "write true or false";
 
