@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::RunResult;
 use crate::check::{Verdict, evaluate};
 use crate::experiment::Experiment;
-use crate::metric::{FlowFigures, Metric, RunFigures, mean};
+use crate::metric::{FlowFigures, Metric, RunFigures};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
+use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
 
 /// Name and version of the format of the JSON document.
@@ -541,7 +542,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> V
         let figures = |metric: Metric| {
             runs.iter().filter_map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
         };
-        let average = |metric: Metric| mean(figures(metric).into_iter());
+        let average = |metric: Metric| mean(figures(metric));
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
             average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
         });

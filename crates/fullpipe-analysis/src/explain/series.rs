@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fullpipe_lab::stats;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -433,13 +434,8 @@ impl fmt::Display for Collapse {
 }
 
 /// Returns the median, or 0 for no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
-    }
+fn median(values: Vec<f64>) -> f64 {
+    stats::median(values).unwrap_or(0.0)
 }
 
 /// Returns each value averaged with its neighbours.
