@@ -6,11 +6,13 @@
 //! | [`median`] | middle value; the mean of the middle two if the number of values is even |
 //! | [`upper_median`] | middle value; the upper of the middle two if the number of values is even |
 //! | [`quantile`] | interpolated between the two nearest values |
+//! | [`nearest`] | the value that is nearest to the quantile |
 //! | [`nearest_rank`] | smallest value that at least the given share of the values does not exceed |
 //! | [`poisson_interval`] | exact (Garwood) 95 % confidence interval of a count |
 //!
-//! [`median`] and [`quantile`] may return a value that never occurred. [`upper_median`] and [`nearest_rank`]
-//! return one of the values, so that they also apply to types that have an order but no mean.
+//! [`median`] and [`quantile`] may return a value that never occurred; [`upper_median`], [`nearest`] and
+//! [`nearest_rank`] return one of the values. [`upper_median`] and [`nearest_rank`] therefore also apply to
+//! types that have an order but no mean.
 
 use std::cmp::Ordering;
 
@@ -45,6 +47,13 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let at = share * sorted.len().checked_sub(1)? as f64;
     let (below, above) = (*sorted.get(at.floor() as usize)?, *sorted.get(at.ceil() as usize)?);
     Some(below + (above - below) * at.fract())
+}
+
+/// Returns the one of the `sorted` values that is nearest to the quantile at `share`, from 0 to 1, or `None`
+/// for no values. Halfway between two values, it is the upper one.
+pub fn nearest(sorted: &[f64], share: f64) -> Option<f64> {
+    let at = share * sorted.len().checked_sub(1)? as f64;
+    sorted.get(at.round() as usize).copied()
 }
 
 /// Returns the smallest of the `sorted` values that at least `percent` of the values do not exceed, or `None`
@@ -115,7 +124,8 @@ mod tests {
 
     #[test]
     fn of_no_values_there_is_no_statistic() {
-        assert_eq!((mean([]), median(Vec::new()), quantile(&[], 0.5)), (None, None, None));
+        assert_eq!((mean([]), median(Vec::new())), (None, None));
+        assert_eq!((quantile(&[], 0.5), nearest(&[], 0.5)), (None, None));
         assert_eq!((upper_median(Vec::<u64>::new(), Ord::cmp), nearest_rank::<u64>(&[], 50)), (None, None));
     }
 
@@ -138,6 +148,15 @@ mod tests {
         let four = [1.0, 2.0, 4.0, 8.0];
         assert_eq!([0.25, 0.5, 0.75].map(|share| quantile(&four, share)), [Some(1.75), Some(3.0), Some(5.0)]);
         assert_eq!(quantile(&[5.0], 0.9), Some(5.0));
+    }
+
+    #[test]
+    fn the_nearest_value_is_one_of_the_values() {
+        let four = [1.0, 2.0, 4.0, 8.0];
+        assert_eq!(
+            [0.0, 0.1, 0.25, 0.5, 0.9].map(|share| nearest(&four, share)),
+            [1.0, 1.0, 2.0, 4.0, 8.0].map(Some)
+        );
     }
 
     #[test]

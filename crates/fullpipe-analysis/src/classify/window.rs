@@ -267,8 +267,11 @@ impl Window<'_> {
             }
         }
         rates.sort_by(f64::total_cmp);
-        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
-        (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
+        let at = |share| stats::nearest(&rates, share);
+        if rates.len() < 4 {
+            return None;
+        }
+        Some(Rates { median: at(0.5)?, middle_half: at(0.75)? - at(0.25)? })
     }
 
     /// Returns the share of retransmissions among the segments sent between the first and the last row, 0 to

@@ -280,7 +280,7 @@ impl Series {
     pub(super) fn is_flat(&self) -> bool {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
-        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
+        let at = |share| stats::nearest(&rates, share).unwrap_or(0.0);
         at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
