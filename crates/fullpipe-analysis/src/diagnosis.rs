@@ -21,11 +21,11 @@ use crate::explain::{
 use crate::input::sysctl::HostSettings;
 use crate::ladder::{Fit, Rung};
 use crate::latency::Latency;
+use crate::loss_estimate::{LossBasis, LossEstimate};
 use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
 use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
-use crate::stats::{LossBasis, LossEstimate};
 use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.

@@ -35,10 +35,10 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::classify::{Classification, Confidence, Finding, Limit};
 use crate::input::InputError;
+use crate::loss_estimate::LossEstimate;
 use crate::measurement::Protocol;
 use crate::measurement::sharing::fills;
 use crate::segment::{DEFAULT_MSS, HEADERS};
-use crate::stats::LossEstimate;
 use crate::thresholds::{
     link, queue, rate,
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},

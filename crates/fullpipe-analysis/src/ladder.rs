@@ -28,6 +28,7 @@ mod runs;
 mod walk;
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::stats::nearest_rank;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -393,9 +394,9 @@ fn measured_rtt(facts: &Facts<'_>, findings: &Findings) -> Option<RungRtt> {
     let intervals = facts.transfer.intervals.iter().filter(|interval| interval.start >= after);
     let mut samples: Vec<Duration> = intervals.filter_map(|interval| interval.rtt).collect();
     samples.sort();
-    let of = |percent: usize| samples.get((samples.len() * percent).div_ceil(100).saturating_sub(1)).copied();
     // A bound on the RTT is not the RTT of the idle path.
-    (rtt_source != RttSource::Bound).then(|| RungRtt::new(rtt, of(50), of(95)))
+    (rtt_source != RttSource::Bound)
+        .then(|| RungRtt::new(rtt, nearest_rank(&samples, 50), nearest_rank(&samples, 95)))
 }
 
 #[cfg(test)]

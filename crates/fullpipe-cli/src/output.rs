@@ -7,6 +7,7 @@ use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
+use fullpipe::report::columns;
 use fullpipe::report::html::Provenance;
 use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
@@ -260,10 +261,9 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
 /// Aligns each column to its widest cell. If a row would exceed [`COLUMNS`], its label is printed on a
 /// separate line, because truncated labels could look alike.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
-    let width = |text: &str| text.chars().count();
     let widest = |column: usize, limit: usize| {
-        let cells = rows.iter().map(|row| width(&row[column])).filter(|width| *width <= limit);
-        cells.chain([width(header[column])]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| columns(&row[column])).filter(|width| *width <= limit);
+        cells.chain([columns(header[column])]).max().unwrap_or(0)
     };
     let label = header.iter().position(|name| *name == "point").unwrap_or(0);
     let others: usize = (0..header.len()).filter(|c| *c != label).map(|c| widest(c, COLUMNS) + 2).sum();
@@ -276,7 +276,7 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
         let mut line = String::new();
         for (column, (cell, full)) in cells.iter().zip(&widths).enumerate() {
             line += cell;
-            let used = width(cell);
+            let used = columns(cell);
             if used > *full {
                 text.push_str(line.trim_end());
                 text.push('\n');
@@ -293,4 +293,17 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
         line(&row.iter().map(String::as_str).collect::<Vec<_>>());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wide character takes up two columns; each was once counted as one.
+    #[test]
+    fn columns_align_beside_wide_characters() {
+        let row = |label: &str, rate: &str| vec![label.to_owned(), rate.to_owned()];
+        let text = aligned(&["point", "Mbit/s"], vec![row("cc=下载", "9"), row("cc=cubic", "10")]);
+        assert_eq!(text, "point     Mbit/s\ncc=下载   9\ncc=cubic  10\n");
+    }
 }

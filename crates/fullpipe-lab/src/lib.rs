@@ -20,6 +20,7 @@
 //! | [`validity`] | whether a run in real time can be trusted |
 //! | [`metric`] | figures of a run, under the names that experiment files use |
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
+//! | [`stats`] | means, medians and quantiles, and the confidence interval of a count |
 //!
 //! This crate connects the TCP engine to the path simulator: segments of `fullpipe-tcp` become packets on a
 //! path of `fullpipe-path`. The crate does no I/O and reads no clock. The outcome of a simulated run is a
@@ -38,6 +39,7 @@ pub mod outcome;
 pub mod results;
 pub mod scenario;
 pub mod sim;
+pub mod stats;
 pub mod trace;
 pub mod validity;
 pub mod workload;

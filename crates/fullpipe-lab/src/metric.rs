@@ -12,6 +12,7 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
+use crate::stats::{mean, median};
 
 /// Input of the metrics: values of one run, from its [`Outcome`] or from a stored result document.
 #[derive(Clone, Debug, PartialEq)]
@@ -329,12 +330,6 @@ impl Metric {
     }
 }
 
-/// Returns the mean of the values; returns `None` if there are no values.
-pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
-    (count > 0).then(|| sum / count as f64)
-}
-
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -393,23 +388,12 @@ impl Over {
     pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {
-            Self::Mean => mean(values.into_iter()),
+            Self::Mean => mean(values),
             Self::Median => median(values),
             Self::Min => values.into_iter().reduce(f64::min),
             Self::Max => values.into_iter().reduce(f64::max),
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    mean(
-        values
-            .get(middle - usize::from(values.len().is_multiple_of(2) && middle > 0)..=middle)?
-            .iter()
-            .copied(),
-    )
 }
 
 #[cfg(test)]

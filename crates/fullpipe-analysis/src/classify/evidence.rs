@@ -1,13 +1,14 @@
 //! Findings: each limit with the evidence from the time for which it held, and the questions that remain
 //! open.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::buffers::BufferState;
 use super::rules::{congestion_window_is_full, full_of_holes};
 use super::tally::{self, Tally};
-use super::window::{Flow, Window, bps, median, over, stretch};
+use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Finding, JudgedRows, Limit};
 use crate::thresholds::time;
 
@@ -78,8 +79,8 @@ pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
 
 /// Returns the median row spacing if it is too large.
 fn coarse(flow: &Flow<'_>) -> Option<Duration> {
-    let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at).as_secs_f64());
-    let usual = Duration::from_secs_f64(median(apart.collect()));
+    let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at));
+    let usual = upper_median(apart.collect::<Vec<Duration>>(), Ord::cmp)?;
     (usual > COARSE).then_some(usual)
 }
 

@@ -13,12 +13,13 @@
 //! A fixed rate has a policer only if the data delivered around the losses has one rate, too, and no queue
 //! stands.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::Row;
 
 use super::Limit;
 use super::spans::round_trip;
-use super::window::{Flow, Window, median, spread, stretch};
-use crate::stats::LossEstimate;
+use super::window::{Flow, Window, spread, stretch};
+use crate::loss_estimate::LossEstimate;
 use crate::thresholds::{loss, queue};
 
 /// Minimum number of losses for a meaningful mean rank.
@@ -173,7 +174,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
 /// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is
 /// that median, within 5 %.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
-    let rate = (!around.is_empty()).then(|| median(around.iter().map(|(rate, _)| *rate).collect()));
+    let rate = upper_median(around.iter().map(|(rate, _)| *rate).collect(), f64::total_cmp);
     let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= loss::ONE_RATE * rate);
     (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }

@@ -59,7 +59,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 use window::Flow;
 
 /// Facts about the hosts that the rows do not contain.

@@ -21,7 +21,7 @@ use super::window::Flow;
 use super::{
     Basis, Classification, Confidence, Finding, JudgedRows, Limit, Past, SocketFacts, evidence, losses,
 };
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 
 /// Classifies the limits of streams that were sampled at the same times, as one transfer.
 pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {

@@ -1,10 +1,10 @@
 //! Time, confidence and delivered data of one limit. Rows of a sender and samples of a capture share this
 //! code, and the texts that apply to both.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_units::{Duration, Rate};
 
 use super::losses::Losses;
-use super::window::median;
 use super::{Confidence, Limit};
 
 /// Rows or samples `R` during which one limit held.
@@ -82,8 +82,7 @@ impl<'a, R> Tally<'a, R> {
     }
 
     pub(super) fn median(&self, value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.rows.iter().filter_map(|row| value(row)).collect();
-        (!values.is_empty()).then(|| median(values))
+        upper_median(self.rows.iter().filter_map(|row| value(row)).collect(), f64::total_cmp)
     }
 
     /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy` and `queued` are evaluated only for limits that depend on them.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::undecided::Undecided;
 use crate::classify::{Confidence, Finding, Limit, LimitPeriod};
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 use crate::thresholds::queue;
 
 /// Limit that was ruled out.

@@ -14,8 +14,8 @@
 use fullpipe_units::Probability;
 
 use super::{Explainer, Sender};
+use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
-use crate::stats::LossEstimate;
 use crate::thresholds::link;
 
 /// One event per interval is too few if at least this share of the intervals has retransmissions: two events

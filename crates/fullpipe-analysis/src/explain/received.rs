@@ -9,13 +9,13 @@
 //!   else                                             unknown: the state of the sender is not observable
 //! ```
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
 use crate::measurement::Measurement;
 use crate::sockets::{NOT_OBSERVABLE, reader_is_behind};
-use crate::stats::middle;
 use crate::thresholds::reader;
 
 /// Minimum number of out-of-order segments that indicates losses: occasional reordering on the path also
@@ -51,9 +51,10 @@ impl ReceiverView {
         let late = |(first, last): (&Sample, &Sample)| last.out_of_order.saturating_sub(first.out_of_order);
         let bytes = ends().map(arrived).fold(Bytes::ZERO, |sum, bytes| sum + bytes);
         let mss = all().map(|sample| sample.mss).max().filter(|mss| !mss.is_zero());
+        let unread: Vec<Bytes> = all().map(|sample| sample.receiver.unread).collect();
         Some(Self {
             behind: behind.count() as f64 / all().count() as f64,
-            unread: middle(all().map(|sample| sample.receiver.unread).collect()),
+            unread: upper_median(unread, Ord::cmp).unwrap_or_default(),
             rcvbuf: all().map(|sample| sample.receiver.rcvbuf).max().unwrap_or_default(),
             out_of_order: ends().map(late).fold(0, u64::saturating_add),
             segments: bytes.get() / mss.map_or(1, Bytes::get),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fullpipe_lab::stats;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -279,7 +280,7 @@ impl Series {
     pub(super) fn is_flat(&self) -> bool {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
-        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
+        let at = |share| stats::nearest(&rates, share).unwrap_or(0.0);
         at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
@@ -433,13 +434,8 @@ impl fmt::Display for Collapse {
 }
 
 /// Returns the median, or 0 for no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
-    }
+fn median(values: Vec<f64>) -> f64 {
+    stats::median(values).unwrap_or(0.0)
 }
 
 /// Returns each value averaged with its neighbours.

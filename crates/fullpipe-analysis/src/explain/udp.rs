@@ -13,9 +13,9 @@ use super::series::Series;
 use super::{
     Confidence, Exclusion, Facts, Finding, Findings, Limit, MeasuredFigures, RttSource, Sender, candidates,
 };
+use crate::loss_estimate::LossEstimate;
 use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
-use crate::stats::LossEstimate;
 use crate::thresholds::{link, loss};
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 

@@ -15,6 +15,7 @@ use std::fmt;
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::stats::{mean, quantile};
 use fullpipe_units::{Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ use super::runs::simulated;
 use super::{LONGEST, SHORTEST};
 use crate::classify::Limit;
 use crate::explain::Findings;
-use crate::stats::{LossBasis, LossEstimate};
+use crate::loss_estimate::{LossBasis, LossEstimate};
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
@@ -135,7 +136,7 @@ pub(super) fn fitted(
         .iter()
         .zip(&rates)
         .filter(|(_, rates)| log.is_among(rates))
-        .map(|(loss, rates)| (*loss, (mean(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
+        .map(|(loss, rates)| (*loss, (average(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
         .collect();
     let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Ok(Some((estimate, model.path)));
@@ -232,8 +233,9 @@ impl PresentRuns<'_, '_> {
         self.make(&[path.loss], seeds)?;
         let mut rates = self.rates(path.loss, seeds);
         rates.sort_by(f64::total_cmp);
-        let (low, high) = (quantile(&rates, MIDDLE.0), quantile(&rates, MIDDLE.1));
-        let (rate, mean) = (self.log.rate.as_bps() as f64, mean(&rates));
+        let at = |share| quantile(&rates, share).unwrap_or(0.0);
+        let (low, high) = (at(MIDDLE.0), at(MIDDLE.1));
+        let (rate, mean) = (self.log.rate.as_bps() as f64, average(&rates));
         let near = (mean - rate).abs() <= NEAR * rate;
         let among = (low..=high).contains(&rate);
         let lossless = seeds == 1 || loss.events == 0;
@@ -254,15 +256,9 @@ impl PresentRuns<'_, '_> {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Returns a quantile of sorted values, interpolated; zero for no values.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let at = share * values.len().saturating_sub(1) as f64;
-    let value = |index: f64| values.get(index as usize).copied().unwrap_or(0.0);
-    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * (at - at.floor())
+/// Returns the mean, or 0 for no values.
+fn average(values: &[f64]) -> f64 {
+    mean(values.iter().copied()).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -279,13 +275,5 @@ mod tests {
         assert_eq!(none[0], Probability::ZERO);
         assert!(none.len() > 3, "{none:?}");
         assert_eq!(losses(Probability::ZERO, (Probability::ZERO, Probability::ZERO)), [Probability::ZERO]);
-    }
-
-    #[test]
-    fn quantiles_are_between_the_values() {
-        let values: Vec<f64> = (0..=10).map(f64::from).collect();
-        assert_eq!((quantile(&values, 0.1), quantile(&values, 0.9)), (1.0, 9.0));
-        assert_eq!(quantile(&[5.0], 0.9), 5.0);
-        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 }

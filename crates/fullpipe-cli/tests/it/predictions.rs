@@ -1,16 +1,16 @@
 //! Generates `docs/evidence/predictions.md`, which compares fullpipe's predictions with results of the kernel
 //! TCP stack, and tests whether the file is current.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
 //! kernel results come from one measurement; they are stored in [`CALCULATED`] and as `kernel = ` in the
 //! experiments. A prediction that misses its kernel result stays in the table, and needs an entry that
 //! explains the known cause.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use crate::process::{example, fullpipe};
+use crate::snapshots::is_current;
 use serde_json::Value;
 
 /// Maximum relative distance between a prediction and the range of the kernel results at which the prediction
@@ -164,7 +164,7 @@ fn page() -> String {
          `iperf3 -C cubic`; the experiment of single limits says so (`fair_queue`), for behind a small send buffer pacing decides\n\
          (docs/decisions/0011). A ratio is that of fullpipe to the mean of the kernel's. Nothing was tuned to these\n\
          rows. This page is written by a test, which fails when a figure changes:\n\n    \
-         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::\n\n\
+         SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it predictions::\n\n\
          ## The calculator\n\n\
          `fullpipe whatif --link ... --rtt ... --loss ... --buffers ... --kernel 6.18 --cc ...`, first rung, the rate that lasts;\n\
          of the kernel the second half of a run of 20 s (340 Mbit/s) or of 30 s (1 Gbit/s), in Mbit/s.\n\n",
@@ -198,11 +198,6 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_predictions_is_current() {
-    let said = page();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/predictions.md");
-    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-        return fs::write(&file, said).expect("the page");
-    }
-    let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert!(said == expected, "docs/evidence/predictions.md is not current; it would say:\n{said}");
+    is_current(&file, &page());
 }

@@ -1,15 +1,16 @@
 //! Tests of the schemas of fullpipe's JSON documents: the files in `docs/schema` are current, and the output
 //! of the command conforms to them.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates the schemas.
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it schemas::` regenerates the schemas.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use fullpipe::json::schema;
 use serde_json::Value;
 
 use crate::process::{example, fullpipe};
+use crate::snapshots::is_current;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
@@ -37,18 +38,9 @@ fn schemas() -> Vec<(&'static str, String)> {
 
 #[test]
 fn schemas_in_docs_are_current() {
-    let update = env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some();
     let schemas = schemas();
-    if update {
-        fs::create_dir_all(folder()).expect("a folder");
-    }
     for (name, text) in &schemas {
-        let file = folder().join(format!("{name}.json"));
-        if update {
-            fs::write(&file, text).expect("a file");
-        }
-        let kept = fs::read_to_string(&file).unwrap_or_default();
-        assert!(kept == *text, "docs/schema/{name}.json is not current: see the head of this file");
+        is_current(&folder().join(format!("{name}.json")), text);
     }
     let entries = fs::read_dir(folder()).expect("a folder").map(|entry| entry.expect("an entry").path());
     for file in entries.filter(|file| file.extension().is_some_and(|end| end == "json")) {

@@ -1,7 +1,7 @@
 //! Writes the tables of `docs/reference/experiment-file.md` from the fields of the experiment file and their
 //! comments, and checks that the tables are current and the defaults are right.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-lab --test it reference::` writes the tables.
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-lab --test it reference::` writes the tables.
 //! `src/experiment/file.rs` describes the form of the comments.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fullpipe_lab::experiment::Experiment;
+use snapbox::assert::DEFAULT_ACTION_ENV;
+use snapbox::data::DataFormat;
+use snapbox::{Assert, Data};
 
 /// Types of the tables of an experiment file, in the order of the page.
 const TABLES: [&str; 9] = [
@@ -168,10 +171,8 @@ fn the_page_is_current() {
     let current = TABLES
         .iter()
         .fold(kept.clone(), |page, table| with_rows(&page, table, &keys(&source, table, &types)));
-    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-        return fs::write(page(), current).expect("a page");
-    }
-    assert!(current == kept, "docs/reference/experiment-file.md is not current: see the head of this file");
+    let kept = Data::read_from(&page(), Some(DataFormat::Text)).raw();
+    Assert::new().action_env(DEFAULT_ACTION_ENV).eq(current, kept);
 }
 
 #[test]

@@ -23,6 +23,7 @@
 
 mod evidence;
 
+use fullpipe_lab::stats::nearest;
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Instant, Rate};
@@ -439,7 +440,7 @@ fn shrinks_without_losses(rows: &[Row]) -> bool {
 fn is_flat(window: Window<'_>, mss: u64) -> bool {
     let mut values: Vec<f64> = window.rows.iter().map(|row| row.sender.cwnd.get() as f64).collect();
     values.sort_by(f64::total_cmp);
-    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
+    let at = |share| nearest(&values, share).unwrap_or(0.0);
     !values.is_empty() && at(MIDDLE.1) - at(MIDDLE.0) <= (FLAT * at(0.5)).max((2 * mss) as f64)
 }
 
@@ -448,8 +449,19 @@ mod tests {
     use fullpipe_units::Duration;
 
     use super::*;
-    use crate::classify::samples::MSS;
+    use crate::classify::samples::{MSS, row};
     use crate::input::capture::{self, made::spoilt};
+
+    /// One sample in ten with less in flight counts as little as one with more. Once only the higher one was
+    /// left out.
+    #[test]
+    fn one_sample_in_ten_does_not_make_a_window_vary() {
+        for outlier in [50, 150] {
+            let mut rows: Vec<Row> = (1..=10).map(row).collect();
+            rows[4].sender.cwnd = Bytes::new(outlier * MSS);
+            assert!(is_flat(Window { rows: &rows }, MSS), "{outlier} segments among 100");
+        }
+    }
 
     /// Corrupted captures that are still readable are classified without a panic.
     #[test]
