@@ -7,7 +7,7 @@ use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
-use fullpipe::report::columns;
+use fullpipe::report;
 use fullpipe::report::html::Provenance;
 use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
@@ -262,8 +262,8 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
 /// separate line, because truncated labels could look alike.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let widest = |column: usize, limit: usize| {
-        let cells = rows.iter().map(|row| columns(&row[column])).filter(|width| *width <= limit);
-        cells.chain([columns(header[column])]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| report::columns(&row[column])).filter(|width| *width <= limit);
+        cells.chain([report::columns(header[column])]).max().unwrap_or(0)
     };
     let label = header.iter().position(|name| *name == "point").unwrap_or(0);
     let others: usize = (0..header.len()).filter(|c| *c != label).map(|c| widest(c, COLUMNS) + 2).sum();
@@ -276,7 +276,7 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
         let mut line = String::new();
         for (column, (cell, full)) in cells.iter().zip(&widths).enumerate() {
             line += cell;
-            let used = columns(cell);
+            let used = report::columns(cell);
             if used > *full {
                 text.push_str(line.trim_end());
                 text.push('\n');
