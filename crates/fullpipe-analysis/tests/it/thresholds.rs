@@ -188,11 +188,12 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 fn page(thresholds: &[Threshold]) -> String {
     let mut text = String::from(
         "# Thresholds\n\n\
-         Every ratio by which the explainer, the classifier, the ladder and the plan decide. This page is written from the\n\
-         sources by a test:\n\n    \
+         This page lists every threshold that the explainer, the classifier, the ladder or a plan uses.\n\
+         A test generates the page from the sources:\n\n    \
          FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::\n\n\
-         Ratios that two modules use stand in `crates/fullpipe-analysis/src/thresholds.rs`, by physical effect. A rule's own stand\n\
-         beside the rule. Where the measurement of a rule's own value is not known, it was chosen.\n",
+         Thresholds that two or more modules use are defined in `crates/fullpipe-analysis/src/thresholds.rs`,\n\
+         grouped by physical effect. A threshold of a single rule is defined next to that rule. If the table\n\
+         names no measurement for it, its value was chosen.\n",
     );
     let (shared, own): (Vec<_>, Vec<_>) = thresholds.iter().partition(|threshold| threshold.file == SHARED);
     let mut section = |level: &str, titles: &dyn Fn(&Threshold) -> String, thresholds: &[&Threshold]| {
