@@ -278,7 +278,8 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
 ) -> Result<Climb<'m, P>, RunPanicked> {
     let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket), so the present state says nothing about the log. Nor does it if nobody knows the limit.
+    // socket). The simulation of the present state then cannot be compared with the log, nor can it if the
+    // limit is unknown.
     let by_application = |rung: &Rung| {
         matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu | Limit::Unknown)
     };
@@ -297,7 +298,7 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
     }
     let Walk { mut rungs, notes, reached } = walk(model, first, &mut runs)?;
     if let Some(findings) = measured.filter(|findings| findings.undecided.is_some()) {
-        // The remedies were chosen for the likeliest candidate.
+        // The remedies were chosen for the most likely candidate.
         let present = findings.findings.first().map(|finding| finding.limit);
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
@@ -313,7 +314,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     PathModel {
         link: facts.path.link,
         cap: findings.cap,
-        // A control measurement shows a cap of the host, for all of its flows.
+        // A control measurement shows a rate cap of the host, which applies to all of its flows.
         cap_is_per_flow: false,
         mss: Some(findings.measured.mss)
             .filter(|mss| tcp && segment::USUAL.contains(&mss.get()))
@@ -344,7 +345,7 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let receiver = facts.receiver().map(|(host, _)| host);
     let first = findings.findings.first().map(|first| first.limit);
     let by_rate = first == Some(Limit::Pacing);
-    // What a buffer that the application fixes would be without that.
+    // Sizes that the buffers would have if the application did not fix them.
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
     let limit = |triple: Option<[Bytes; 3]>, default| triple.map_or(default, |triple| triple[2]);
@@ -403,8 +404,8 @@ mod tests {
     use super::model::tests::model;
     use super::*;
 
-    /// The runs of a log take seconds, not the better part of a minute, whatever the RTT: at an RTT of
-    /// microseconds a window is many Gbit/s, and an unknown link is taken to carry that.
+    /// The runs for a log take seconds at any RTT. At an RTT of microseconds, a window per round trip is many
+    /// Gbit/s, and an unknown link is assumed to carry that rate.
     #[test]
     fn the_effort_for_a_log_is_bounded_by_its_round_trips_and_packets() {
         let model = model();
@@ -420,8 +421,8 @@ mod tests {
         assert!(packets(far, line) > 2 * PACKETS, "loss leaves most of these unsent");
     }
 
-    /// Whatever the flows, the rate and the path of a log, the runs of one rung stay within the budget, or
-    /// nothing is simulated, and the report says why.
+    /// For any number of flows, rate and path, the runs of one rung stay within the budget; otherwise nothing
+    /// is simulated, and the report states the reason.
     #[test]
     fn the_runs_of_a_rung_stay_within_the_budget() {
         let model = model();

@@ -100,8 +100,8 @@ impl Live {
             if row.at <= last.at {
                 return;
             }
-            // SACKed data counts as delivered by estimate. A timeout reverses the estimate by at most the
-            // data in flight; a counter that falls further belongs to another flow.
+            // SACKed data is counted as delivered, which is an estimate. A timeout reverses the estimate by
+            // at most the data in flight; a counter that falls further belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());

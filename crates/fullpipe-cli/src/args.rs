@@ -124,7 +124,7 @@ pub(crate) struct DiagnoseArgs {
     )]
     file: Option<String>,
 
-    /// Diagnose a log that is part of the program, and print the command for a log of your own
+    /// Diagnose a log that is part of the program, and print the command for your own log
     #[arg(
         long,
         value_name = "NAME",

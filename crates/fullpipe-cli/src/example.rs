@@ -44,7 +44,7 @@ impl Example {
         }
     }
 
-    /// Returns the lines that follow the diagnosis: the command for a log of one's own, and the names of the
+    /// Returns the lines that follow the diagnosis: the command for the user's own log, and the names of the
     /// other examples.
     fn next_steps(self) -> String {
         let others: Vec<String> =

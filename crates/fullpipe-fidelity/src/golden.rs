@@ -88,8 +88,8 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
     Scenario { host, ..simulated.clone() }
 }
 
-/// Returns the step with several connections in place of all remedies, on the hosts and the path as they
-/// stand; `None` if the ladder has no first rung.
+/// Returns the step with several connections in place of all remedies, on the present hosts and path; `None`
+/// if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
     let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())
     else {

@@ -151,7 +151,7 @@ impl Time<'_> {
                 "Cwnd is full and below the slow-start threshold".into()
             }),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(flow, &mut evidence, &mut open),
-            // Rows do not show the processor.
+            // Rows contain no data about the processor.
             Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }

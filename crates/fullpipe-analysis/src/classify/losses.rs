@@ -10,8 +10,8 @@
 //!   a fixed rate    ranks near 1
 //! ```
 //!
-//! A fixed rate has a policer only if the data delivered around the losses has one rate, too, and no queue
-//! stands.
+//! A fixed rate indicates a policer only if, in addition, all losses occur at one delivered rate and without
+//! a standing queue.
 
 use fullpipe_lab::trace::Row;
 
@@ -72,7 +72,8 @@ impl Losses {
             }
             if last.is_none_or(|at| row.at.saturating_since(at) > round_trip(row) * 2) {
                 if first.is_none() {
-                    // The first loss ends slow start, at a window that overshot by chance.
+                    // The first loss ends slow start. The window at that loss is a matter of chance, because
+                    // slow start overshoots.
                     first = Some(i);
                 } else {
                     heights.push(height(&rows[..=i], row));
@@ -165,7 +166,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
     let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
     let near = Window { rows: &rows[end.saturating_sub(near.max(FEWEST_ROWS))..end] };
-    // The median, because the bursts of a sender queue for a moment on any path.
+    // The median is used, because the bursts of a sender form a short queue on any path.
     let queued = near.median(stretch).is_some_and(|stretch| stretch >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }

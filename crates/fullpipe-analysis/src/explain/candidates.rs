@@ -49,8 +49,8 @@ pub(super) fn buffers(
     let receiver = facts.receiver().map(|(host, _)| host);
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
-    // tcp_adv_win_scale is ignored since 6.6, and a dump without a release does not tell. If the dump is that of
-    // the host that made the log, or stands for both hosts, the log's own kernel does.
+    // Kernels since 6.6 ignore tcp_adv_win_scale. If the dump lacks the kernel release, the release in the
+    // log is used, provided that the dump is from the host that made the log or applies to both hosts.
     let of_another_host = !facts.hosts.one_for_both() && facts.measurement.made_by_sender();
     let of_dump = if of_another_host { facts.hosts.kernel } else { kernel };
     let rule = match (receiver.and_then(|host| host.window_rule(of_dump)), kernel) {
@@ -143,7 +143,7 @@ impl Explainer<'_> {
             ranked.push((0.9, self.app(Limit::App)));
             ranked.push((0.95, self.app(Limit::ReceiverApp)));
         } else if (!rwnd_fits || self.window_has_room()) && !sndbuf_fits {
-            // Nothing known explains the rate. An application drops nothing; a cap may.
+            // No known setting explains the rate. An application causes no drops, whereas a rate cap may.
             let drops = self.retransmitted().is_some_and(|share| share > DROPPED_AT_A_CAP);
             ranked.push((if drops { 2.6 } else { 2.3 }, self.app(Limit::App)));
             ranked.push((4.2, self.app(Limit::ReceiverApp)));

@@ -338,7 +338,8 @@ impl Series {
         if !self.has_rtt || 2 * all.filter(|i| lossy(*i)).count() > self.points.len() {
             return None;
         }
-        // The first loss ends slow start, at a rate that overshot by chance.
+        // The first loss ends slow start. The rate at that loss is a matter of chance, because slow start
+        // overshoots.
         let later = begins.get(1..)?;
         // Most of the interval of a loss may come before the loss or after it.
         let around = |begin: &usize| {

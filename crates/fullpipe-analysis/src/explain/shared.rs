@@ -58,8 +58,8 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     }
 }
 
-/// Corrects findings of a policer where several connections run: a third of a full link is as steady as the
-/// rate of a policer, and more connections are no way around a cap.
+/// Corrects findings of a policer for several concurrent connections: a third of a full link is as steady as
+/// the rate of a policer. If several connections share a cap, more connections do not raise the rate.
 fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is_one_of_them: bool) {
     let link_is_unknown = facts.path.link.is_none();
     let is_doubtful = |finding: &Finding| {

@@ -108,7 +108,7 @@ pub(super) fn fitted(
             Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu | Limit::Unknown
         )
     );
-    // Nobody knows the loss that a receiver's log does not count.
+    // A receiver's log does not count losses, so the loss rate is unknown.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
     let log = Log::of(findings);
     let (window, sndbuf) = model.ceilings(model.present());

@@ -53,8 +53,8 @@ fn what_holds_now_is_told() {
     assert_eq!((longer.confidence, Some(&longer.evidence)), (first.confidence, first.evidence.first()));
 }
 
-/// An idle socket has no limit and takes no memory, and a pause between data is attributed to the
-/// application.
+/// An idle socket has no limit and takes no memory. A pause between two transfers of data is attributed to
+/// the application.
 #[test]
 fn a_rest_costs_nothing() {
     let mut live = Live::new(SocketFacts::default());

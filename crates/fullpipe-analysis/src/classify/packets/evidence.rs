@@ -118,7 +118,7 @@ impl Time<'_> {
             Limit::Sndbuf => self.steady(&mut evidence, &mut open),
             Limit::Pacing => self.paced(&mut evidence, &mut open),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(&mut evidence, &mut open),
-            // Packets do not show the processor.
+            // Packets contain no data about the processor.
             Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }

@@ -75,13 +75,13 @@ const FLAT: f64 = 0.08;
 /// Quantiles between which the variation of the data in flight is measured.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 
-/// What is known of the captured flow as a whole.
+/// Properties of the captured flow as a whole.
 struct Course<'f, 'r> {
-    /// Flow as that of the sender's kind: loss-based or rate-based.
+    /// The flow, with its sender classified as loss-based or rate-based.
     flow: &'f Flow<'r>,
-    /// The same flow as that of a rate-based sender.
+    /// The same flow, with its sender treated as rate-based.
     rated: &'f Flow<'r>,
-    /// Row after which the flow no longer doubles.
+    /// Row after which the data in flight no longer doubles.
     start: usize,
     /// False if data in flight often falls without a loss after the start.
     held_by_cwnd: bool,
@@ -191,7 +191,7 @@ impl<'a> Packets<'a> {
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(course, at),
                 // The drops at a cap limit a flow through its congestion window. If the congestion window
-                // does not determine the data in flight, the drops are those of single bursts.
+                // does not determine the data in flight, only single bursts were dropped.
                 (Limit::Cap | Limit::Policer, _)
                     if !held_by_cwnd && !flow.window(at, WIDE, WIDE_ROWS).has_standing_queue() =>
                 {
@@ -241,7 +241,7 @@ impl<'a> Packets<'a> {
         use Confidence::{High, Low};
         let &Course { flow, rated, held_by_cwnd, .. } = course;
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
-        // A congestion window that has room releases data with each ACK, unless there is none.
+        // If the congestion window has room, each ACK releases data, unless no data is waiting to be sent.
         let starved = !lossy(REPAIR) && self.starved(at);
         // CUBIC, too, stays for some time near the window at which it lost packets.
         let after_loss = lossy(LOSSY);

@@ -7,8 +7,9 @@
 //!   time of the packets       0   1   2   3 │   3    4
 //! ```
 //!
-//! NTP steps the clock of a host, a virtual machine resumes, or a damaged file contains a wrong time. Without a
-//! correction, one leap stretches the transfer over the leap, or puts the rest of it into a single instant.
+//! The clock changes if NTP steps it or if a virtual machine resumes; a damaged file may contain wrong
+//! timestamps. Without a correction, a change forwards would lengthen the transfer, and a change backwards
+//! would put the rest of the transfer into a single instant.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -98,7 +99,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// Time goes on over leaps in both directions, and a pause that took place stays.
+    /// The time continues without a gap after clock changes in both directions, and a real pause is kept.
     #[test]
     fn leaps_are_left_out_and_pauses_stay() {
         let mut clock = CaptureClock::default();

@@ -161,7 +161,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         .filter(|command| command.scope != Scope::System || !has_default)
         .map(|command| way(host, command, here))
         .collect();
-    // `--apply` uses the narrowest way that can be applied.
+    // `--apply` uses the first way that can be applied, which has the narrowest scope.
     if let Some(way) = ways.iter_mut().find(|way| way.change.is_some()) {
         way.applied = true;
     }
