@@ -149,7 +149,7 @@ pub(crate) fn climb(
         ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
-        let unknown = "the link is assumed faster than every window on the ladder; give --link to go on";
+        let unknown = "the link is assumed to be faster than every window on the ladder; give --link to continue the ladder";
         ladder.assumptions.push(unknown.into());
     }
     Ok(ladder)

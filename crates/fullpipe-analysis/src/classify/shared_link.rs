@@ -81,7 +81,7 @@ impl SharedLink {
         match self.full {
             Some(_) if self.flows > 1 => format!("the link is full: {} connections share it", self.flows),
             Some(_) => "the link is full".into(),
-            None => format!("{} connections share what the path lets pass", self.flows),
+            None => format!("{} connections share what the path can carry", self.flows),
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let rate = Rate::from_bps(20_000_000);
         let several = shared(&[20, 20], None);
         assert_eq!(several.corrected(rate, own), Some((Limit::Link, Confidence::Low)));
-        assert_eq!(several.what(), "2 connections share what the path lets pass");
+        assert_eq!(several.what(), "2 connections share what the path can carry");
         assert_eq!(shared(&[20], None).corrected(rate, own), None);
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn rounded(seconds: f64) -> Duration {
 /// Returns a sentence that compares the median RTT with the minimum, and concludes whether a queue stands.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
     let queue = if queued { "a queue stands" } else { "no queue stands" };
-    format!("the round trip takes {usual} against {least} at least: {queue}")
+    format!("the RTT is {usual}, compared with a minimum of {least}: {queue}")
 }
 
 /// Returns the open question about a receiver without Recv-Q, and the answer that the window alone suggests.
@@ -149,13 +149,13 @@ pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
 
 /// Returns the open question about losses that are too few to reveal their cause.
 pub(super) fn few_losses(losses: &Losses) -> String {
-    format!("what causes the losses: {} tell nothing of whether they come at random", losses.episodes)
+    format!("what causes the losses: {} are too few to show whether they are random", losses.episodes)
 }
 
 /// Open question about a rate cap.
 pub(super) const WHAT_ENFORCES_IT: &str =
-    "what enforces the cap: nothing shows it; a policer, a shaper and a slower hop look alike here";
+    "what enforces the cap: a policer, a shaper and a slower hop look alike here";
 
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =
-    "whether the link or a limit on this flow alone holds it: the link's rate is not known";
+    "whether the link or a limit on this flow alone is the cause: the link's rate is not known";

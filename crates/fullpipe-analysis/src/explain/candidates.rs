@@ -128,7 +128,7 @@ impl Explainer<'_> {
                 limit: Limit::Cap,
                 confidence: Confidence::High,
                 evidence: format!(
-                    "no cap of the host: one flow of it reached {control} in the control measurement"
+                    "no rate cap of the host: one of its flows reached {control} in the control measurement"
                 ),
             });
         } else {
@@ -160,14 +160,14 @@ impl Explainer<'_> {
         let by_loss = gaps.as_ref().is_some_and(|(_, confidence)| *confidence > Confidence::Low);
         let cwnd = Finding {
             limit: Limit::Cwnd,
-            what: if by_loss { "loss holds cwnd down" } else { "the congestion window holds it" }.into(),
+            what: if by_loss { "loss holds cwnd down" } else { "the congestion window limits it" }.into(),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![if let Some((gaps, _)) = gaps {
                 gaps
             } else if flat {
-                "nothing speaks for it but that most slow transfers are".into()
+                "the only evidence is that loss limits most slow transfers".into()
             } else {
                 "the rate rises and falls, as that of a loss-based sender does".into()
             }],
@@ -249,7 +249,7 @@ impl Explainer<'_> {
         {
             let gain = 1.0 / ratio;
             evidence.push(format!(
-                "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
+                "Cwnd is {gain:.1} times the data in flight, as with BBR: 2.9 times in Startup, 2 times later"
             ));
         }
         evidence
@@ -266,13 +266,13 @@ impl Explainer<'_> {
         match source {
             BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
             BufferSource::OlderDump => {
-                Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
+                Some("which buffers were in effect: this dump predates the log (it does not list bbr)".into())
             }
             BufferSource::KernelDefault => {
-                Some("which buffers were in force: the kernel's defaults are assumed".into())
+                Some("which buffers were in effect: the kernel's defaults are assumed".into())
             }
             BufferSource::Log => {
-                Some("which buffers were in force: the known ones contradict the log".into())
+                Some("which buffers were in effect: the known ones contradict the log".into())
             }
         }
     }
@@ -282,7 +282,7 @@ impl Explainer<'_> {
         let window = self.buffers.window();
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
-            "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), and that {ceiling} at an RTT of {}",
+            "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), which allows {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
         // An old or missing dump matters less if other settings lead to the same window.
@@ -301,12 +301,13 @@ impl Explainer<'_> {
             );
         }
         if !fits {
-            could_not_tell
-                .push("why the rate is not what this window allows: the dump may be of another host".into());
+            could_not_tell.push(
+                "why the rate differs from what this window allows: the dump may be from another host".into(),
+            );
         }
         if self.startup().is_some() {
             could_not_tell.push(
-                "why BBR stays in its start, which speaks for the send buffer and not for the window".into(),
+                "why BBR stays in Startup, which suggests the send buffer rather than the window".into(),
             );
         }
         let high = fits && flat && self.startup().is_none() && (rcvbuf_source.is_fact() || cap_excluded);
@@ -449,19 +450,19 @@ impl Explainer<'_> {
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
             evidence.push(format!(
-                "only {again} segments were retransmitted: a policer drops more, a shaper or a slow host does not"
+                "only {again} segments were retransmitted: a policer would drop more, a shaper or a slow host would not"
             ));
         }
         if let (Cap::Host, Some(rtt)) = (cap, self.facts.transfer.rtt) {
             evidence.push(format!(
-                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it; so hardly a shaper",
+                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it, so a shaper is unlikely",
                 rtt.min, rtt.max
             ));
         }
         let (what, open) = match cap {
             Cap::Any => (
                 "a cap of one flow or of the host",
-                "a cap of one flow, of the host, or a shaper on the way: they look alike",
+                "a cap on one flow, a cap of the host and a shaper on the path look alike",
             ),
             Cap::WithoutDrops => (
                 "a shaper or a ceiling of the host",
@@ -472,10 +473,10 @@ impl Explainer<'_> {
                 "a ceiling of the host (processor, virtual switch) is not excluded: it neither drops nor queues on the path",
             ),
         };
-        let mut could_not_tell = vec![format!("what enforces it: nothing shows it; {open}")];
+        let mut could_not_tell = vec![format!("what enforces it: {open}")];
         if control != Control::Same {
             could_not_tell
-                .push("what one flow of this host reaches on a short path: give --control RATE".into());
+                .push("which rate one flow of this host reaches on a short path: give --control RATE".into());
         }
         Finding {
             limit: Limit::Cap,
@@ -501,7 +502,7 @@ impl Explainer<'_> {
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![format!(
-                "the link's rate is not known; {} may be all it carries",
+                "the link's rate is not known; {} may be all that it carries",
                 self.measured.steady
             )],
             could_not_tell: vec!["whether the link is faster: give --link RATE".into()],
@@ -528,7 +529,7 @@ impl Explainer<'_> {
             ceiling: None,
             evidence: self.common_evidence(self.series.is_flat()),
             could_not_tell: vec![
-                "whether the application was at work all the time: the log does not show it".into(),
+                "whether the application was active all the time: the log does not show it".into(),
             ],
             next_test: Some(test.into()),
         }

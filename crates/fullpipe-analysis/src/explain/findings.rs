@@ -250,7 +250,7 @@ impl BufferSource {
             Self::Window => "by the window in the log",
             Self::Trace => "by the rows of the trace",
             Self::KernelDefault => "the kernel's default",
-            Self::Log => "the least that lets the measured rate pass",
+            Self::Log => "the smallest that allows the measured rate",
         }
     }
 }

@@ -113,7 +113,7 @@ impl Explainer<'_> {
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
             evidence.push(format!(
-                "the receive window of {window} has room: {:.0} % of it arrive in a round trip",
+                "the receive window of {window} has room: {:.0} % of it arrive per round trip",
                 100.0 * ratio
             ));
         }
@@ -146,7 +146,7 @@ impl Explainer<'_> {
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {
-            (format!("{late} of {segments} segments came while an earlier one was missing: the path loses or reorders"), confidence)
+            (format!("{late} of {segments} segments arrived while an earlier one was missing: the path loses or reorders packets"), confidence)
         })
     }
 }

@@ -21,7 +21,7 @@ impl Explainer<'_> {
         self.assumptions.extend(self.facts.whose_dumps().into_iter().map(Assumption::from));
         if self.measured.rtt_source == RttSource::Bound {
             self.assume(format!(
-                "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
+                "RTT {}: an upper bound, because no RTT is given; a window at most doubles per round trip, and holds at least rate x RTT",
                 self.measured.rtt
             ));
         }
@@ -42,7 +42,7 @@ impl Explainer<'_> {
             });
         }
         if let (Some(kernel), None) = (self.facts.measurement.hosts.kernel, self.known_kernel()) {
-            self.assume(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
+            self.assume(format!("kernel {kernel} on both hosts, as on the host that wrote the log"));
         }
         if self.facts.transfer.mss.is_none() {
             self.assume(format!("segments of {} bytes", DEFAULT_MSS.get()));
@@ -60,12 +60,12 @@ impl Explainer<'_> {
             ratio.filter(|ratio| *ratio > window::SUSPICIOUS_IN_LOG && self.measured.mean_rtt.is_some())
         {
             self.notes.push(format!(
-                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals do not stand for the whole of them"
+                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals are not representative"
             ));
         }
         if let (Some(name), false) = (&log.congestion_control, matches!(self.sender, Sender::Named(_))) {
             self.notes.push(format!(
-                "the log names the congestion control {name}, which is not simulated; {} stands for it",
+                "the log names the congestion control {name}, which is not simulated; {} is used instead",
                 self.sender.algorithm()
             ));
         }
@@ -78,7 +78,7 @@ impl Explainer<'_> {
         }
         if ratio.is_some_and(|ratio| ratio < BARELY_USED) && self.measured.mean_rtt.is_none() {
             self.notes.push(format!(
-                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
+                "hardly any of Cwnd is in flight at an RTT of {}: check --rtt",
                 self.measured.rtt
             ));
         }
@@ -93,7 +93,7 @@ impl Explainer<'_> {
         }
         if self.older_dump {
             self.notes.push(
-                "this sysctl dump predates the log (it lists no bbr): its buffer sizes are assumptions here"
+                "this sysctl dump predates the log (it does not list bbr), so its buffer sizes are assumptions"
                     .into(),
             );
         }
@@ -116,13 +116,12 @@ impl Explainer<'_> {
             self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
         if self.received.is_some() {
-            self.notes.push(
-                "losses are not counted at a receiving end: the ladder is climbed on a path without".into(),
-            );
+            self.notes
+                .push("a receiver does not count losses, so the ladder assumes a path without loss".into());
         }
         if log.streams > 1 {
             self.notes.push(format!(
-                "{} streams are taken together; limits of one flow are multiplied",
+                "{} streams are diagnosed together; limits of one flow are multiplied by their number",
                 log.streams
             ));
         }

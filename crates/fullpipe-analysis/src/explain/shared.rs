@@ -78,15 +78,17 @@ fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is
         finding.confidence = Confidence::Low;
         if link_is_unknown {
             finding.limit = Limit::Link;
-            finding.what = format!("{streams} connections share what the path lets pass");
+            finding.what = format!("{streams} connections share what the path can carry");
             finding.could_not_tell = vec!["whether the link is full, or a cap is below it".into()];
             finding.next_test = Some("give the rate of the link: --link".into());
         } else {
             finding
                 .could_not_tell
                 .insert(0, "whether the cap is on each connection or on all of them together".into());
-            finding.next_test =
-                Some("repeat with one connection: a cap on all of them lets it have their sum".into());
+            finding.next_test = Some(
+                "repeat with one connection: if the cap is on all of them together, it reaches their sum"
+                    .into(),
+            );
         }
     }
     if corrected {

@@ -89,7 +89,7 @@ impl fmt::Display for Fit {
         f.write_str(if self.met {
             "met"
         } else {
-            "not met, so something on this path is not in the model, and the rungs above are less certain than their ranges"
+            "not met, so the model lacks some property of this path, and the rungs above are less certain than their ranges suggest"
         })
     }
 }

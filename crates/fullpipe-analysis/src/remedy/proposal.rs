@@ -68,7 +68,7 @@ impl fmt::Display for Cost {
             ),
             Self::Burst(packets) => write!(
                 f,
-                "{packets} packets at once as each connection begins: a queue that is shorter drops the last"
+                "each connection starts with {packets} packets at once: a shorter queue drops the last ones"
             ),
             Self::Rate(percent) => write!(
                 f,

@@ -78,7 +78,7 @@ fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) ->
     if inputs.to.is_some_and(|to| to.is_ipv6())
         && ways.any(|way| way.command.sets.is_some_and(Mechanism::is_ipv4_setting))
     {
-        notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());
+        notes.push("the settings net.ipv4.tcp_* apply to TCP over IPv6 too".into());
     }
     if proposals.iter().any(|one| matches!(one.cost, Cost::Memory(_))) {
         let (send, receive) = host.trials.buffers(host.reached);

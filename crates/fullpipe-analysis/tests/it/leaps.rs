@@ -59,7 +59,7 @@ fn a_leap_of_the_clock_is_left_out() {
             "set back by",
         );
         let twice = |time: Instant| if (at(2_000)..at(4_000)).contains(&time) { time + HOUR } else { time };
-        said(&begun.at_times(twice), "and 1 times more");
+        said(&begun.at_times(twice), "and once more");
         assert!(!whole.origin.notes.iter().any(|note| note.contains("clock")), "{:?}", whole.origin.notes);
     }
 }

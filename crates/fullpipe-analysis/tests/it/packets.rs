@@ -123,7 +123,7 @@ fn a_policer_that_packets_hardly_show_may_be_a_cap() {
         for run in captured("policer", |label| label.contains(picks)) {
             for capture in &run.captures()[ends.clone()] {
                 let finding = &classify_capture(packets(capture), Some(run.line())).findings[0];
-                let says = finding.could_not_tell.iter().any(|open| open.contains("nothing shows it"));
+                let says = finding.could_not_tell.iter().any(|open| open.contains("what enforces the cap"));
                 let (named, capped) = (finding.limit == Limit::Policer, finding.limit == Limit::Cap);
                 assert!(named || capped && says, "{}: {finding:?}", run.label);
             }

@@ -143,7 +143,7 @@ fn a_queue_that_stands_is_a_full_line() {
     let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
-    assert_says(&first.evidence, "a queue of 13");
+    assert_says(&first.evidence, "a standing queue of 13");
     assert_eq!(first.ceiling, Some(found.measured.steady));
     // With a known link rate the finding is certain, and it still reports the queue.
     let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
@@ -184,7 +184,7 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
-    assert_says(&first.evidence, "hardly those of a long queue");
+    assert_says(&first.evidence, "probably not those of a long queue");
     assert!(first.could_not_tell.iter().all(|open| !open.contains("shows no RTT")));
 }
 
@@ -228,7 +228,7 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     let log = log_of((0..30).map(|_| Second { mbps: 900.0, cwnd_kib: 100, ..IDLE }), "cubic");
     let found = Case::of(&log).explain().unwrap();
     assert!(found.findings.iter().all(|finding| finding.confidence != Confidence::Certain));
-    assert_says(&found.notes, "do not stand for the whole");
+    assert_says(&found.notes, "are not representative");
 }
 
 /// A rate cap without drops is not a policer, and one without a queue is not a shaper; a ceiling of the host
@@ -251,9 +251,9 @@ fn drops_and_queue_tell_caps_apart() {
     let (policed, what, _) = cap(600, 215.0);
     assert!(what.starts_with("a cap of one flow"), "{what}");
     let (shaped, what, open) = cap(0, 300.0);
-    assert!(what.starts_with("a shaper or a ceiling") && open.contains("nothing shows it"), "{what}: {open}");
+    assert!(what.starts_with("a shaper or a ceiling") && open.contains("what enforces it"), "{what}: {open}");
     let (host, what, open) = cap(0, 215.0);
-    assert!(what.starts_with("a ceiling of the host") && open.contains("nothing shows it"), "{what}: {open}");
+    assert!(what.starts_with("a ceiling of the host") && open.contains("what enforces it"), "{what}: {open}");
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }
 
@@ -316,7 +316,7 @@ fn losses_at_one_rate_may_be_a_policers() {
     let undecided = alike.undecided.as_ref().expect("not decided");
     assert_eq!(undecided.to_string(), "not decided: a policer near 20 Mbit/s or loss");
     assert!(undecided.test.contains("iperf3 -C bbr"), "{undecided:?}");
-    assert_says(&alike.findings[0].evidence, "6 loss episodes came within 5 % of 20 Mbit/s");
+    assert_says(&alike.findings[0].evidence, "6 loss episodes occurred within 5 % of 20 Mbit/s");
     let loss = alike.loss.expect("losses");
     assert!(loss.low.is_zero() && !loss.rate.is_zero(), "the policer may have caused all of them: {loss}");
     let random = sawtooth([1.0, 0.7, 1.4, 0.9, 1.7, 0.8, 1.2, 0.6], 100.0);

@@ -82,11 +82,12 @@ impl CaptureClock {
         let direction = if forward { "forward" } else { "back" };
         let more = match self.leaps {
             1 => String::new(),
-            leaps => format!(", and {} times more", leaps - 1),
+            2 => ", and once more".into(),
+            leaps => format!(", and {} more times", leaps - 1),
         };
         Some(format!(
-            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the leap is left out \
-             of all times"
+            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the change is removed \
+             from all times"
         ))
     }
 }
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(clock.time(at(5_000), |_| true), at(13_100));
         assert_eq!(clock.time(at(5_400), |_| true), at(13_500));
         let told = clock.remark().expect("two leaps");
-        assert!(told.contains("set forward by 3600s at 3s into the capture, and 1 times more"), "{told}");
+        assert!(told.contains("set forward by 3600s at 3s into the capture, and once more"), "{told}");
         assert_eq!(CaptureClock::default().remark(), None);
     }
 }

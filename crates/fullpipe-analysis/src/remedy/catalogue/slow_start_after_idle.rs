@@ -36,7 +36,8 @@ impl What {
     pub const SLOW_START_AFTER_IDLE: Self = Self("slow_start_after_idle");
 }
 
-const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
+const COST: Cost =
+    Cost::Words("a whole window leaves at once after a pause, whether or not the path can still carry it");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window, or
 /// `SMALLER_BURST` of it.
@@ -89,8 +90,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let reached = host.reached;
     if reached.cc.is_rate_based() {
         return left(
-            "BBR keeps its model of the path while it idles: the kernel does not ask this setting then"
-                .into(),
+            "BBR keeps its model of the path while it is idle, so this setting has no effect".into(),
         );
     }
     if host.case.rtt < LONG_PATH {
