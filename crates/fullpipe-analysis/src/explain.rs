@@ -305,8 +305,8 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "a ratio of {ratio:.2} lies between the marks of {FREE} and {FULL}: a window or \
-                     buffer close to Cwnd fits as well"
+                    "a ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}: a window or buffer that is \
+                     about as large as Cwnd fits as well"
                 ));
                 let mut all = vec![unclear];
                 all.extend(self.candidates());

@@ -137,13 +137,13 @@ pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> Stri
 /// `not_known` is the reason why Recv-Q is missing.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
-        "it fell, as a slow reader's does"
+        "fell, as with a slow reader"
     } else {
-        "it hardly ever fell, as a buffer's does not"
+        "hardly ever fell, as with a small buffer"
     };
     format!(
-        "whether the receiver's buffer is small or its application slow: its Recv-Q is {not_known}; the window alone says \
-         that {pattern}"
+        "whether the receiver's buffer is small or its application is slow: its Recv-Q is {not_known}, but its window \
+         {pattern}"
     )
 }
 

@@ -336,8 +336,8 @@ impl Explainer<'_> {
         let least = Rate::from_bps((send_buffer::LEAST_USABLE * ceiling.as_bps() as f64) as u64);
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
-            "a send buffer of {sndbuf} holds data until it is acknowledged; with 0.67 to 1.0 of it in flight that is {least} \
-             to {ceiling} at an RTT of {}",
+            "a send buffer of {sndbuf} keeps data until it is acknowledged; 0.67 to 1.0 of it in flight give {least} to \
+             {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
         if let Some(held) = self.startup() {
@@ -400,8 +400,8 @@ impl Explainer<'_> {
     pub(super) fn exclude_the_path(&mut self) {
         if self.path_is_excluded() {
             let evidence = format!(
-                "no queue beyond the sending host: Cwnd of {} stays the same without a loss, and {} would increase it until \
-                 one overflows",
+                "no queue beyond the sending host: Cwnd stays at {} without a loss, whereas {} would increase it until a \
+                 queue overflows",
                 self.measured.cwnd.unwrap_or_default(),
                 self.sender.algorithm()
             );
@@ -434,8 +434,8 @@ impl Explainer<'_> {
         let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
                 evidence.push(format!(
-                    "one flow of the same host reached no more than {rate} in the control measurement, where neither link nor \
-                     RTT limits"
+                    "one flow of the same host reached no more than {rate} in the control measurement, in which neither \
+                     link nor RTT is a limit"
                 ));
                 rate
             }
@@ -444,8 +444,8 @@ impl Explainer<'_> {
         let again = self.measured.retransmits.unwrap_or(0);
         if cap != Cap::Any && self.loss.is_some() && self.sender.algorithm().is_rate_based() {
             evidence.push(format!(
-                "only {again} of {} segments were retransmitted: behind a policer BBR repeats some 7 %, behind a shaper with a \
-                 queue of 1 BDP 1 % (simulated, experiments/flow-cap.toml); so hardly a policer",
+                "only {again} of {} segments were retransmitted: BBR retransmits about 7 % behind a policer, and 1 % \
+                 behind a shaper with a queue of 1 BDP (simulated, experiments/flow-cap.toml), so a policer is unlikely",
                 self.segments()
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {

@@ -145,8 +145,8 @@ impl Explainer<'_> {
             confidence: Confidence::High,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent); while it waits for the network \
-                 it uses none"
+                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent), and it uses none while it \
+                 waits for the network"
             )],
             could_not_tell: vec!["what the path would carry if the host were faster".into()],
             next_test: Some(format!(
@@ -195,7 +195,7 @@ impl Explainer<'_> {
         let constant = self.series.wnd_is_constant();
         let mut evidence = vec![format!(
             "in flight (rate x RTT) is {ratio:.2} of the receiver's window, median after the ramp: {} of {wnd} (snd_wnd, \
-             above {FULL}: it limits)",
+             above {FULL}: the window limits)",
             self.measured.inflight
         )];
         evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));

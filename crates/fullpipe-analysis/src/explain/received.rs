@@ -77,8 +77,8 @@ impl Explainer<'_> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and in {:.0} % of the samples they take a quarter of \
-                 it and more",
+                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and unread data takes at least a quarter \
+                 of it in {:.0} % of the samples",
                 100.0 * behind
             )],
             could_not_tell: Vec::new(),
@@ -125,8 +125,8 @@ impl Explainer<'_> {
             ceiling: None,
             evidence,
             could_not_tell: vec![
-                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path holds the \
-                 rate"
+                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path \
+                 limits the rate"
                     .into(),
             ],
             next_test: Some(

@@ -29,14 +29,14 @@ impl Explainer<'_> {
             let of_trace = self.facts.is_traced();
             self.assume(if of_trace {
                 format!(
-                    "the path's RTT is the connection's smallest, {}; a queue that stood from its first packet on would \
-                     be taken for path (--rtt, by ping before the test, tells)",
+                    "the RTT of the path is the connection's smallest, {}; it would include a queue that stood from the \
+                     first packet on (to exclude one, give the RTT that ping reports before the test with --rtt)",
                     own.min
                 )
             } else {
                 format!(
-                "the path's RTT is the least smoothed sample of the log, {}; a queue that stood from the first report on would \
-                 be taken for path (--rtt, by ping before the test, tells)",
+                "the RTT of the path is the smallest smoothed sample of the log, {}; it would include a queue that stood \
+                 from the first report on (to exclude one, give the RTT that ping reports before the test with --rtt)",
                 own.min
                 )
             });
@@ -71,8 +71,8 @@ impl Explainer<'_> {
         }
         if let Some(opposite) = self.facts.measurement.opposite() {
             self.notes.push(format!(
-                "both directions at once: this is the one that this host sent; the other carried {}, and its data delays the \
-                 acknowledgements of this one",
+                "the test had both directions: this is the one in which this host sent; the other one carried {}, and its \
+                 data delays the ACKs of this one",
                 opposite.mean_rate()
             ));
         }
@@ -100,8 +100,8 @@ impl Explainer<'_> {
         let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
-                "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
-                 choice of the socket"
+                "the sysctl dump says bbr, but Cwnd in the log is that of a loss-based control: the dump is from another \
+                 time, or the socket had another control"
                     .into(),
             );
         }

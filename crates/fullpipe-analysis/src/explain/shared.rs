@@ -46,8 +46,8 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     let together = together.filter(|sum| sum.streams > 1);
     if let Some(sum) = &together {
         findings.notes.push(format!(
-            "{} connections ran at the same time in this direction and carried {} together: the path carries at least that; each \
-             is judged alone",
+            "{} connections ran at the same time in this direction and carried {} together, so the path carries at least \
+             that rate; each of them is judged alone",
             sum.streams,
             sum.mean_rate()
         ));

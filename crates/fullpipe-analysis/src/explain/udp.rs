@@ -51,8 +51,8 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let on_the_link = sent.mul_div(with_headers, size.get().max(1));
     match facts.path.link {
         Some(link) if lost > 0 && on_the_link > link => Err(format!(
-            "{on_the_link} with headers were sent into a link of {link}: TCP would not have sent what was lost there; repeat \
-             with -b below the link's rate"
+            "{on_the_link} with headers were sent into a link of {link}: TCP would not have exceeded the link; repeat with \
+             -b below the link's rate"
         )),
         // If any one of its packets is lost, the whole datagram is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),

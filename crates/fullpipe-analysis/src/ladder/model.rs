@@ -251,8 +251,8 @@ impl<'a> Model<'a> {
         let fast = self.path.link.is_some_and(|link| link > HOSTS_KEEP_UP);
         fast.then(|| {
             format!(
-                "hosts are not modelled: above about {HOSTS_KEEP_UP} the processor, its memory and the network card limit a \
-                 connection, not the path"
+                "hosts are not modelled: above about {HOSTS_KEEP_UP}, the processor, its memory or the network card limits \
+                 a connection, not the path"
             )
         })
     }

@@ -84,8 +84,7 @@ fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) ->
         let (send, receive) = host.trials.buffers(host.reached);
         notes.push(advice::memory_note(send.max(receive), Some(&host.local.settings)));
         notes.push(
-            "net.core.rmem_max and wmem_max are left alone: they bound SO_RCVBUF and SO_SNDBUF, not buffers that grow by \
-             themselves"
+            "net.core.rmem_max and wmem_max are not changed: they bound SO_RCVBUF and SO_SNDBUF, not autotuned buffers"
                 .into(),
         );
     }

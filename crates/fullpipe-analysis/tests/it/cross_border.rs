@@ -148,7 +148,7 @@ fn bbr_is_not_held_by_cwnd() {
         ("a shaper or a ceiling of the host near 108 Mbit/s holds it", Confidence::Low)
     );
     assert_says(&cap.evidence, "only 6 of 264317 segments were retransmitted");
-    assert_says(&cap.evidence, "hardly a policer");
+    assert_says(&cap.evidence, "a policer is unlikely");
     assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);

@@ -144,8 +144,8 @@ impl Time<'_> {
             evidence.push(format!("for most of this time, nothing is sent{room}"));
         } else if self.packets.side != Side::Sender {
             open.push(
-                "sending application or send buffer: both run out of data to send, and only at the sender is seen whether \
-                 ACKs release the packets"
+                "sending application or send buffer: with either, the sender runs out of data, and only a capture at the \
+                 sender shows whether ACKs release the packets"
                     .into(),
             );
         } else {
@@ -186,7 +186,7 @@ impl Time<'_> {
             );
         } else {
             open.push(
-                "what bounds it: a send buffer, a rate of the sender's own or its application; only at the sender is seen \
+                "what bounds it: a send buffer, the sender's pacing or its application; only a capture at the sender shows \
                  what releases the packets"
                     .into(),
             );
@@ -203,7 +203,7 @@ impl Time<'_> {
         evidence.extend(self.round_trip());
         open.push(
             "whose rate it is: a cap on the socket's pacing (SO_MAX_PACING_RATE), a shaper on the sending host, or an \
-             application that writes at it"
+             application that writes at this rate"
                 .into(),
         );
     }

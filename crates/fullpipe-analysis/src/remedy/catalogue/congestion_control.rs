@@ -57,8 +57,8 @@ pub(super) const CHANGE: Change = Change::CongestionControl(Algorithm::Bbr1);
 /// Name of BBR in the kernel.
 pub(super) const BBR: &str = "bbr";
 const COST: Cost = Cost::Words(
-    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; \
-     connections that are open keep what they have",
+    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; open connections \
+     keep their congestion control",
 );
 const KEY: &str = "net.ipv4.tcp_congestion_control";
 

@@ -124,8 +124,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         present: Some(present.get().to_string()),
         new: UNSENT.to_string(),
         why: format!(
-            "up to {sndbuf} that are not even sent may wait in the kernel; with this, a full path is felt in the \
-             application, which can then drop or merge what is stale"
+            "up to {sndbuf} of unsent data may wait in the kernel; with this setting, the application notices a full path, \
+             and can drop or merge outdated data"
         ),
         gain,
         cost,

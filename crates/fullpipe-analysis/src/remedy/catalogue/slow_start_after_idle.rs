@@ -115,8 +115,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         here: true,
         present: Some("1".into()),
         new: "0".into(),
-        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses does \
-              not meet it"
+        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses is \
+              not affected"
             .into(),
         gain,
         cost: COST,

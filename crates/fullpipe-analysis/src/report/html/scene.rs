@@ -124,10 +124,11 @@ impl Scene {
         Self {
             label: "Measured: the log".into(),
             note: format!(
-                "The log's own reports. {}A log does not say which limit held when; the findings say it of the whole.",
+                "The log's own reports. {}A log does not show the limit over time; the findings apply to the whole test.",
                 match (known, sampled) {
-                    (true, true) => "In flight is rate x RTT of each. ",
-                    (true, false) => "It has no RTT: in flight is the rate times the RTT of the path. ",
+                    (true, true) => "In flight is rate x RTT of each report. ",
+                    (true, false) =>
+                        "The log has no RTT, so in flight is the rate times the RTT of the path. ",
                     (false, _) => "",
                 }
             ),
@@ -165,8 +166,8 @@ impl Scene {
         };
         Self {
             label: "Measured: the capture".into(),
-            note: "What packets show: a capture has neither Cwnd nor send buffer. In flight is what was sent and not \
-                   acknowledged, by what the sender knew. The rate is that of the last round trip."
+            note: "The packets of the capture, which contains neither Cwnd nor the send buffer. In flight is the data that \
+                   was sent and, as far as the sender knew, not acknowledged. The rate is that of the last round trip."
                 .into(),
             rate_bps: Curve::thinned(&rates),
             mean_bps: Curve::thinned(&means(&moments)),
