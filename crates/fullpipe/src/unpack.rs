@@ -41,7 +41,7 @@ pub(crate) fn unpacked<'a>(
     }
     match OTHERS.iter().find(|(magic, ..)| beginning.starts_with(magic)) {
         Some((_, format, command)) => Err(Error::new(
-            format!("{name} is in {format} format, which is not read"),
+            format!("{name} is in {format} format, which fullpipe does not read"),
             format!("convert it: {command}"),
         )),
         None => Ok(source),
@@ -74,7 +74,7 @@ impl UnpackError {
 impl fmt::Display for UnpackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Damaged => f.write_str("its gzip data are damaged"),
+            Self::Damaged => f.write_str("its gzip data is damaged"),
             Self::TooLarge => write!(f, "it has more than {} GiB of decompressed data", LARGEST >> 30),
         }
     }
