@@ -63,7 +63,8 @@ pub struct Diagnosis {
     pub limits: Vec<LimitPeriod>,
     /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
-    /// How well the simulation of the present state agrees with the measurement; null if it was not simulated.
+    /// How well the simulation of the present state agrees with the measurement; null if it was not
+    /// simulated.
     pub fit: Option<Fit>,
     /// Growth of the application's queue on each rung, for a given offered rate; null unless requested.
     pub offered: Option<OfferedLoad>,
@@ -300,7 +301,7 @@ pub struct HostSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
-    /// What is counted.
+    /// Quantity that is counted.
     pub basis: LossBasis,
     /// Number of loss events or of retransmitted segments.
     pub events: u64,

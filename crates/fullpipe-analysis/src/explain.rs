@@ -147,8 +147,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     Ok(findings)
 }
 
-/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of which
-/// send buffers still hold a part at the end: several streams may write more than the link carries. The
+/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of
+/// which send buffers still hold a part at the end: several streams may write more than the link carries. The
 /// receiver's total then gives the rate.
 fn arrived(steady: Rate, facts: &Facts<'_>) -> Rate {
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();

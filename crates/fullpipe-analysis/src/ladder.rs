@@ -2,8 +2,8 @@
 //!
 //! The path is either fitted to a log (RTT, loss events, the hosts' buffers) or given. Each combination of
 //! the catalogue's ladder remedies ([`catalogue`](crate::remedy::catalogue)) is one state of the hosts. The
-//! engine's own TCP simulates the states as the walk needs them: with one seed to choose between remedies, with
-//! several for what is shown.
+//! engine's own TCP simulates the states as the walk needs them: with one seed to choose between remedies,
+//! and with several seeds for the rungs.
 //!
 //! ```text
 //!                        buffers as they are    windows of 1 BDP   2   4   8   16
@@ -92,8 +92,8 @@ pub struct Ladder {
     pub assumptions: Vec<String>,
     /// Notes: how well the model agrees with the log, and the rates with the other remedies.
     pub notes: Vec<String>,
-    /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or if
-    /// the present state was not simulated.
+    /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or
+    /// if the present state was not simulated.
     pub fit: Option<Fit>,
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
     climb_within(model, measured, Budget::new(model.budget()), progress)
 }
 
-/// Builds a ladder like [`climb_states`], with what an earlier simulation left of the budget.
+/// Builds a ladder like [`climb_states`], with the budget that an earlier simulation has left.
 fn climb_within<'m, P: Fn(Progress) + Sync>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,

@@ -37,8 +37,9 @@ pub fn expected(point: &Point) -> Option<Limit> {
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A policer is
-/// also a rate cap: `cap` is right and less specific, where too few losses show that packets are dropped.
+/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A
+/// policer is also a rate cap: `cap` is right and less specific, where too few losses show that packets are
+/// dropped.
 pub fn is_right(expected: Limit, named: Limit) -> bool {
     named == expected || (expected, named) == (Limit::Policer, Limit::Cap)
 }

@@ -267,8 +267,8 @@ pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result
     Ok(ReceiverSample { at, flow, ..sample })
 }
 
-/// Converts raw structures to a sample of a receiving socket, without its time and flow number; `unread` is the
-/// socket's `Recv-Q`.
+/// Converts raw structures to a sample of a receiving socket, without its time and flow number; `unread` is
+/// the socket's `Recv-Q`.
 pub(crate) fn received_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverSample {
     ReceiverSample {
         at: Instant::ZERO,

@@ -121,8 +121,8 @@ impl Time<'_> {
         Bytes::new(self.median(|row| Some(value(row).get() as f64)).unwrap_or(0.0) as u64)
     }
 
-    /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if it
-    /// is too small to matter.
+    /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if
+    /// it is too small to matter.
     fn holes(&self) -> f64 {
         let holes = self.tally.rows.iter().filter(|row| full_of_holes(row)).count();
         let share = holes as f64 / self.tally.rows.len().max(1) as f64;

@@ -22,8 +22,8 @@ pub enum Limit {
     SlowStart,
     /// The sender's pacing rate.
     Pacing,
-    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper, or
-    /// a ceiling of the host's own (virtual switch).
+    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper,
+    /// or a ceiling of the host's own (virtual switch).
     Cap,
     /// A policer: a token bucket drops what the flow sends beyond its rate.
     Policer,

@@ -86,8 +86,8 @@ impl Losses {
         }
         let Some(first) = first else { return Self::default() };
         let rank = mean_rank(&rows[first..], &heights);
-        // A retransmission leaves one round trip after the loss. It arrives another one later, when the sender has
-        // already slowed down, so a receiver shows the rate of the loss one round trip earlier.
+        // A retransmission leaves one round trip after the loss. It arrives another one later, when the
+        // sender has already slowed down, so a receiver shows the rate of the loss one round trip earlier.
         let [sender, receiver] = around.map(|around| one_rate(&around));
         let (rate, alike) = if sender.1 >= receiver.1 { sender } else { receiver };
         Self { episodes: heights.len() + 1, spread: spread(&heights), rank, rate, alike }
@@ -104,8 +104,8 @@ impl Losses {
         }
     }
 
-    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without a
-    /// queue, as those of a policer do.
+    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without
+    /// a queue, as those of a policer do.
     pub(super) fn at_one_rate(&self) -> bool {
         let others = self.episodes.saturating_sub(1) as f64;
         self.alike >= loss::FEWEST_EPISODES && self.alike as f64 >= loss::MOST_EPISODES * others
@@ -158,8 +158,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     estimate.bounded_by(again, segments)
 }
 
-/// Returns the rate that was delivered over two round trips before a loss, and whether a queue stood; `None` if
-/// too few rows show it. `later` is the number of round trips since then.
+/// Returns the rate that was delivered over two round trips before a loss, and whether a queue stood; `None`
+/// if too few rows show it. `later` is the number of round trips since then.
 fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));

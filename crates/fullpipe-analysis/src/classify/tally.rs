@@ -86,7 +86,8 @@ impl<'a, R> Tally<'a, R> {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy` and `queued` are evaluated only for limits that depend on them.
+    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy`
+    /// and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more",

@@ -75,8 +75,8 @@ impl<'a> Flow<'a> {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A queue that stands raises it; a burst
-    /// or a probe does not.
+    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A queue that stands raises it; a
+    /// burst or a probe does not.
     pub(super) fn typical_stretch(&self) -> Option<f64> {
         *self.typical_stretch.get_or_init(|| Window { rows: self.rows }.median(stretch))
     }

@@ -386,8 +386,8 @@ impl Explainer<'_> {
         bytes.get().div_ceil(self.measured.mss.get().max(1))
     }
 
-    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender that
-    /// fills one increases its window until a packet is lost. BBR keeps its window constant by design.
+    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender
+    /// that fills one increases its window until a packet is lost. BBR keeps its window constant by design.
     fn path_is_excluded(&self) -> bool {
         let loss_based =
             !matches!(self.sender, Sender::Assumed(_)) && !self.sender.algorithm().is_rate_based();
@@ -395,8 +395,8 @@ impl Explainer<'_> {
         loss_based && lossless && self.series.cwnd_is_constant()
     }
 
-    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not excluded:
-    /// it delays packets before they count as sent.
+    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not
+    /// excluded: it delays packets before they count as sent.
     pub(super) fn exclude_the_path(&mut self) {
         if self.path_is_excluded() {
             let evidence = format!(

@@ -22,8 +22,8 @@ use crate::thresholds::window::FREE_IN_LOG as FREE;
 /// Unit: segments
 const LOST_PER_WINDOW: f64 = 2.0;
 /// Range of the share of a window that arrives per round trip between holes.
-/// Source: a hole lasts two round trips or three; the lower bound leaves room for retransmissions that are lost
-/// twice.
+/// Source: a hole lasts two round trips or three; the lower bound leaves room for retransmissions that are
+/// lost twice.
 const CARRIED: (f64, f64) = (0.25, FREE);
 
 /// Receive window with holes.

@@ -1,9 +1,10 @@
-//! Several connections of one input: whether they fill the link together, and what that means for one of them.
+//! Several connections of one input: whether they fill the link together, and what that means for one of
+//! them.
 //!
 //! If the sum of the connections reaches the rate of a given link, the link is the limit of all of them, and
-//! their sum is explained. Otherwise each connection is explained alone, and the sum is only the least that the
-//! path carries. A single connection then cannot show what limits the others: its share of a full link is a
-//! rate as steady as that of a policer.
+//! their sum is explained. Otherwise each connection is explained alone, and the sum is only a lower bound of
+//! the rate that the path can carry. A single connection then cannot show what limits the others: its share
+//! of a full link is a rate as steady as that of a policer.
 
 use fullpipe_units::Rate;
 
@@ -36,8 +37,8 @@ impl Facts<'_> {
     }
 }
 
-/// Adds to the findings about one of several connections, or about the streams of a log, what follows from
-/// their number.
+/// Adds the conclusions from the number of connections or streams to the findings about one connection or
+/// log.
 pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     if facts.is_of_full_link() || facts.transfer.protocol == Protocol::Udp {
         return;

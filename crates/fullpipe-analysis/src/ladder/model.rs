@@ -392,8 +392,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns whether `change` has an effect on this path. Buffers for a multiple of the BDP may be smaller
-    /// than the present ones, and are unknown if the link rate is. A buffer that the application fixes ignores
-    /// the limit of autotuning.
+    /// than the present ones, and are unknown if the link rate is. A buffer that the application fixes
+    /// ignores the limit of autotuning.
     pub(crate) fn can_make(&self, state: State, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         let next = state.with(change);
@@ -461,7 +461,8 @@ impl<'a> Model<'a> {
         (per_round_trip(self.window(state)), per_round_trip(sendable))
     }
 
-    /// Returns all runs of a state: first those at the estimated loss, then those at its lower and upper bounds.
+    /// Returns all runs of a state: first those at the estimated loss, then those at its lower and upper
+    /// bounds.
     pub(crate) fn jobs(&self, state: State) -> Vec<Job> {
         let mut losses = vec![(self.path.loss, self.effort.seeds)];
         if let Some((low, high)) = self.path.loss_interval {

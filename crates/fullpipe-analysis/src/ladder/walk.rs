@@ -204,15 +204,16 @@ impl<P: Predict> Walker<'_, '_, P> {
         Ok(best.or(first))
     }
 
-    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without it
-    /// the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it also keeps
-    /// acknowledged and unsent data.
+    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without
+    /// it the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it
+    /// also keeps acknowledged and unsent data.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
         let (window, sndbuf) = self.model.ceilings(from.state);
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
         let (times, of) = queue::LENGTHENED;
         let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
-        // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the median.
+        // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the
+        // median.
         let stands = |(from, next): (Duration, Duration)| next > from.mul_div(rate::WORTH.0, rate::WORTH.1);
         one_bdp && from.p95.zip(next.p95).is_some_and(longer) && from.p50.zip(next.p50).is_some_and(stands)
     }
@@ -283,8 +284,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands, and
-    /// a managed one shortens it at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands,
+    /// and a managed one shortens it at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
@@ -388,7 +389,7 @@ pub(super) struct Variant {
     pub(super) others: State,
 }
 
-/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit
+/// Returns the effect of each remedy by itself and at the top of the ladder, for a ladder from the limit
 /// `first` to the state `reached`. Several connections, the application's own rate limit, and remedies
 /// without an effect here are left out.
 pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
@@ -413,8 +414,8 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both have
-/// them.
+/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both
+/// have them.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
     next.steady > base.steady.mul_div(rate::WORTH.0, rate::WORTH.1)
 }

@@ -86,7 +86,7 @@ fn items(page: &mut Page, heading: &str, items: &[&Item]) {
     }
 }
 
-/// Renders what a host supports and uses, as text with the width of `look`.
+/// Renders the capabilities and settings of a host, as text with the width of `look`.
 pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     let cc = show.congestion_control.as_deref().unwrap_or("unknown");

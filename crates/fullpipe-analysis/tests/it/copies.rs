@@ -58,8 +58,8 @@ fn packets_that_are_captured_several_times_count_once() {
     }
 }
 
-/// Without IP identifications, a retransmission within a millisecond on a fast link repeats all headers of the
-/// original, including the timestamp. It is counted.
+/// Without IP identifications, a retransmission within a millisecond on a fast link repeats all headers of
+/// the original, including the timestamp. It is counted.
 #[test]
 fn retransmissions_on_a_fast_link_are_no_copies() {
     for path in PATHS {

@@ -471,8 +471,8 @@ fn sweep(points: u32) -> String {
     std::iter::once(format!("point,{}\n", columns.join(","))).chain(rows).collect()
 }
 
-/// A sweep has as many points as rows, and each was searched in the list of all: 200 000 took a minute. Linear
-/// work is ten times as much for ten times the points, quadratic work a hundred times.
+/// A sweep has as many points as rows, and each was searched in the list of all: 200 000 took a minute.
+/// Linear work is ten times as much for ten times the points, quadratic work a hundred times.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the ratio of two durations measured in one run is the test")]
 fn a_trace_with_many_points_costs_as_much_as_its_rows() {

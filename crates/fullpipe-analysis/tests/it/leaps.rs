@@ -24,8 +24,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + HOUR + Duration::from_millis(millis)
 }
 
-/// A clock that is set forward by an hour, back by a minute, or both in turn, changes no count, no rate and no
-/// RTT.
+/// A clock that is set forward by an hour, back by a minute, or both in turn, changes no count, no rate and
+/// no RTT.
 #[test]
 fn a_leap_of_the_clock_is_left_out() {
     let BothEnds { sender, receiver } = flow("loss = '0.2%'\n[[flow]]\ncc = 'cubic'\n");

@@ -115,8 +115,8 @@ fn a_policer_of_the_flow() {
 }
 
 /// A policer is named only if losses at one rate show it, or BBR's own state. In these captures the delivered
-/// rate around the losses varies, and packets do not show BBR's state: for some of the time, or all of it, the
-/// limit is a cap, and the finding says that nothing shows what enforces it.
+/// rate around the losses varies, and packets do not show BBR's state: for some of the time, or all of it,
+/// the limit is a cap, and the finding says that nothing shows what enforces it.
 #[test]
 fn a_policer_that_packets_hardly_show_may_be_a_cap() {
     for (picks, ends) in [("short path cc=bbr1", 0..2), ("long path cc=reno", 1..2)] {

@@ -241,8 +241,8 @@ fn connections_one_after_another_are_not_summed() {
     }
 }
 
-/// Senders of several streams write more than the link carries, as long as their buffers fill. The rate is that
-/// of the data that arrived.
+/// Senders of several streams write more than the link carries, as long as their buffers fill. The rate is
+/// that of the data that arrived.
 #[test]
 fn a_rate_above_that_of_the_link_is_the_receivers() {
     let mut text =
@@ -279,8 +279,8 @@ fn an_unknown_link_is_not_what_comes_next() {
     assert!(headline.contains("link unknown") && !headline.contains("stops you"), "{headline}");
 }
 
-/// A receiver observes a slow reader and a full window. What holds the sender it does not, and the verdict says so
-/// and where to look.
+/// A receiver observes a slow reader and a full window. What holds the sender it does not, and the verdict
+/// says so and where to look.
 #[test]
 fn a_receiver_says_what_it_observes() {
     let fast = Rate::from_bps(1_000_000_000);

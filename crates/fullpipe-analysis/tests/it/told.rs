@@ -342,8 +342,8 @@ fn a_standing_queue_has_a_size() {
     assert_eq!(Case::of(&idle).explained().unwrap().queue, None);
 }
 
-/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and a
-/// plan promises nothing for larger limits of autotuning.
+/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and
+/// a plan promises nothing for larger limits of autotuning.
 #[test]
 fn a_window_set_with_w_is_the_applications() {
     // 160/256 of 256 KiB is a window of 160 KiB: 32.8 Mbit/s at 40 ms.

@@ -1,5 +1,5 @@
-//! Logs that show less than the cause: the report names candidates among which the cause is, and the test that
-//! decides.
+//! Logs that show less than the cause: the report names candidates among which the cause is, and the test
+//! that decides.
 
 use fullpipe_analysis::classify::{Confidence, SocketFacts, classify};
 use fullpipe_analysis::{Diagnosis, Limit, render_text};

@@ -38,7 +38,7 @@ pub(crate) struct AckPolicy {
     /// Bytes received since the last ACK.
     unacked: u64,
     pushed: Pushed,
-    /// Whether the application answers what arrives, so that its data carries the ACKs (Linux: pingpong
+    /// Whether the application answers arriving data, so that its answers carry the ACKs (Linux: pingpong
     /// mode).
     interactive: bool,
     dup_acks: u32,
@@ -234,8 +234,8 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // Neither a second segment nor an answer came during the delay. The next delay is longer, or the
-                // usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
+                // Neither a second segment nor an answer came during the delay. The next delay is longer, or
+                // the usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
                 self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }

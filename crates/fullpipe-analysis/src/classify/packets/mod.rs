@@ -55,11 +55,11 @@ const SHORT: u64 = 16;
 const DRAINED: f64 = 0.75;
 /// The sender waits for data if it has none in at least this share of the samples.
 const STARVED: f64 = 0.1;
-/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is not
-/// the congestion window.
+/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is
+/// not the congestion window.
 const UNEVEN: f64 = 0.05;
-/// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery, and
-/// one until the window is filled again.
+/// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery,
+/// and one until the window is filled again.
 const REPAIR: u64 = 2;
 /// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
@@ -269,8 +269,8 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Returns whether the sender is regularly out of data: ACKs arrive and release nothing, although much less
-    /// is in flight than in the round trip before.
+    /// Returns whether the sender is regularly out of data: ACKs arrive and release nothing, although much
+    /// less is in flight than in the round trip before.
     fn starved(&self, at: usize) -> bool {
         let near = around(&self.rows, at, 2 * NEAR, 1);
         let drained = |at: usize| {

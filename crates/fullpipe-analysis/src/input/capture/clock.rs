@@ -13,8 +13,8 @@
 
 use fullpipe_units::{Duration, Instant};
 
-/// Minimum distance by which time goes back if the clock was set. With several processors, packets are written
-/// out of order by microseconds; files that were merged without sorting by more.
+/// Minimum distance by which time goes back if the clock was set. With several processors, packets are
+/// written out of order by microseconds; files that were merged without sorting by more.
 const BACK: Duration = Duration::from_secs(1);
 /// Minimum pause that may be a clock that was set forward.
 const FORWARD: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ impl CaptureClock {
         self.leaps
     }
 
-    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause of
-    /// the given length did not take place.
+    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause
+    /// of the given length did not take place.
     #[inline]
     pub(super) fn time(&mut self, at: Instant, stood_still: impl FnOnce(Duration) -> bool) -> Instant {
         let Some(last) = self.last else {

@@ -245,8 +245,8 @@ impl Table {
     }
 }
 
-/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section 4.1),
-/// for IPv6.
+/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section
+/// 4.1), for IPv6.
 #[inline]
 fn identification(ip: &[u8]) -> u16 {
     match ip {

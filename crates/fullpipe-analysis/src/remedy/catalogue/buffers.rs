@@ -13,8 +13,8 @@ use crate::remedy::{
     Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer is
-/// raised, the other becomes the limit at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer
+/// is raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
@@ -94,7 +94,8 @@ const fn sizes(hosts: BufferHosts) -> [Change; TRIED_BDPS.len()] {
     sizes
 }
 
-/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take there.
+/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take
+/// there.
 fn title(step: &Transition) -> String {
     let Transition { before, after, buffers: (send, receive) } = step;
     let (sends, receives) = (after.sndbuf != before.sndbuf, after.rcvbuf != before.rcvbuf);
@@ -169,8 +170,8 @@ static RMEM: Triple = Triple {
     until_then: |rate| format!("until the receiver is changed too, its window allows no more than {rate}"),
 };
 
-/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if it
-/// is large enough. Limits are never lowered.
+/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if
+/// it is large enough. Limits are never lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
     (triple.bdps)(state)?;
     let current = case.buffers_of(triple.host).and_then(triple.current);

@@ -39,11 +39,11 @@ impl What {
 const COST: Cost =
     Cost::Words("a whole window leaves at once after a pause, whether or not the path can still carry it");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window, or
-/// `SMALLER_BURST` of it.
+/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window,
+/// or `SMALLER_BURST` of it.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
-/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves at
-/// the host's rate, and one of a BDP overflows a queue of a BDP.
+/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves
+/// at the host's rate, and one of a BDP overflows a queue of a BDP.
 const SMALLER_BURST: u64 = 2;
 
 fn switch_off() -> Command {
@@ -62,7 +62,7 @@ impl Burst {
         self.after < self.before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1)
     }
 
-    /// Returns the gain; `beside` says what a larger burst takes.
+    /// Returns the gain; `beside` is a clause about the time of a larger burst.
     fn gain(&self, beside: String) -> Gain {
         Gain::time(format!("a burst of {self} (simulated){beside}"), self.before, self.after)
     }
