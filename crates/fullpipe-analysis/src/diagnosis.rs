@@ -55,7 +55,7 @@ pub struct Diagnosis {
     /// Candidates for the limit, if the input does not decide it; null if the first finding has high
     /// confidence or is certain.
     pub undecided: Option<Undecided>,
-    /// Queue that stands while the flow runs; null if the RTTs show none.
+    /// Standing queue while the flow runs; null if the RTTs show none.
     pub queue: Option<StandingQueue>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
@@ -81,7 +81,7 @@ pub struct Iperf3Additions<Document = IgnoredAny> {
     /// Round-trip times before and during the test.
     #[serde(default)]
     pub latency: Latency,
-    /// Time for which each limit held, in seconds.
+    /// Time for which each limit applied, in seconds.
     #[serde(default)]
     pub limit_seconds: BTreeMap<String, f64>,
     /// Diagnosis of the test, or of the client-to-server direction; null if there is none.

@@ -104,8 +104,8 @@ pub struct SocketReport {
     /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that held for most of the interval; null for an idle socket, and for a socket that receives if
-    /// the receiver does not observe the limit.
+    /// Limit that applied for most of the interval; null for an idle socket, and for a socket that receives
+    /// if the receiver does not observe the limit.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,

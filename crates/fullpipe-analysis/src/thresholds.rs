@@ -84,10 +84,10 @@ pub(crate) mod send_buffer {
     pub(crate) const BLOCKED_IN_ROWS: f64 = 0.62;
 }
 
-/// A queue stands at the bottleneck.
+/// There is a standing queue at the bottleneck.
 pub(crate) mod queue {
-    /// A queue stands if the smoothed RTT of rows, or the mean RTT of a log, reaches this multiple of the
-    /// minimum RTT.
+    /// There is a standing queue if the smoothed RTT of rows, or the mean RTT of a log, reaches this multiple
+    /// of the minimum RTT.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const STANDS: f64 = 1.25;
     /// The probes of a rate-based sender met a queue if its smoothed RTT reached this multiple of the minimum
@@ -95,8 +95,8 @@ pub(crate) mod queue {
     /// probes.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const PROBED: f64 = 1.05;
-    /// No queue stood if the maximum RTT of a log is below this multiple of the base RTT. A shaper with a
-    /// queue of 1 BDP doubles the RTT.
+    /// There was no standing queue if the maximum RTT of a log is below this multiple of the base RTT. A
+    /// shaper with a queue of 1 BDP doubles the RTT.
     /// Source: `experiments/flow-cap.toml` measured the doubled RTT; allowing a tenth of the increase is
     /// chosen.
     pub(crate) const NONE_IN_LOG: f64 = 1.1;

@@ -1,4 +1,4 @@
-//! Findings: each limit with the evidence from the time for which it held, and the questions that remain
+//! Findings: each limit with the evidence from the time for which it applied, and the questions that remain
 //! open.
 
 use fullpipe_lab::trace::{BbrInfo, Row};
@@ -83,7 +83,7 @@ fn coarse(flow: &Flow<'_>) -> Option<Duration> {
     (usual > COARSE).then_some(usual)
 }
 
-/// Time during which one limit held.
+/// Time during which one limit applied.
 struct Time<'a> {
     tally: Tally<'a, Row>,
 }

@@ -110,7 +110,7 @@ pub struct Finding {
     /// Short description of the limit for people: `loss holds cwnd down`.
     #[serde(default)]
     pub what: String,
-    /// Share of the test for which this limit held, 0 to 1. Alternative findings cover the same time.
+    /// Share of the test for which this limit applied, 0 to 1. Alternative findings cover the same time.
     #[serde(default)]
     pub share: f64,
     /// Confidence in the limit.

@@ -130,7 +130,7 @@ fn beyond_chance(count: usize) -> f64 {
     }
 }
 
-/// Returns the losses that the path itself causes; `limit` is the limit that holds the flow most of the time.
+/// Returns the losses that the path itself causes; `limit` is the limit that applies for most of the time.
 pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
         return LossEstimate::new(0, 0);
@@ -158,8 +158,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     estimate.bounded_by(again, segments)
 }
 
-/// Returns the rate that was delivered over two round trips before a loss, and whether a queue stood; `None`
-/// if too few rows show it. `later` is the number of round trips since then.
+/// Returns the rate that was delivered over two round trips before a loss, and whether there was a standing
+/// queue; `None` if too few rows show it. `later` is the number of round trips since then.
 fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));

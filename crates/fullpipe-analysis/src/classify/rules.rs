@@ -273,7 +273,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         // The probes either build a queue, or their excess data is lost.
         let probed = wide.most(stretch).is_some_and(|most| most >= queue::PROBED);
         // A policer's token bucket lets bursts through, and BBR may overestimate its rate for ten seconds:
-        // both queue for a while. A queue that stands raises the median RTT of the flow.
+        // both queue for a while. A standing queue raises the median RTT of the flow.
         let level = flow.typical_stretch().is_none_or(|stretch| stretch < queue::NONE_IN_LOG);
         let drops = level && (flow.losses().at_one_rate() || obeys_a_policer(flow, at));
         return match (fixed, probed) {

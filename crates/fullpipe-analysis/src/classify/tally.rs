@@ -7,12 +7,12 @@ use super::losses::Losses;
 use super::window::median;
 use super::{Confidence, Limit};
 
-/// Rows or samples `R` during which one limit held.
+/// Rows or samples `R` during which one limit applied.
 pub(super) struct Tally<'a, R> {
     pub(super) limit: Limit,
     pub(super) rows: Vec<&'a R>,
     length: Duration,
-    /// Bytes delivered while the limit held.
+    /// Bytes delivered while the limit applied.
     delivered: f64,
     /// Time at each confidence, lowest first.
     confidence: [Duration; 3],
@@ -69,7 +69,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// Returns the mean rate delivered while the limit held.
+    /// Returns the mean rate delivered while the limit applied.
     pub(super) fn rate(&self) -> Rate {
         let seconds = self.length.as_secs_f64();
         Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
@@ -128,9 +128,10 @@ pub(super) fn rounded(seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds * 1e4).round() / 1e4)
 }
 
-/// Returns a sentence that compares the median RTT with the minimum, and concludes whether a queue stands.
+/// Returns a sentence that compares the median RTT with the minimum, and concludes whether there is a
+/// standing queue.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
-    let queue = if queued { "a queue stands" } else { "no queue stands" };
+    let queue = if queued { "there is a standing queue" } else { "there is no standing queue" };
     format!("the RTT is {usual}, compared with a minimum of {least}: {queue}")
 }
 

@@ -17,7 +17,7 @@ fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
         .collect()
 }
 
-/// Returns the limit that holds for most of the time of these rows.
+/// Returns the limit that applies for most of the time of these rows.
 fn main_limit(rows: &[Row]) -> Limit {
     classify(rows, &SocketFacts::default()).findings[0].limit
 }

@@ -543,7 +543,7 @@ enum Cap {
     Any,
     /// Not a policer: almost nothing was dropped.
     WithoutDrops,
-    /// Neither a policer nor a shaper: almost nothing was dropped, and no queue ever stood.
+    /// Neither a policer nor a shaper: almost nothing was dropped, and there was never a standing queue.
     Host,
 }
 

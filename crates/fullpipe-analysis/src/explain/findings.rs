@@ -86,7 +86,7 @@ pub struct MeasuredFigures {
     pub retransmits: Option<u64>,
 }
 
-/// Queue that stands at the bottleneck while the flow runs.
+/// Standing queue at the bottleneck while the flow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StandingQueue {
     /// RTT without the queue in milliseconds: the smallest known one.

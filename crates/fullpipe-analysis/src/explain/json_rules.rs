@@ -8,8 +8,8 @@
 //!   losses at one rate, no queue, and Cwnd is full       not decided: a policer or loss
 //! ```
 //!
-//! The queue is checked first: where a queue always stands, the link behind it is always busy, and any bound
-//! on data in flight only bounds the queue.
+//! The queue is checked first: if there is always a standing queue, the link behind it is always busy, and
+//! any bound on data in flight only bounds the queue.
 
 use fullpipe_units::{Duration, Rate};
 

@@ -329,8 +329,8 @@ impl Series {
     }
 
     /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of
-    /// a policer: no queue stands, and no interval is much faster. `idle` is the RTT of the idle path. `None`
-    /// if losses come so often that an interval has several, or if the log has no RTT.
+    /// a policer: there is no standing queue, and no interval is much faster. `idle` is the RTT of the idle
+    /// path. `None` if losses come so often that an interval has several, or if the log has no RTT.
     pub(super) fn losses_at_one_rate(&self, idle: Duration) -> Option<(Rate, usize)> {
         let lossy = |i: usize| self.points[i].retransmits > 0;
         let all = 0..self.points.len();

@@ -212,7 +212,7 @@ impl<P: Predict> Walker<'_, '_, P> {
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
         let (times, of) = queue::LENGTHENED;
         let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
-        // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the
+        // The start of a run fills the queue once, whatever the buffers. A standing queue also moves the
         // median.
         let stands = |(from, next): (Duration, Duration)| next > from.mul_div(rate::WORTH.0, rate::WORTH.1);
         one_bdp && from.p95.zip(next.p95).is_some_and(longer) && from.p50.zip(next.p50).is_some_and(stands)

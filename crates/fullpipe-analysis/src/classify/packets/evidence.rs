@@ -27,7 +27,7 @@ pub(super) fn findings(packets: &Packets<'_>, intervals: &[LimitPeriod], losses:
     tallies.into_iter().map(|tally| Time { packets, losses, tally }.finding(all)).collect()
 }
 
-/// Time during which one limit held.
+/// Time during which one limit applied.
 struct Time<'a> {
     packets: &'a Packets<'a>,
     losses: &'a Losses,
@@ -86,7 +86,7 @@ impl Time<'_> {
         Some((tally::rounded(usual), least))
     }
 
-    /// Returns whether a queue stands: even the fastest packet of each round trip meets it.
+    /// Returns whether there is a standing queue: even the fastest packet of each round trip meets it.
     fn queued(&self) -> bool {
         let rows = &self.packets.rows;
         let stretched = |sample: &Sample| stretch(&rows[rows.partition_point(|row| row.at < sample.at)]);

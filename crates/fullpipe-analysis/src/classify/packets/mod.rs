@@ -236,7 +236,7 @@ impl<'a> Packets<'a> {
         self.rows.first().map_or(1, |row| row.sender.mss.get())
     }
 
-    /// Returns the limit where no queue stands, from the events that trigger transmissions.
+    /// Returns the limit on a path without a standing queue, from the events that trigger transmissions.
     fn by_clock(&self, course: &Course<'_, '_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let &Course { flow, rated, held_by_cwnd, .. } = course;
@@ -326,8 +326,8 @@ impl<'a> Packets<'a> {
 
 /// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
 /// bound of the real window. `srtt` is the minimum RTT during the last round trip: a sender that sends each
-/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. The queue
-/// stands only if no packet of a round trip finds it empty.
+/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. There is
+/// a standing queue only if no packet of a round trip finds the queue empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut rtt) = (None, None);
     // Until the receive window is known, its first known value is used.

@@ -21,7 +21,7 @@ use crate::segment::HEADERS;
 const ROWS: u64 = 1_500;
 /// Minimum spacing of rows: on a slow path, packets are further apart.
 const FINEST: Duration = Duration::from_millis(1);
-/// Number of slices of a run; each shows the limit that held for most of it.
+/// Number of slices of a run; each shows the limit that applied for most of it.
 const BAND_SLICES: usize = 150;
 /// Number of mean rates over a run: one per second for a run of one minute.
 const MEANS: usize = 60;
@@ -53,7 +53,7 @@ pub struct Scene {
     path: Lines,
 }
 
-/// Limit that held for a span of time.
+/// Limit that applied for a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitSpan {
     /// Start of the span, in seconds from the start of the run.
