@@ -225,8 +225,8 @@ pub(crate) struct Climb<'m, P> {
 }
 
 impl<P: Fn(Progress) + Sync> Climb<'_, P> {
-    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if
-    /// the ladder does not take it, with it. States over the budget are left out.
+    /// Simulates the gain of each remedy, compared with the last state of the ladder: that state without the
+    /// remedy or, if the ladder does not contain the remedy, with it. States over the budget are left out.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked.

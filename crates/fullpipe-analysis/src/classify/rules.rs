@@ -13,7 +13,7 @@
 //!          else the congestion control is the limit, because:
 //!            the delivered rate is the link rate                   link
 //!            the receive window is small, and occasionally full    receiver_app
-//!            a queue stands, and the rate is steady                link; cap (a shaper) where the link has
+//!            standing queue, and the rate is steady                link; cap (a shaper) where the link has
 //!                                                                  room
 //!            losses at a fixed rate, no queue                      policer if the delivered rate is fixed, too;
 //!                                                                  else cap

@@ -4,7 +4,7 @@
 //! ```text
 //!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receive window is the limit
 //!             below 0.7 of both                          neither: send buffer, application, rate cap
-//!   srtt > 1.25 x the minimum RTT at a steady rate       a queue stands: its link is the limit
+//!   srtt > 1.25 x the minimum RTT at a steady rate       standing queue: its link is the limit
 //!   losses at one rate, no queue, and Cwnd is full       not decided: a policer or loss
 //! ```
 //!

@@ -124,7 +124,7 @@ impl Scene {
         Self {
             label: "Measured: the log".into(),
             note: format!(
-                "The log's own reports. {}A log does not show the limit over time; the findings apply to the whole test.",
+                "The reports in the log. {}A log does not show the limit over time; the findings apply to the whole test.",
                 match (known, sampled) {
                     (true, true) => "In flight is rate x RTT of each report. ",
                     (true, false) =>
