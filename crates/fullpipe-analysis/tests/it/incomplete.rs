@@ -37,9 +37,9 @@ fn findings(capture: &Measurement) -> Vec<Finding> {
     classify_capture(packets(capture), None).findings
 }
 
-/// Without the handshake the window scale is unknown. A flow limited by the receive window is not reported to
-/// have room in it, data in flight at the start of the capture is not a gap, and the flow is not treated as
-/// starting.
+/// Without the handshake the window scale is unknown. For a flow limited by the receive window, the report
+/// does not claim room in the window, data in flight at the start of the capture is not a gap, and the flow
+/// is not treated as starting.
 #[test]
 fn a_capture_that_begins_in_the_middle() {
     for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {

@@ -1,5 +1,5 @@
-//! Captures whose clock was set while they recorded: the leap is left out and reported, and everything else
-//! is as without it.
+//! Captures whose clock was set while they recorded: the leap is left out and reported, and all other results
+//! are the same as without it.
 
 use crate::tapped::{BothEnds, File, packets};
 use fullpipe_lab::experiment::Experiment;

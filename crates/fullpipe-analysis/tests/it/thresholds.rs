@@ -14,7 +14,8 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// File of the shared thresholds.
 const SHARED: &str = "thresholds.rs";
-/// Modules for drawing and printing, whose numbers decide nothing, and unit tests with their helpers.
+/// Modules for drawing and printing, whose numbers do not affect a decision, and unit tests with their
+/// helpers.
 const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
 
 /// Constant that a rule uses.

@@ -285,8 +285,9 @@ fn a_busy_processor_is_the_limit() {
     assert_eq!(found(99.0, 40.0, "3.12", 2).0, Limit::Cpu, "one thread for both streams");
 }
 
-/// Losses of a loss-based sender at one rate, without a queue, may be those of a policer, and the log cannot
-/// show whether they are. Losses at rates that differ are random, and a queue before them is that of a link.
+/// If the losses of a loss-based sender occur at one rate and without a queue, the log does not show whether
+/// a policer caused them. Losses at different rates are random, and losses after a queue has grown are those
+/// of a link.
 #[test]
 fn losses_at_one_rate_may_be_a_policers() {
     // A sawtooth of five seconds; the first loss is that of slow start.
@@ -326,7 +327,8 @@ fn losses_at_one_rate_may_be_a_policers() {
     assert!(!limits(&queued).contains(&Limit::Policer), "{:#?}", queued.findings);
 }
 
-/// The RTT under load, minus that of the idle path, is the queue; no rule about limits hides it.
+/// The RTT under load, minus that of the idle path, is the queueing delay. It is reported whatever the limit
+/// is.
 #[test]
 fn a_standing_queue_has_a_size() {
     for link in [None, "100mbit".parse().ok()] {

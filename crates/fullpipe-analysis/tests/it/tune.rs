@@ -109,7 +109,7 @@ fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A whole BDP leaves at the host's rate and overflows the queue of one BDP. Half of it takes 50 ms to
+    // A whole BDP is sent at the host's rate, and overflows the queue of one BDP. Half of it takes 50 ms to
     // send and one round trip to be acknowledged; with an initial window of ten segments it takes four round
     // trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
