@@ -260,7 +260,7 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// Builds a ladder like [`climb_model`], and also returns the runs and the state at the top of the ladder.
+/// Builds a ladder like [`climb_model`], and also returns the runs and the state after the last remedy.
 pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,

@@ -32,7 +32,7 @@ pub(super) struct Walk {
     pub(super) rungs: Vec<Rung>,
     /// Notes on states that are not on the ladder, and on the limit that nothing lifts.
     pub(super) notes: Vec<String>,
-    /// State at the top of the ladder.
+    /// State after the last remedy of the ladder.
     pub(super) reached: State,
 }
 
@@ -381,17 +381,17 @@ impl<P: Predict> Walker<'_, '_, P> {
 
 /// Effect of one remedy, with and without the other remedies of the ladder.
 pub(super) struct Variant {
-    /// Whether the ladder takes the remedy.
+    /// Whether the ladder contains the remedy.
     taken: bool,
     /// Present state with this remedy alone.
     alone: State,
-    /// State at the top of the ladder without the remedy or, if the ladder does not take it, with it.
+    /// Last state of the ladder without the remedy or, if the ladder does not contain it, with it.
     pub(super) others: State,
 }
 
-/// Returns the effect of each remedy by itself and at the top of the ladder, for a ladder from the limit
-/// `first` to the state `reached`. Several connections, the application's own rate limit, and remedies
-/// without an effect here are left out.
+/// Returns the effect of each remedy, once alone and once together with the other remedies, for a ladder from
+/// the limit `first` to the state `reached`. Several connections, the application's own rate limit, and
+/// remedies without an effect here are left out.
 pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
     let now = model.present();
     let of = |change: Change| {
