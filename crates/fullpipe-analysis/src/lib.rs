@@ -130,10 +130,10 @@ impl Explanation<'_> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };
         let none = if measurement.is_snapshot() {
-            Some("no ladder: one sample shows no steady rate to begin it with")
+            Some("no ladder: a single sample shows no steady rate from which to start")
         } else if hosts.same_host {
             Some(
-                "no ladder: both ends are one host, and between them is no path; --link has it climbed all the same",
+                "no ladder: both ends are on one host, so there is no path between them; with --link, the ladder is simulated anyway",
             )
         } else {
             None

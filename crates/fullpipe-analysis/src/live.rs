@@ -73,7 +73,7 @@ pub struct CurrentLimit {
     pub limit: Limit,
     /// Confidence in the limit.
     pub confidence: Confidence,
-    /// Share of the requested time for which the limit held, 0 to 1.
+    /// Share of the requested time for which the limit applied, 0 to 1.
     pub share: f64,
     /// Description of the limit in plain words.
     pub what: String,
@@ -100,8 +100,8 @@ impl Live {
             if row.at <= last.at {
                 return;
             }
-            // SACKed data counts as delivered by estimate. A timeout reverses the estimate by at most the
-            // data in flight; a counter that falls further belongs to another flow.
+            // SACKed data is counted as delivered, which is an estimate. A timeout reverses the estimate by
+            // at most the data in flight; a counter that falls further belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
@@ -189,7 +189,7 @@ impl Live {
         }
     }
 
-    /// Returns the limit that held for most of the time since `from`, as far as rows have been kept.
+    /// Returns the limit that applied for most of the time since `from`, as far as rows have been kept.
     pub fn held_since(&self, from: Instant) -> Option<CurrentLimit> {
         let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
         Some(CurrentLimit {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// What a loss estimate counts.
+/// Quantity that a loss estimate counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossBasis {
@@ -31,7 +31,7 @@ pub enum LossBasis {
 /// Losses per data segment, with the exact 95 % confidence interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {
-    /// What is counted.
+    /// Quantity that is counted.
     pub basis: LossBasis,
     /// Number of loss events or of retransmitted segments.
     pub events: u64,
@@ -43,8 +43,8 @@ pub struct LossEstimate {
     pub low: Probability,
     /// Upper bound of the 95 % confidence interval; 1 if nothing was sent.
     pub high: Probability,
-    /// Retransmissions per segment sent. No more was lost, whatever lost it; `high` if retransmissions are
-    /// not counted.
+    /// Retransmissions per segment sent, an upper bound of the loss rate, whatever the cause of the losses;
+    /// `high` if retransmissions are not counted.
     pub at_most: Probability,
 }
 

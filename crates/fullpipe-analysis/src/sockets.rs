@@ -104,8 +104,8 @@ pub struct SocketReport {
     /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that held for most of the interval; null for an idle socket, and for a socket that receives if the
-    /// receiver does not observe the limit.
+    /// Limit that applied for most of the interval; null for an idle socket, and for a socket that receives
+    /// if the receiver does not observe the limit.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,
@@ -527,8 +527,8 @@ impl WatchedSocket {
                 None => (words.then(|| NOT_OBSERVABLE.to_owned()), None),
             };
         }
-        // A writer fills the send buffer, and while the buffer grows by itself, its data is no backlog: it stays
-        // within what the buffer may hold.
+        // A writer fills the send buffer. While an autotuned buffer grows, its data is not a backlog, because
+        // it stays within the maximum size of the buffer.
         let (most, is_given) = (self.most_queued(), demand.is_some());
         let is_backlog = is_given || most.is_zero() || last.queued > most;
         let demanded = if is_backlog { offered } else { offered.min(achieved) };

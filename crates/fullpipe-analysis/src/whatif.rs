@@ -34,8 +34,8 @@ pub const SCHEMA: &str = "fullpipe.whatif/1";
 /// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow, segments
-    /// of 1448 bytes, a queue of one BDP, and no cap below the link rate.
+    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow,
+    /// segments of 1448 bytes, a queue of one BDP, and no cap below the link rate.
     pub path: PathFacts,
     /// `tcp_wmem[2]` of the sender; `None` means the kernel default.
     pub sndbuf: Option<Bytes>,

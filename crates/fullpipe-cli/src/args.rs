@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
 use crate::version;
 
-/// What `fullpipe` prints without arguments: the command for what the user has.
+/// Text that `fullpipe` prints without arguments: the command for each input that a user may have.
 pub(crate) const FIRST_STEPS: &str = "\
 fullpipe finds what limits a TCP transfer, and what would limit it next.
 
@@ -124,7 +124,7 @@ pub(crate) struct DiagnoseArgs {
     )]
     file: Option<String>,
 
-    /// Diagnose a log that is part of the program, and print the command for a log of your own
+    /// Diagnose a log that is part of the program, and print the command for your own log
     #[arg(
         long,
         value_name = "NAME",
@@ -551,8 +551,8 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a loopback
-    /// address, otherwise none]
+    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a
+    /// loopback address, otherwise none]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) probe_target: Vec<String>,
 

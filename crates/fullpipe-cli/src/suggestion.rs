@@ -77,7 +77,7 @@ fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
     }
     // Letters that are missing, added, replaced, or swapped with their neighbour.
     let (errors, name) = names().map(|name| (strsim::osa_distance(&typed, name), name)).min()?;
-    // A third of the letters may be wrong, but not all of a short word.
+    // A third of the letters may be wrong, but at least one letter of a short word must be right.
     (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
 }
 
@@ -91,7 +91,8 @@ mod tests {
         for_command(typed.expect("a word"), &arguments)
     }
 
-    /// The parser's own suggestion is by letters in common: it proposed `tune` for `run`'s misspellings.
+    /// The parser's own suggestion depends on common letters, so it proposed `tune` for misspellings of
+    /// `run`.
     #[test]
     fn the_command_that_was_meant_is_suggested() {
         for (line, expected) in [

@@ -5,8 +5,9 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! The diagnosis gets what a user knows: the log, the contracted rate of the link, the RTT that ping reports,
-//! and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to it.
+//! The diagnosis is given the facts that a user knows: the log, the contracted rate of the link, the RTT that
+//! ping reports, and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to
+//! it.
 
 use std::fmt::Write as _;
 use std::fs;

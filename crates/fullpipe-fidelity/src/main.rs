@@ -85,7 +85,7 @@ struct Comparison {
     table: String,
     /// Whether the results meet the requirements.
     holds: bool,
-    /// Whether the table may be published: a table that lacks runs replaces no page.
+    /// Whether the table is complete. A table that lacks runs does not replace a page.
     complete: bool,
 }
 

@@ -45,8 +45,8 @@ impl SharedLink {
         Self { flows, sum, full: link.filter(|link| fills(sum, *link, mss)), ..shared }
     }
 
-    /// Makes the rule apply to a single flow, too. The rows of a sender show whether it fills the link alone;
-    /// a receiver has no other rule for that.
+    /// Makes the rule apply to a single flow, too. This is needed for a receiver; for a sender, its own rows
+    /// show whether it fills the link alone.
     #[must_use]
     pub(crate) fn judging_one(self) -> Self {
         Self { judges_one: true, ..self }
@@ -81,7 +81,7 @@ impl SharedLink {
         match self.full {
             Some(_) if self.flows > 1 => format!("the link is full: {} connections share it", self.flows),
             Some(_) => "the link is full".into(),
-            None => format!("{} connections share what the path lets pass", self.flows),
+            None => format!("{} connections share what the path can carry", self.flows),
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A single flow is judged by its own rows, unless nothing else judges it.
+    /// A single flow is judged by its own rows. The rule for the link applies to it only on request.
     #[test]
     fn one_flow_is_judged_alone() {
         let one = shared(&[99], Some(100));
@@ -134,8 +134,8 @@ mod tests {
         assert_eq!(corrected(&one.judging_one(), 99), FULL);
     }
 
-    /// A control connection shares the link but does not fill it, so that it neither has the link as its
-    /// limit nor makes one flow several.
+    /// A control connection shares the link but does not fill it. Its limit is therefore not the link, and it
+    /// does not count as a second flow.
     #[test]
     fn a_negligible_flow_takes_no_part() {
         let rates = [Rate::from_bps(95_000_000), Rate::from_bps(9_000), Rate::ZERO];
@@ -151,7 +151,7 @@ mod tests {
         let rate = Rate::from_bps(20_000_000);
         let several = shared(&[20, 20], None);
         assert_eq!(several.corrected(rate, own), Some((Limit::Link, Confidence::Low)));
-        assert_eq!(several.what(), "2 connections share what the path lets pass");
+        assert_eq!(several.what(), "2 connections share what the path can carry");
         assert_eq!(shared(&[20], None).corrected(rate, own), None);
     }
 }

@@ -76,8 +76,8 @@ impl<'a> Flow<'a> {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A queue that stands raises it; a burst
-    /// or a probe does not.
+    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A standing queue raises it; a
+    /// burst or a probe does not.
     pub(super) fn typical_stretch(&self) -> Option<f64> {
         *self.typical_stretch.get_or_init(|| Window { rows: self.rows }.median(stretch))
     }
@@ -224,7 +224,7 @@ impl Window<'_> {
         upper_median(self.rows.iter().filter_map(value).collect(), f64::total_cmp)
     }
 
-    /// Returns whether a queue stands in these rows.
+    /// Returns whether there is a standing queue in these rows.
     pub(super) fn has_standing_queue(&self) -> bool {
         self.median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
     }

@@ -8,8 +8,8 @@
 //!     fills the link or a cap    perhaps its own                        events; retransmissions are the upper bound
 //! ```
 //!
-//! Whatever lost them, no more segments were lost than were retransmitted, so every estimate has this bound.
-//! A log does not report which retransmissions were spurious (D-SACK), so they count as losses.
+//! At most as many segments were lost as were retransmitted, whatever the cause, so every estimate has this
+//! bound. A log does not report which retransmissions were spurious (D-SACK), so they count as losses.
 
 use fullpipe_units::Probability;
 

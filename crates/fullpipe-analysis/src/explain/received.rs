@@ -78,8 +78,8 @@ impl Explainer<'_> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and in {:.0} % of the samples they take a quarter of \
-                 it and more",
+                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and unread data takes at least a quarter \
+                 of it in {:.0} % of the samples",
                 100.0 * behind
             )],
             could_not_tell: Vec::new(),
@@ -114,7 +114,7 @@ impl Explainer<'_> {
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
             evidence.push(format!(
-                "the receive window of {window} has room: {:.0} % of it arrive in a round trip",
+                "the receive window of {window} has room: {:.0} % of it arrive per round trip",
                 100.0 * ratio
             ));
         }
@@ -126,8 +126,8 @@ impl Explainer<'_> {
             ceiling: None,
             evidence,
             could_not_tell: vec![
-                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path holds the \
-                 rate"
+                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path \
+                 limits the rate"
                     .into(),
             ],
             next_test: Some(
@@ -147,7 +147,7 @@ impl Explainer<'_> {
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {
-            (format!("{late} of {segments} segments came while an earlier one was missing: the path loses or reorders"), confidence)
+            (format!("{late} of {segments} segments arrived while an earlier one was missing: the path loses or reorders packets"), confidence)
         })
     }
 }

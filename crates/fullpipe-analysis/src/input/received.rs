@@ -57,8 +57,8 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     })
 }
 
-/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that share
-/// its path. All of them are sampled on one clock.
+/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that
+/// share its path. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_streams`] does for the chosen socket.

@@ -98,15 +98,15 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let shows_window = shows("snd_wnd");
     if !shows_window {
         notes.push(
-            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is taken to be no limit, \
-             which it may be"
+            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is assumed not to be the limit, \
+             although it may be"
                 .into(),
         );
     }
     if !shows("skmem") {
         notes.push(
-            "the send buffer is not shown (ss -tmi shows it): where the application seems to offer no more, the buffer may \
-             be what it waits for"
+            "the send buffer is not shown (ss -tmi shows it): if the application seems to offer no more data, it may be \
+             waiting for the buffer"
                 .into(),
         );
     }

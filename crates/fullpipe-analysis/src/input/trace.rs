@@ -100,7 +100,7 @@ pub fn of_streams(
     }
     if streams.len() < all {
         notes.push(format!(
-            "{} of {all} streams delivered next to nothing and are left out",
+            "{} of {all} streams delivered almost no data and are ignored",
             all - streams.len()
         ));
     }
@@ -114,8 +114,8 @@ pub fn of_streams(
     Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: None })
 }
 
-/// Builds a measurement from the rows of one connection, which is explained, and of others that share its path
-/// in the same direction. All of them are sampled on one clock.
+/// Builds a measurement from the rows of one connection, which is explained, and of others that share its
+/// path in the same direction. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_rows`] does for the rows of the chosen connection.
@@ -165,7 +165,7 @@ pub(super) fn of_one_row(
     mut notes: Vec<String>,
 ) -> Result<Measurement, InputError> {
     notes.push(
-        "there is one sample, and it is taken to go on as it is: the rate is that of its last delivery-rate sample".into(),
+        "there is only one sample, whose state is assumed to last: the rate is that of its last delivery-rate sample".into(),
     );
     let mut measurement = of_rows(rows, format, notes, "")?;
     for flow in &mut measurement.flows {

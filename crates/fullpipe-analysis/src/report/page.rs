@@ -122,7 +122,7 @@ impl Page {
                 _ => write!(text, " ({source}"),
             };
             if let Some(limit) = rung.only_if {
-                let _ = write!(text, "; only if {limit} holds it now");
+                let _ = write!(text, "; only if {limit} is the present limit");
             }
             text.push(')');
             self.hanging(&lead, &text);

@@ -20,7 +20,7 @@ const MOST_LINES: usize = 10;
 /// Typical length of a line, used to allocate memory.
 const USUAL_LINE: usize = 128;
 
-/// Widths of the columns of a line, without the connection and without what follows the unsent bytes.
+/// Widths of the columns of a line, without the connection column and the text after the unsent bytes.
 const OTHER_COLUMNS: usize = 64;
 /// Range of the width of the connection column: an IPv4 address with a port, and two with an arrow.
 const CONNECTION: std::ops::RangeInclusive<usize> = 21..=44;
@@ -44,8 +44,8 @@ pub fn heading(width: usize) -> String {
     text
 }
 
-/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue. A
-/// line that is wider than `width` columns is continued below.
+/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue.
+/// A line that is wider than `width` columns is continued below.
 pub fn lines(reports: &[SocketReport], memory: Memory, width: usize) -> String {
     let mut text = String::with_capacity(USUAL_LINE * reports.len());
     // Sockets that were sampled together have the same time.

@@ -132,7 +132,8 @@ fn tenth(nth: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(100 * nth)
 }
 
-/// A download is limited by the link, by its reader, by its window, or by what a receiver does not observe.
+/// A download is limited by the link, by its reader, by its window, or by a limit that a receiver does not
+/// observe.
 #[test]
 fn downloads_have_limits() {
     let told = |rate: u64, unread: u64, window: u64| {
@@ -149,8 +150,8 @@ fn downloads_have_limits() {
     assert_eq!(told(8_000_000, 0, 4_000_000), (None, NOT_OBSERVABLE.into()));
 }
 
-/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets whose
-/// data stays on the host take no part.
+/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets
+/// whose data stays on the host take no part.
 #[test]
 fn sockets_that_fill_the_link_together_share_it() {
     let mut sockets = on_a_link();
@@ -179,7 +180,7 @@ fn sockets_that_fill_the_link_together_share_it() {
     assert_eq!(ports, [true; 3]);
 }
 
-/// A writer that fills a send buffer which grows by itself queues nothing beyond it: no growth is predicted.
+/// A writer that fills an autotuned send buffer queues no data beyond it, so no growth is predicted.
 #[test]
 fn data_within_the_send_buffer_is_no_backlog() {
     let full_after = |sndbuf: u64| {

@@ -17,7 +17,8 @@ use snapbox::{Assert, Data};
 
 /// File of the shared thresholds.
 const SHARED: &str = "thresholds.rs";
-/// Modules for drawing and printing, whose numbers decide nothing, and unit tests with their helpers.
+/// Modules for drawing and printing, whose numbers do not affect a decision, and unit tests with their
+/// helpers.
 const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
 
 /// Constant that a rule uses.
@@ -191,11 +192,12 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 fn page(thresholds: &[Threshold]) -> String {
     let mut text = String::from(
         "# Thresholds\n\n\
-         Every ratio by which the explainer, the classifier, the ladder and the plan decide. This page is written from the\n\
-         sources by a test:\n\n    \
+         This page lists every threshold that the explainer, the classifier, the ladder or a plan uses.\n\
+         A test generates the page from the sources:\n\n    \
          SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::\n\n\
-         Ratios that two modules use stand in `crates/fullpipe-analysis/src/thresholds.rs`, by physical effect. A rule's own stand\n\
-         beside the rule. Where the measurement of a rule's own value is not known, it was chosen.\n",
+         Thresholds that two or more modules use are defined in `crates/fullpipe-analysis/src/thresholds.rs`,\n\
+         grouped by physical effect. A threshold of a single rule is defined next to that rule. If the table\n\
+         names no measurement for it, its value was chosen.\n",
     );
     let (shared, own): (Vec<_>, Vec<_>) = thresholds.iter().partition(|threshold| threshold.file == SHARED);
     let mut section = |level: &str, titles: &dyn Fn(&Threshold) -> String, thresholds: &[&Threshold]| {

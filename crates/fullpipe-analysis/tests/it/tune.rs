@@ -109,8 +109,9 @@ fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A whole BDP leaves at the host's rate and overflows the queue of one BDP. Half of it takes 50 ms to send
-    // and one round trip to be acknowledged; with an initial window of ten segments it takes four round trips.
+    // A whole BDP is sent at the host's rate, and overflows the queue of one BDP. Half of it takes 50 ms to
+    // send and one round trip to be acknowledged; with an initial window of ten segments it takes four round
+    // trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((145.0..180.0).contains(&with) && without > 400.0, "{with} and {without}");
@@ -134,11 +135,11 @@ fn memory_bounds_the_buffers() {
     let plan = planned(&small, &inputs("0%"));
     let wmem = item(&plan, What::TCP_WMEM).expect("there is a little room");
     assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
-    assert!(wmem.why.contains("memory admits no more"), "{}", wmem.why);
+    assert!(wmem.why.contains("memory allows no more"), "{}", wmem.why);
     let one_flow = inputs("0%");
     let two_flows = PlanInputs { path: PathFacts { flows: Some(2), ..one_flow.path }, ..one_flow };
     let none = planned(&small, &two_flows);
-    assert!(left(&none, What::TCP_WMEM).contains("memory admits"), "nothing is ever lowered");
+    assert!(left(&none, What::TCP_WMEM).contains("memory allows"), "nothing is ever lowered");
     let pressed = host(&[("net/ipv4/tcp_mem", "60 80 120")]);
     let plan = planned(&pressed, &inputs("0%"));
     assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
@@ -179,7 +180,8 @@ fn with_a_peer_congestion_control_is_its_routes() {
 fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
     assert!(
-        left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL).contains("this kernel has none")
+        left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL)
+            .contains("but this kernel has it neither")
     );
     let mut module = none;
     module.facts.loadable = vec!["bbr".into()];
@@ -200,7 +202,7 @@ fn each_host_gets_its_own_part() {
     let rmem = item(&sender, What::TCP_RMEM).expect("the other host's window is too small");
     assert!(!rmem.here && rmem.applied().is_none() && rmem.host == Host::Receiver);
     assert!(
-        sender.notes.iter().any(|note| note.starts_with("until the receiver has its part")),
+        sender.notes.iter().any(|note| note.starts_with("until the receiver is changed too")),
         "{:#?}",
         (&sender.notes, &sender.items)
     );

@@ -616,8 +616,8 @@ fn a_test_of_iperf3_is_an_input() {
     );
     assert!(becomes(|| std::net::TcpStream::connect(("127.0.0.1", free)).is_ok()));
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
-        // With --tcp-and-udp, -b does not limit the TCP test.
-        // On a busy machine a flow catches up after a pause, so the link has room for more than the mean rate.
+        // With --tcp-and-udp, -b does not limit the TCP test. On a busy machine a flow catches up after a
+        // pause, so the link has room for more than the mean rate.
         let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "200mbit"];
         let client = ["iperf3", "-c", "127.0.0.1", "-p", &port];
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());

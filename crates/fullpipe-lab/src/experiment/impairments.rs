@@ -104,7 +104,7 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     }
     let period = Duration::from_millis(before);
     Opportunities::new(times, period, OPPORTUNITY)
-        .ok_or_else(|| ExperimentError::new("the trace blocks all packets", FORM))
+        .ok_or_else(|| ExperimentError::new("the trace allows no packet to be sent", FORM))
 }
 
 /// A probability that applies to each packet, such as `1%`.
@@ -319,7 +319,7 @@ mod tests {
                 "rate = { trace = 'backwards.trace' }",
                 "trace backwards.trace: line 3: '2' is not a valid time",
             ),
-            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace blocks all packets"),
+            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace allows no packet to be sent"),
             (
                 "rate = { trace = 'words.trace' }",
                 "trace words.trace: line 1: '12 Mbit/s' is not a valid time",

@@ -378,7 +378,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { write = '8gbit', chunk = '100B' }", ""),
-            "line 10, column 7: app writes 100 B more often than every 1us",
+            "line 10, column 7: app writes 100 B more often than once per 1us",
             "write a chunk of at least 1001 B",
         ),
         (

@@ -422,7 +422,7 @@ impl Value for App {
             }
             (Some(rate), Some(chunk)) => {
                 return Err(ExperimentError::new(
-                    format!("app writes {chunk} more often than every {FINEST_APP_TIMER}"),
+                    format!("app writes {chunk} more often than once per {FINEST_APP_TIMER}"),
                     format!("write a chunk of at least {}", rate * FINEST_APP_TIMER + Bytes::new(1)),
                 ));
             }

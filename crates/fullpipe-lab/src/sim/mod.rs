@@ -48,8 +48,8 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of event-loop iterations after which the loop asks whether the run should continue; they take a few
-/// milliseconds.
+/// Number of event-loop iterations, which take a few milliseconds, after which the loop asks whether the run
+/// should continue.
 const ASK_EVERY: u32 = 1 << 14;
 
 struct World<'s> {

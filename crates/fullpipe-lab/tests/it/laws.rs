@@ -13,8 +13,8 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 // The following tests check conservation of packets and header overhead.
 
-/// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost. The queue is deeper than the BDP,
-/// so that it never runs empty, not even while a small transmission waits for the next ACK.
+/// Goodput is 1448/1500 of the link's IP rate; no other capacity is lost. The queue is deeper than the
+/// BDP, so that it never runs empty, not even while a small transmission waits for the next ACK.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {
@@ -58,8 +58,8 @@ fn a_11_window_over_rtt() {
 }
 
 /// If a window W is larger than the BDP D, W - D is in the queue, including one packet in transmission
-/// . The throughput is then the link rate, and the RTT is W / rate. With a window smaller than D, the queue
-/// is empty. TSO deferral leaves a part of the window unused for at most 1 ms.
+/// . The throughput is then the link rate, and the RTT is W / rate. With a window smaller than D, the
+/// queue is empty. TSO deferral leaves a part of the window unused for at most 1 ms.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
     // A packet takes 250 us and the RTT is 50 ms: D = 200 packets, and one more is in transmission.

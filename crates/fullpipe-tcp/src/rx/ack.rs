@@ -41,7 +41,7 @@ pub(crate) struct AckPolicy {
     /// Whether data or a FIN has arrived since the last ACK (Linux: `ICSK_ACK_SCHED`).
     scheduled: bool,
     pushed: Pushed,
-    /// Whether the application answers what arrives, so that its data carries the ACKs (Linux: pingpong
+    /// Whether the application answers arriving data, so that its answers carry the ACKs (Linux: pingpong
     /// mode).
     interactive: bool,
     dup_acks: u32,
@@ -237,8 +237,8 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // Neither a second segment nor an answer came during the delay. The next delay is longer, or the
-                // usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
+                // Neither a second segment nor an answer came during the delay. The next delay is longer, or
+                // the usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
                 self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }

@@ -194,8 +194,8 @@ mod tests {
         recorder.document.intervals.pop().expect("a report")
     }
 
-    /// Streams that fill a given link together have it as their limit, and so has their sum. The link is the
-    /// limit of none of them alone.
+    /// If streams together fill a given link, the link is the limit of each stream and of their sum. A stream
+    /// judged alone does not have the link as its limit.
     #[test]
     fn streams_that_fill_the_link_together_share_it() {
         let limits = |report: &Interval| -> Vec<Option<String>> {

@@ -53,7 +53,7 @@ fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
         Some(Job { label, scenario: rung.scenario.clone()? })
     };
     let jobs: Vec<Job> = ladder.iter().filter_map(job).collect();
-    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed one.", 0)
+    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0)
 }
 
 #[derive(Template)]
