@@ -136,6 +136,23 @@ fn optional_items_say_what_time_they_save() {
     assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
+/// Loss holds down each of twelve flows, and together they fill the link: the plan does not say that nothing is
+/// lost.
+#[test]
+fn many_flows_fill_a_lossy_link() {
+    let path = PathFacts {
+        link: "100mbit".parse().ok(),
+        rtt: Some(Duration::from_millis(50)),
+        flows: Some(12),
+        ..inputs("0.1%").path
+    };
+    let plan = planned(&host(&[]), &PlanInputs { path, ..inputs("0.1%") });
+    let why = left(&plan, What::CONGESTION_CONTROL);
+    assert!(why.starts_with("cubic reaches 9") && why.ends_with(" at a loss of 0.1 % (simulated)"), "{why}");
+    let assumed = "losses are independent of each other and of the rates of these flows";
+    assert!(plan.assumptions.iter().any(|assumption| assumption == assumed), "{:?}", plan.assumptions);
+}
+
 /// A quarter of the memory and `tcp_mem[1]` limit all flows together, and take precedence over the 2 x BDP
 /// rule.
 #[test]
