@@ -404,17 +404,21 @@ fn round_trips(streams: &[&[Row]]) -> Option<RttRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::samples::row;
 
-    /// Returns the rows of flow `number`, which has delivered `bytes` by each of them.
+    const COLUMNS: &str = "flow,t_s,cc,mss_bytes,cwnd_bytes,inflight_bytes,flight_size_bytes,rwnd_bytes,notsent_bytes,\
+                           sndbuf_bytes,sndbuf_used_bytes,app_limited,srtt_ms,min_rtt_ms,delivered_bytes,retransmits,\
+                           recovering\n";
+
+    /// Returns the rows of flow `number`, one second apart, which has delivered `bytes` by each of them.
     fn flow(number: u32, bytes: &[u64]) -> Vec<Row> {
-        let one = |(nth, bytes): (usize, &u64)| {
-            let mut row = row(100 * nth as u64);
-            row.flow = number;
-            row.sender.delivered = Bytes::new(*bytes);
-            row
+        let line = |(nth, bytes): (usize, &u64)| {
+            format!(
+                "{number},{nth},cubic,1448,14480,14480,14480,65535,0,99999,9999,false,9,9,{bytes},0,false\n"
+            )
         };
-        bytes.iter().enumerate().map(one).collect()
+        let lines: String = bytes.iter().enumerate().map(line).collect();
+        let recording = trace::read(&format!("{COLUMNS}{lines}")).expect("a trace");
+        recording.rows.into_iter().map(|row| row.row).collect()
     }
 
     #[test]
@@ -432,16 +436,10 @@ mod tests {
     /// A flow beside so many others that their intervals would not fit keeps the largest ones, with a note.
     #[test]
     fn companions_are_bounded() {
-        let seconds: Vec<u64> = (0..1_000).map(|nth| 1_000_000 * nth).collect();
-        let chosen: Vec<Row> = flow(1, &seconds)
-            .into_iter()
-            .map(|row| Row {
-                at: Instant::ZERO + Duration::from_secs(row.at.as_nanos() / 100_000_000),
-                ..row
-            })
-            .collect();
+        let delivered: Vec<u64> = (0..1_000).map(|nth| 1_000_000 * nth).collect();
         let others: Vec<Vec<Row>> = (2..1_502).map(|number| flow(number, &[0, u64::from(number)])).collect();
-        let read = of_one_among(chosen, others.iter().map(Vec::as_slice), Format::Trace, Vec::new(), "");
+        let others = others.iter().map(Vec::as_slice);
+        let read = of_one_among(flow(1, &delivered), others, Format::Trace, Vec::new(), "");
         let measurement = read.unwrap_or_else(|error| panic!("{error}"));
         let intervals = measurement.flows[0].intervals.len();
         let companions = measurement.flows.len() - 1;
@@ -453,10 +451,7 @@ mod tests {
 
     #[test]
     fn rows_are_split_by_flow() {
-        let mut rows = flow(2, &[1, 2, 3]);
-        rows.extend(flow(7, &[4]));
-        rows.extend(flow(2, &[5]));
-        rows.insert(0, flow(1, &[6]).remove(0));
+        let rows = [flow(1, &[6]), flow(2, &[1, 2, 3]), flow(7, &[4]), flow(2, &[5])].concat();
         let bytes = |rows: &Vec<Row>| rows.iter().map(|row| row.sender.delivered.get()).collect::<Vec<u64>>();
         let split: Vec<(u32, Vec<u64>)> =
             by_flow(rows).iter().map(|rows| (rows[0].flow, bytes(rows))).collect();
