@@ -60,7 +60,8 @@ pub(crate) struct FidelityArgs {
     #[arg(long, requires = "cell")]
     pub(crate) again: bool,
 
-    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s; repeat disturbed runs alone
+    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s; repeat disturbed runs
+    /// alone
     #[arg(long, conflicts_with = "live")]
     pub(crate) parallel: bool,
 

@@ -63,8 +63,8 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
 /// Minimum share of its duration that a test has to last.
 const WHOLE: f64 = 0.9;
 
-/// Returns whether a test lasted as long as it should: the log of a client that was interrupted would be stored
-/// for good. A test that sends a given amount of data lasts as long as it takes.
+/// Returns whether a test lasted as long as it should: the log of a client that was interrupted would be
+/// stored for good. A test that sends a given amount of data lasts as long as it takes.
 fn is_whole(scenario: &Scenario, document: &str) -> bool {
     let seconds = |document: &Value| document.pointer("/end/sum_sent/seconds")?.as_f64();
     let took = serde_json::from_str::<Value>(document).ok().as_ref().and_then(seconds);

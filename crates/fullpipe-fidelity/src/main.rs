@@ -101,8 +101,8 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
-    // A test of iperf3 runs below a handler of signals that stays: without this, nothing but SIGKILL would end
-    // the campaign after it.
+    // The tests of iperf3 leave signal handlers behind. Without this, only SIGKILL would end the campaign after
+    // them.
     fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
     const TABLE: &str = "table";

@@ -12,8 +12,8 @@ fn markers(name: &str) -> [String; 2] {
     ["begin", "end"].map(|edge| format!("<!-- {edge} of the {name} -->\n"))
 }
 
-/// Checks that `page` has a place for the table `name`, or does not exist yet. A campaign takes hours, and its
-/// last step must not fail.
+/// Checks that `page` has a place for the table `name`, or does not exist yet. A campaign takes hours, and
+/// its last step must not fail.
 pub(crate) fn check(page: &Path, name: &str) -> Result<(), Error> {
     match fs::read_to_string(page) {
         Ok(old) => parts(page, name, &old).map(|_| ()),

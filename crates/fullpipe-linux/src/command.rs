@@ -101,8 +101,8 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
 }
 
-/// Makes SIGINT and SIGTERM end this process at once. Without this, they have no effect on a process that goes on
-/// after [`run`], because its handlers stay installed. A command that runs ends with the process.
+/// Makes SIGINT and SIGTERM end this process at once. Without this, they have no effect on a process that
+/// goes on after [`run`], because its handlers stay installed. A command that runs ends with the process.
 ///
 /// # Errors
 /// Returns an error if a signal handler cannot be installed.

@@ -62,8 +62,8 @@ impl SharedLink {
         (self.flows > 1).then_some(self.sum)
     }
 
-    /// Returns how a flow of payload rate `rate` shares the link; `None` if the flow is judged by its own rows
-    /// alone.
+    /// Returns how a flow of payload rate `rate` shares the link; `None` if the flow is judged by its own
+    /// rows alone.
     pub(crate) fn sharing(&self, rate: Rate) -> Option<Sharing> {
         if !self.takes_part(rate) {
             return None;

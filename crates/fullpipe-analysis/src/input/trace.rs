@@ -168,8 +168,8 @@ pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Ite
     measurement.flows.extend(others);
 }
 
-/// Returns the data that a flow delivered. The count of a connection begins anew where another one has the same
-/// ports.
+/// Returns the data that a flow delivered. The count of a connection begins anew where another one has the
+/// same ports.
 fn moved(rows: &[Row]) -> Bytes {
     rows.windows(2).fold(Bytes::ZERO, |sum, pair| sum + delivered(&pair[0], &pair[1]))
 }
@@ -263,8 +263,8 @@ fn chosen(
     Ok((flows.remove(index), flows))
 }
 
-/// Returns the rows of each flow, in the order of the flow numbers. Each list takes as much memory as its rows: a
-/// trace may have as many flows as rows.
+/// Returns the rows of each flow, in the order of the flow numbers. Each list takes as much memory as its
+/// rows: a trace may have as many flows as rows.
 fn by_flow(mut rows: Vec<Row>) -> Vec<Vec<Row>> {
     rows.sort_by_key(|row| row.flow);
     let mut flows = Vec::new();

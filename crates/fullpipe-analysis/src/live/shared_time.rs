@@ -32,8 +32,8 @@ pub(super) struct SharedPeriod {
 }
 
 impl SharedTime {
-    /// Returns whether the flows have to be judged at `now`, which is once a second: a flow keeps only its most
-    /// recent rows.
+    /// Returns whether the flows have to be judged at `now`, which is once a second: a flow keeps only its
+    /// most recent rows.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = now.saturating_since(self.due) >= NOW;
         if is_due {
@@ -76,8 +76,8 @@ mod tests {
         vec![Live::new(SocketFacts { link, ..SocketFacts::default() }); 2]
     }
 
-    /// Adds a row every 100 ms to the first `running` flows, from `from` to `to` seconds, and judges all flows
-    /// together.
+    /// Adds a row every 100 ms to the first `running` flows, from `from` to `to` seconds, and judges all
+    /// flows together.
     fn run(flows: &mut [Live], shared: &mut SharedTime, running: usize, from: u64, to: u64) {
         for millis in (1_000 * from + 100..=1_000 * to).step_by(100) {
             flows.iter_mut().take(running).for_each(|live| live.push(&row(millis)));
@@ -91,8 +91,8 @@ mod tests {
         live.times().into_iter().map(|(limit, time)| (limit, time.as_secs_f64())).collect()
     }
 
-    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s all the time, also the time that has been counted
-    /// and whose rows have been dropped. They do not fill a link of 60 Mbit/s.
+    /// Two flows of 23.2 Mbit/s each fill a link of 50 Mbit/s all the time, also the time that has been
+    /// counted and whose rows have been dropped. They do not fill a link of 60 Mbit/s.
     #[test]
     fn a_link_that_is_full_for_minutes_has_all_the_time() {
         for (link, limit) in [(50, Limit::Link), (60, Limit::Cwnd)] {
@@ -117,7 +117,8 @@ mod tests {
         assert!((of(Limit::Link) + of(Limit::Cwnd) - 29.9).abs() < 1e-6, "no time is lost: {times:?}");
     }
 
-    /// Flows that fill the link again after a pause have it as their limit from the second in which they resume.
+    /// Flows that fill the link again after a pause have it as their limit from the second in which they
+    /// resume.
     #[test]
     fn a_pause_does_not_dilute_the_rate_after_it() {
         let (mut flows, mut shared) = (flows(50), SharedTime::default());

@@ -102,9 +102,9 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
 
-/// A buffer that fills the link is not doubled because one period of the sawtooth lost more than the others: with
-/// 504 KiB, the second half of the simulated run has 18.2 Mbit/s, its first half 18.6 Mbit/s with the ramp, and
-/// Linux 6.1 measured 18.9 Mbit/s. Twice the buffer has 19.2 Mbit/s.
+/// A buffer that fills the link is not doubled because one period of the sawtooth lost more than the others:
+/// with 504 KiB, the second half of the simulated run has 18.2 Mbit/s, its first half 18.6 Mbit/s with the
+/// ramp, and Linux 6.1 measured 18.9 Mbit/s. Twice the buffer has 19.2 Mbit/s.
 #[test]
 fn one_bad_period_does_not_double_the_buffer() {
     let small = [("net/ipv4/tcp_wmem", "4096\t16384\t262144\n")];
@@ -136,8 +136,8 @@ fn optional_items_say_what_time_they_save() {
     assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
-/// Loss holds down each of twelve flows, and together they fill the link: the plan does not say that nothing is
-/// lost.
+/// Loss holds down each of twelve flows, and together they fill the link: the plan does not say that nothing
+/// is lost.
 #[test]
 fn many_flows_fill_a_lossy_link() {
     let path = PathFacts {

@@ -154,8 +154,8 @@ pub const MOST_RESULTS: u64 = 200_000;
 /// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
 
-/// Maximum number of expectations, times points. Each expectation is compared with each point, and keeps a list
-/// of those that meet its conditions.
+/// Maximum number of expectations, times points. Each expectation is compared with each point, and keeps a
+/// list of those that meet its conditions.
 const MOST_COMPARISONS: u64 = 4_000_000;
 
 impl Experiment {

@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the recorder of a test with two CUBIC streams on a path of 50 Mbit/s. `link` is the link rate that
-    /// the recorder is given.
+    /// Returns the recorder of a test with two CUBIC streams on a path of 50 Mbit/s. `link` is the link rate
+    /// that the recorder is given.
     fn recorded(link: Option<Rate>) -> Recorder {
         let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[[flow]]\n\
                     cc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";

@@ -242,8 +242,8 @@ impl Table {
         }
     }
 
-    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may leap
-    /// with every packet, so that only the connection of the packet forgets at once.
+    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
+    /// leap with every packet, so that only the connection of the packet forgets at once.
     #[inline]
     fn catch_up(&mut self, number: usize) {
         let leaps = self.clock.leaps();

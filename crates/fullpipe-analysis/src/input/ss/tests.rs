@@ -91,8 +91,7 @@ fn one_of_several_connections_is_chosen() {
     );
 }
 
-/// A dump without a header ends where one of its many connections appears again. Each of them is looked up among
-/// all before it, and twenty thousand are no problem.
+/// A dump without a header ends where one of its connections appears again, however many there are.
 #[test]
 fn a_dump_of_many_connections_is_one_dump() {
     let of = |round: u64| {
