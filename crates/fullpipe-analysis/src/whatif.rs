@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{self, Command};
+use crate::classify::Limit;
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
@@ -238,6 +239,9 @@ fn answer(
         // The ladder chose the size, if it raised a buffer.
         if model.buffers(reached) != model.buffers(present) {
             larger = present.without(LARGER_BUFFERS, reached);
+        } else if rungs.first().is_some_and(|first| first.limit == Limit::Link) {
+            // Several flows fill the link with buffers that one flow would not.
+            larger = present;
         }
         rungs
     };

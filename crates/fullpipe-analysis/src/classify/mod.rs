@@ -51,6 +51,7 @@ pub use exact::exact;
 pub use finding::{Confidence, Finding, Limit};
 pub use packets::classify_capture;
 pub use shared_link::SharedLink;
+pub(crate) use shared_link::Sharing;
 pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;

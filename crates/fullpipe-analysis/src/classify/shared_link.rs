@@ -62,18 +62,22 @@ impl SharedLink {
         (self.flows > 1).then_some(self.sum)
     }
 
-    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit according to
-    /// the flow's own rows.
-    pub fn corrected(&self, rate: Rate, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+    /// Returns how a flow of payload rate `rate` shares the link; `None` if the flow is judged by its own
+    /// rows alone.
+    pub(crate) fn sharing(&self, rate: Rate) -> Option<Sharing> {
         if !self.takes_part(rate) {
             return None;
         }
         if self.full.is_some() && (self.flows > 1 || self.judges_one) {
-            return Some((Limit::Link, Confidence::Certain));
+            return Some(Sharing::Full);
         }
-        let (limit, confidence) = own.filter(|_| self.flows > 1)?;
-        let corrected = of_one_of_several(limit, confidence);
-        (corrected.0 != limit).then_some(corrected)
+        (self.flows > 1).then_some(Sharing::Unfilled)
+    }
+
+    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit according to
+    /// the flow's own rows.
+    pub fn corrected(&self, rate: Rate, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+        self.sharing(rate)?.corrected(own)
     }
 
     /// Returns the description of a corrected limit.
@@ -88,6 +92,29 @@ impl SharedLink {
     /// Returns the evidence that the link is full; `None` if it is not, or if its rate is unknown.
     pub fn evidence(&self) -> Option<String> {
         self.full.map(|link| format!("{} of payload on a link of {link}", self.sum))
+    }
+}
+
+/// How a flow shares a link with other flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// The flows fill the link.
+    Full,
+    /// The flows do not fill the link, or its rate is unknown.
+    Unfilled,
+}
+
+impl Sharing {
+    /// Returns the limit of the flow if it differs from `own`, the limit according to its own rows.
+    pub(crate) fn corrected(self, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+        match self {
+            Self::Full => Some((Limit::Link, Confidence::Certain)),
+            Self::Unfilled => {
+                let (limit, confidence) = own?;
+                let corrected = of_one_of_several(limit, confidence);
+                (corrected.0 != limit).then_some(corrected)
+            }
+        }
     }
 }
 

@@ -273,6 +273,11 @@ impl<'a> Model<'a> {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
     }
 
+    /// Returns whether all runs of a state are alike. A known run may contain other randomness than loss.
+    pub(super) fn repeats_itself(&self) -> bool {
+        self.known.is_none() && self.is_lossless()
+    }
+
     /// Returns the duration over which the mean rate of a rung in this state is taken.
     pub(crate) fn duration(&self, state: State) -> Duration {
         let short = state.cc.is_rate_based() && (state != self.present() || self.effort.present_by_rate);

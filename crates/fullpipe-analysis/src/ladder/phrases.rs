@@ -35,7 +35,10 @@ pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<
     let option = option.map_or(String::new(), |option| format!("; {option} says otherwise"));
     vec![
         format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it{option}"),
-        "losses are independent of each other and of this flow's own rate".into(),
+        match model.flows(model.present()) {
+            1 => "losses are independent of each other and of this flow's own rate".into(),
+            _ => "losses are independent of each other and of the rates of these flows".into(),
+        },
     ]
 }
 

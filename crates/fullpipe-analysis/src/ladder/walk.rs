@@ -81,7 +81,7 @@ impl<P: Predict> Walker<'_, '_, P> {
             let shown = self.runs.shown(next)?;
             // The rate of the previous rung was measured, or is the mean of more runs than the choice of this
             // remedy was based on.
-            if shown.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
+            if shown.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
                 break;
             }
             let before = self.state;
@@ -107,7 +107,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         let possible = |change: &Change| self.model.can_make(self.state, *change);
         let lifts = |step: &Step| step.lifts.contains(&limit) && step.sizes.iter().any(possible);
         let lifting: Vec<_> = offered.iter().copied().filter(|(_, step)| lifts(step)).collect();
-        let worth_it = |next: &Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
+        let worth_it =
+            |next: &Prediction| next.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
         // If the application sets the limit, the next rung is the rate of the hosts without that limit,
         // whether it is lower or higher.
         if let Some((_, step)) = lifting.iter().find(|(_, step)| step.sizes == [Change::UnlimitedRate]) {
@@ -162,8 +163,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         let ceiling = self.model.ceiling_of(base.state);
         let worth = ceiling.mul_div(rate::DOUBLING.0, rate::DOUBLING.1);
         let worth_it = |from: &Prediction, next: &Prediction| {
-            next.steady >= Rate::from_bps(from.steady.as_bps().saturating_add(worth.as_bps()))
-                || (is_full(next.steady, ceiling) && !is_full(from.steady, ceiling))
+            next.sustained >= Rate::from_bps(from.sustained.as_bps().saturating_add(worth.as_bps()))
+                || (is_full(next.sustained, ceiling) && !is_full(from.sustained, ceiling))
         };
         // A step that was already taken has reached its largest useful size.
         let is_new =
@@ -298,7 +299,7 @@ impl<P: Predict> Walker<'_, '_, P> {
         let stands = |p50: Duration| p50.as_nanos() as f64 >= queue::STANDS * idle;
         let (times, of) = queue::LENGTHENED;
         let shorter = |(now, then): (Duration, Duration)| now > then.mul_div(times, of);
-        let same = tried[1].steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= tried[0].steady;
+        let same = tried[1].sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= tried[0].sustained;
         if !tried[0].p50.is_some_and(stands) || !tried[0].p95.zip(tried[1].p95).is_some_and(shorter) || !same
         {
             return Ok(None);
@@ -417,7 +418,7 @@ const fn remedies_matter(first: Limit) -> bool {
 /// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both
 /// have them.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
-    next.steady > base.steady.mul_div(rate::WORTH.0, rate::WORTH.1)
+    next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
 
 /// Returns whether a simulated rate fills a bottleneck with this payload rate.
@@ -431,9 +432,9 @@ fn is_full(rate: Rate, ceiling: Rate) -> bool {
 /// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
 /// limit, not pacing.
 fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
-    let Prediction { state, steady, shares, .. } = predicted;
+    let Prediction { state, steady, sustained, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
-    if is_full(*steady, model.ceiling_of(*state)) {
+    if is_full(*sustained, model.ceiling_of(*state)) {
         return if model.is_capped(*state) { Limit::Cap } else { Limit::Link };
     }
     let share = |limit: SendLimit| shares[limit as usize];
@@ -483,7 +484,8 @@ mod tests {
                 let mut shares = [0.0; SendLimit::ALL.len()];
                 shares[self.limit as usize] = 1.0;
                 let rtt = Some(Duration::from_millis((self.p95)(state)));
-                Prediction { state, rate, steady: rate, low: rate, high: rate, p50: rtt, p95: rtt, shares }
+                let (steady, sustained, low, high) = (rate, rate, rate, rate);
+                Prediction { state, rate, steady, sustained, low, high, p50: rtt, p95: rtt, shares }
             };
             self.tried.extend(states);
             Ok(states.iter().map(predict).collect())

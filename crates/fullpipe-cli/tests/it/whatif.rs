@@ -131,6 +131,28 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
 }
 
+/// Windows and buffers are those of each flow. Twelve flows fill the link with buffers that are too small for
+/// one.
+#[test]
+fn several_flows_have_windows_of_their_own() {
+    let twelve = ["whatif", "--link", "100mbit", "--rtt", "50ms", "--loss", "0.1%", "--buffers", "1MiB"];
+    let twelve = [&twelve[..], &["--flows", "12"]].concat();
+    let document = answer(&twelve);
+    assert_eq!(document["ladder"][0]["limit"], "link", "{document:#}");
+    assert_eq!(document["plan"]["commands"], Value::Array(Vec::new()));
+    let (_, text, _) = fullpipe(&twelve);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "12 flows, each with a 640 KiB receive window per RTT",
+        "12 flows, each with a 1 MiB send buffer per RTT",
+        "12 loss-based senders (CUBIC, Reno) at a loss of 0.1 %",
+        "of loss at most, for such senders to fill the link",
+    ] {
+        assert!(words.contains(expected), "{expected}: {text}");
+    }
+    assert!(!text.contains("Buffers that fill the link"), "{text}");
+}
+
 /// On a terminal the output is coloured, but colour adds no information to the text.
 #[test]
 fn colour_comes_when_asked_and_changes_no_word() {

@@ -154,6 +154,10 @@ pub const MOST_RESULTS: u64 = 200_000;
 /// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
 
+/// Maximum number of expectations, times points. Each expectation is compared with each point, and keeps a
+/// list of those that meet its conditions.
+const MOST_COMPARISONS: u64 = 4_000_000;
+
 impl Experiment {
     /// Checks whether the results of all runs fit into memory.
     ///
@@ -257,6 +261,13 @@ impl Experiment {
         let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
         let traces = Traces::read(named, load)?;
         let points = resolve::points(&file, &traces)?;
+        let comparisons = (file.expect.len() as u64).saturating_mul(points.len() as u64);
+        if comparisons > MOST_COMPARISONS {
+            return Err(ExperimentError::new(
+                format!("the experiment has {} expectations for {} points", file.expect.len(), points.len()),
+                format!("allowed: up to {MOST_COMPARISONS} expectations times points; split the experiment"),
+            ));
+        }
         let expectations = file.expect.into_iter().map(|expect| {
             let at = expect.span().start;
             expectation(expect.into_inner(), &points).map_err(|e| source.at(at, e))

@@ -56,6 +56,17 @@ fn defaults_are_a_stock_host_on_a_clean_path() {
     assert_eq!((scenario.flows[0].start, scenario.flows[0].bytes), (Duration::ZERO, None));
 }
 
+/// Each expectation is compared with each point: the product is bounded before anything is compared.
+#[test]
+fn expectations_times_points_are_bounded() {
+    let path = "rate = { from = '10mbit', to = '100mbit', steps = 1000 }\nrtt = '40ms'";
+    let expectation = "[[expect]]\nmetric = 'goodput_bps'\nmin = '1mbit'\n";
+    let of = |count: usize| Experiment::from_toml(&file(path, "", FLOW, &expectation.repeat(count)));
+    let error = of(4_001).expect_err("one too many for each point");
+    assert_eq!(error.message, "the experiment has 4001 expectations for 1000 points");
+    assert_eq!(of(10).map(|experiment| experiment.expectations().len()), Ok(10));
+}
+
 #[test]
 fn every_field_is_taken() {
     let experiment = read(

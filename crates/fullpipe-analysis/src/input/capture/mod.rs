@@ -83,6 +83,7 @@ impl Room {
 pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, InputError> {
     let mut table = Table::default();
     let ending = frames::each(source, |frame| table.see(&frame))?;
+    (0..table.order.len()).for_each(|number| table.catch_up(number));
     table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
     let mut connections: Vec<(Connection, &ConnectionTracker)> = table
         .order
@@ -153,6 +154,8 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
+    /// For each connection, the number of leaps of the clock that it has taken into account.
+    forgotten: Vec<u64>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
     /// Headers of the latest packets, to find those that were captured more than once.
@@ -170,6 +173,7 @@ impl Default for Table {
             room: Room::for_each_of(0),
             known: BTreeMap::new(),
             order: Vec::new(),
+            forgotten: Vec::new(),
             latest: 0,
             recent: RecentPackets::default(),
             packets: 0,
@@ -207,21 +211,24 @@ impl Table {
             syn: segment.syn,
             sack: &segment.sack,
         };
+        if let Some(number) = known {
+            self.catch_up(number);
+        }
         let tracker = known.map(|number| &self.order[number].1);
-        let leaps = self.clock.leaps();
         let took_none = |pause| tracker.is_some_and(|tracked| tracked.shows_no_pause(&view, pause));
         view.at = self.clock.time(frame.at, took_none);
-        if self.clock.leaps() > leaps {
-            self.order.iter_mut().for_each(|(_, tracked)| tracked.forget_times());
-        }
         let number = match known {
-            Some(number) => number,
+            Some(number) => {
+                self.catch_up(number);
+                number
+            }
             None if self.order.len() >= MOST_CONNECTIONS => {
                 self.unfollowed += 1;
                 return;
             }
             None => {
                 self.order.push((ends, ConnectionTracker::new(view.at)));
+                self.forgotten.push(self.clock.leaps());
                 self.known.insert(ends, self.order.len() - 1);
                 self.make_room();
                 self.order.len() - 1
@@ -232,6 +239,17 @@ impl Table {
         let repetition = self.recent.repetition(number, &view);
         if !tracked.is_copy(&view, repetition) {
             tracked.see(&view, self.room);
+        }
+    }
+
+    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
+    /// leap with every packet, so that only the connection of the packet forgets at once.
+    #[inline]
+    fn catch_up(&mut self, number: usize) {
+        let leaps = self.clock.leaps();
+        if self.forgotten[number] != leaps {
+            self.forgotten[number] = leaps;
+            self.order[number].1.forget_times();
         }
     }
 

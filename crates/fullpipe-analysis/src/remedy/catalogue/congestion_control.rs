@@ -140,10 +140,12 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         return Ok(Decision::Leave(format!("{now} is rate-based already, and loss does not hold it down")));
     }
     if !host.reached.has(CHANGE) {
-        let rate = |state| host.trials.rate(state);
+        let (rate, loss) = (|state| host.trials.rate(state), host.case.loss);
         return Ok(Decision::leave(match (rate(host.reached), rate(host.reached.with(CHANGE))) {
             (Some(now_rate), Some(bbr)) => format!("with BBR {bbr} instead of {now_rate} (simulated)"),
-            _ => format!("there is no loss that would slow {now} down"),
+            _ if loss.is_zero() => format!("there is no loss that would slow {now} down"),
+            (Some(now_rate), None) => format!("{now} reaches {now_rate} at a loss of {loss} (simulated)"),
+            (None, _) => format!("a loss of {loss} does not slow {now} down here"),
         }));
     }
     let here = host.here(Host::Sender);
