@@ -28,9 +28,10 @@
 //! | `{ read = "8mbit" }` | reads payload at the given rate, evenly |
 //! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: fills one buffer, then pauses |
 //! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | repeats: read 1 KiB, then sleep 50 ms |
+//! | `{ request = "200B" }` | the receiver connects and sends 200 bytes; the sender answers with `bytes` |
 //!
-//! A table may combine keys for writing and for reading. In labels and in `where`, the value is written as
-//! text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
+//! A table may combine keys for writing, for reading and for the request. In labels and in `where`, the value
+//! is written as text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
 //! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP. Omitted AQM keys
 //! have the default of the RFC; for RED, they have the default of `tc-red`:

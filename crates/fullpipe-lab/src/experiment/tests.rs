@@ -369,7 +369,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = 'reno'\napp = { wright = '1mbit' }", ""),
             "line 10, column 7: unknown key 'wright'",
-            "allowed here: write, chunk, read, rule, read_buffer, reads_per_second",
+            "allowed here: write, chunk, read, rule, read_buffer, reads_per_second, request",
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { write = '1mbps' }", ""),
@@ -537,7 +537,8 @@ fn applications_are_read() {
         PATH,
         "",
         "cc = 'cubic'\napp = ['greedy', { write = '20mbit' }, { write = '20 mbit', chunk = '64KiB' }, \
-         { read = '8mbit', rule = 'curl' }, { read_buffer = '1KiB', reads_per_second = 20 }]",
+         { read = '8mbit', rule = 'curl' }, { read_buffer = '1KiB', reads_per_second = 20 }, \
+         { write = '20mbit', request = '200B' }]",
         "[[expect]]\nwhere = { app = 'chunk=65536B,write=20mbit' }\nmetric = 'goodput_bps'\nmin = 1",
     );
     let expected = [
@@ -546,6 +547,7 @@ fn applications_are_read() {
         "app=write=20mbit,chunk=64KiB",
         "app=read=8mbit,rule=curl",
         "app=read_buffer=1KiB,reads_per_second=20",
+        "app=write=20mbit,request=200B",
     ];
     assert_eq!(labels(&experiment), expected);
     assert_eq!(experiment.expectations()[0].points, [2], "compared as values");
@@ -559,6 +561,8 @@ fn applications_are_read() {
     assert_eq!(workload(3).reading, Reading::CurlLimit { rate: rate(8_000_000) });
     let every = Duration::from_millis(50);
     assert_eq!(workload(4).reading, Reading::Loop { buffer: Bytes::from_kib(1), every });
+    assert_eq!((workload(4).request, workload(5).request), (None, Some(Bytes::new(200))));
+    assert_eq!(workload(5).writing, writing(2_500));
 
     for (app, message) in [
         ("'curl'", "app 'curl' is invalid"),
@@ -566,6 +570,8 @@ fn applications_are_read() {
         ("{ chunk = '1KiB' }", "app has chunk without write"),
         ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
         ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),
+        ("{ request = '0B' }", "request '0B' is out of range"),
+        ("{ request = '1M' }", "size '1M' has an ambiguous unit"),
         ("{ read_buffer = '1KiB' }", "app has read_buffer without reads_per_second"),
         ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
         (

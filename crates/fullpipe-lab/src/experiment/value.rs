@@ -373,9 +373,9 @@ const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
 impl Value for App {
     const EXAMPLE: &'static str = "write { write = \"20mbit\" }, with chunk = \"64KiB\" for bursts; { read = \"8mbit\" }, \
-         with rule = \"curl\"; or { read_buffer = \"1KiB\", reads_per_second = 20 }";
+         with rule = \"curl\"; { read_buffer = \"1KiB\", reads_per_second = 20 }; or { request = \"200B\" }";
     const KEYS: &'static [&'static str] =
-        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
+        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second", "request"];
 
     /// Parses an application such as `greedy`, `write=20mbit` or
     /// `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
@@ -437,7 +437,7 @@ impl Value for App {
                 ));
             }
         };
-        Ok(Self(Workload { writing, reading }))
+        Ok(Self(Workload { writing, reading, request: size("request")? }))
     }
 }
 

@@ -5,6 +5,7 @@ mod laws;
 mod laws_changes;
 mod laws_sharing;
 mod recovery;
+mod request;
 mod rig;
 mod work;
 mod workload;
