@@ -78,7 +78,7 @@ impl FlowFigures {
 }
 
 /// Header bytes of a TCP data packet: IPv4 20, TCP 20, timestamp option 12.
-const HEADERS: u64 = 52;
+pub(crate) const HEADERS: u64 = 52;
 
 /// A metric of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,7 +422,9 @@ impl Over {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// Returns the median of the values, the mean of the middle two for an even number; returns `None` if there
+/// are no values.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     mean(

@@ -90,10 +90,11 @@ use std::collections::BTreeMap;
 
 pub use error::ExperimentError;
 use error::Source;
-use file::{ExpectFile, ExperimentFile, PathFile};
+use file::{ExpectFile, ExperimentFile, PathFile, RatioFile};
 use impairments::Traces;
 pub use value::Amount;
 
+use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::scenario::{Scenario, Stack};
 
@@ -106,6 +107,7 @@ pub struct Experiment {
     seed: u64,
     points: Vec<Point>,
     expectations: Vec<Expectation>,
+    ratios: Vec<RatioBound>,
 }
 
 /// A point of an experiment: one combination of field values.
@@ -140,6 +142,22 @@ pub struct Expectation {
     pub kernel: Option<String>,
     /// Published value, as text that is shown next to the result.
     pub published: Option<String>,
+    /// Indices of the points that meet the conditions; there is always at least one.
+    pub points: Vec<usize>,
+}
+
+/// Bound of the ratio between the times of two arms at some of the points, for a
+/// [race](crate::race::RacePlan).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RatioBound {
+    /// Field values that select points, from the key `where` of the file.
+    pub conditions: BTreeMap<String, String>,
+    /// Arm whose times are the denominator of the ratio.
+    pub arm: Arm,
+    /// Arm whose times are the numerator of the ratio.
+    pub against: Arm,
+    /// Least value of the lower end of the ratio's interval.
+    pub min: f64,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
 }
@@ -263,8 +281,13 @@ impl Experiment {
             expectation(expect.into_inner(), &points).map_err(|e| source.at(at, e))
         });
         let expectations = expectations.collect::<Result<_, _>>()?;
+        let ratios = file.ratio.into_iter().map(|ratio| {
+            let at = ratio.span().start;
+            ratio_bound(ratio.into_inner(), &points).map_err(|e| source.at(at, e))
+        });
+        let ratios = ratios.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
-        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations })
+        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations, ratios })
     }
 
     /// Returns the name of the experiment.
@@ -285,6 +308,11 @@ impl Experiment {
     /// Returns the expectations of the experiment.
     pub fn expectations(&self) -> &[Expectation] {
         &self.expectations
+    }
+
+    /// Returns the bounds of ratios, which apply to races.
+    pub fn ratios(&self) -> &[RatioBound] {
+        &self.ratios
     }
 
     /// Returns the random seeds with which every point is run: the first seed, and consecutive numbers for
@@ -325,7 +353,40 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
         }
         _ => {}
     }
-    let conditions: BTreeMap<_, _> = file.conditions.into_iter().map(|(k, w)| (k, w.text)).collect();
+    let (conditions, points) = selected(file.conditions, points)?;
+    let text = |written: Option<swept::Scalar>| written.map(|written| written.text);
+    let (kernel, published) = (text(file.kernel), text(file.published));
+    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points })
+}
+
+fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, ExperimentError> {
+    let (arm, against) = (file.arm.0, file.against.0);
+    if arm == against {
+        return Err(ExperimentError::new(
+            format!("[[ratio]] compares {arm} with itself"),
+            "name another arm in against",
+        ));
+    }
+    let min = file.min.text.parse::<f64>().ok().filter(|min| (0.0..=1_000.0).contains(min));
+    let Some(min) = min else {
+        return Err(ExperimentError::new(
+            format!("min '{}' of [[ratio]] is not a ratio", file.min.text),
+            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+        ));
+    };
+    let (conditions, points) = selected(file.conditions, points)?;
+    Ok(RatioBound { conditions, arm, against, min, points })
+}
+
+/// Returns the conditions as texts, and the indices of the points that meet all of them.
+///
+/// # Errors
+/// Returns an error if a condition is invalid, or if no point meets the conditions.
+fn selected(
+    written: BTreeMap<String, swept::Scalar>,
+    points: &[Point],
+) -> Result<(BTreeMap<String, String>, Vec<usize>), ExperimentError> {
+    let conditions: BTreeMap<_, _> = written.into_iter().map(|(k, w)| (k, w.text)).collect();
     let mut matching = Vec::new();
     for (i, point) in points.iter().enumerate() {
         if meets(point, &conditions)? {
@@ -340,9 +401,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
             format!("the points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
         ));
     }
-    let text = |written: Option<swept::Scalar>| written.map(|written| written.text);
-    let (kernel, published) = (text(file.kernel), text(file.published));
-    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
+    Ok((conditions, matching))
 }
 
 /// Returns whether `point` meets all of `conditions`. Values are compared as quantities rather than as texts:

@@ -586,6 +586,46 @@ fn applications_are_read() {
     }
 }
 
+/// A bound of a ratio names two arms and the points to which it applies.
+#[test]
+fn ratios_are_read() {
+    let paths = "rate = '1gbit'\nrtt = '10ms'\nloss = ['0%', '1%']";
+    let ratio = |body: &str| file(paths, "", FLOW, &format!("[[ratio]]\n{body}"));
+    let text = ratio("where = { loss = '10000ppm' }\narm = 'bbr1+iw'\nagainst = 'bbr'\nmin = 1");
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    let [bound] = experiment.ratios() else { panic!("one bound") };
+    assert_eq!((bound.arm.to_string(), bound.against.to_string()), ("bbr1+iw".into(), "bbr1".into()));
+    assert_eq!((bound.arm.launch, bound.min, &bound.points), (Some(44), 1.0, &vec![1]));
+
+    for (body, message, hint) in [
+        (
+            "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
+            "line 12, column 7: unknown arm 'bbr2'",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments",
+        ),
+        (
+            "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",
+            "line 11, column 1: [[ratio]] compares bbr1+iw with itself",
+            "name another arm in against",
+        ),
+        (
+            "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 'nan'",
+            "line 11, column 1: min 'nan' of [[ratio]] is not a ratio",
+            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+        ),
+        (
+            "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 1.1\nwhere = { loss = '2%' }",
+            "line 11, column 1: no point has loss=2%",
+            "the points are 'loss=0%', 'loss=1%'",
+        ),
+        ("arm = 'bbr3'\nmin = 1", "missing key 'against'", "add against = \"bbr1\""),
+    ] {
+        let error = Experiment::from_toml(&ratio(body)).expect_err(message);
+        assert!(error.message.ends_with(message), "{body}: {}", error.message);
+        assert_eq!(error.hint, hint, "{body}");
+    }
+}
+
 /// An experiment with flows that need the kernel TCP stack is rejected by the simulator before the first run.
 #[test]
 fn a_kernels_tcp_is_not_simulated() {

@@ -13,6 +13,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
+use crate::arm::{Arm, UnknownArm};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -336,6 +337,14 @@ impl Value for Algorithm {
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()
             .map_err(|_| ExperimentError::new(format!("unknown congestion control '{text}'"), Self::EXAMPLE))
+    }
+}
+
+impl Value for Arm {
+    const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
     }
 }
 
