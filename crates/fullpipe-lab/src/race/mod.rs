@@ -6,9 +6,9 @@
 //!                        └─ ...                             ─┘
 //! ```
 //!
-//! A cell is one point of an experiment: a path, the hosts and the size of a download. The arms of a cell take
-//! turns with the same seed. They therefore meet identical random losses, so that their times are paired
-//! samples. The number of pairs is fixed before the first run.
+//! A cell is one point of an experiment: a path, the hosts and the size of a download. The arms of a cell
+//! take turns with the same seed. They therefore meet identical random losses, so that their times are
+//! paired samples. The number of pairs is fixed before the first run.
 //!
 //! [`RacePlan::run_pair`] runs one pair. The caller runs the pairs, for example with
 //! [`campaign::run`](crate::campaign::run), and may store them: [`RacePlan::accepts`] says whether a stored
@@ -243,9 +243,9 @@ impl Cell {
         })
     }
 
-    /// Returns whether `arm` takes part in the pair with this seed. With random loss, a loss-based sender runs
-    /// only small downloads, in the first third of the pairs: its times are so much longer that few pairs
-    /// suffice.
+    /// Returns whether `arm` takes part in the pair with this seed. With random loss, a loss-based sender
+    /// runs only small downloads, in the first third of the pairs: its times are so much longer that few
+    /// pairs suffice.
     fn includes(&self, arm: Arm, seed: u64) -> bool {
         if !self.random || arm.cc.is_rate_based() {
             return true;

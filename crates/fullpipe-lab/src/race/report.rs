@@ -51,12 +51,12 @@ pub struct CellReport {
     pub loss: f64,
     /// Size of the download, in bytes.
     pub size_bytes: u64,
-    /// Lower bound of the time from the SYN that the path sets: two round trips, for the handshake and for the
-    /// request, and the packets of the download at the rate of the link; in seconds.
+    /// Lower bound of the time from the SYN that the path sets: two round trips, for the handshake and for
+    /// the request, and the packets of the download at the rate of the link; in seconds.
     pub link_floor_s: f64,
-    /// Lower bound of the time from the SYN that the window of a Linux client sets: it offers 64 KiB first and
-    /// opens by at most two bytes per byte received, so it admits three times as much in each round trip; in
-    /// seconds.
+    /// Lower bound of the time from the SYN that the window of a Linux client sets: it offers 64 KiB first
+    /// and opens by at most two bytes per byte received, so it admits three times as much in each round trip;
+    /// in seconds.
     pub window_floor_s: f64,
     /// Results of each arm, in the order of the race.
     pub arms: Vec<ArmReport>,
@@ -97,8 +97,8 @@ pub struct TimesReport {
     pub max_s: f64,
 }
 
-/// Ratio of the mean time of the arm `against` to the mean time of this arm, from the SYN: above 1 if this arm
-/// is faster.
+/// Ratio of the mean time of the arm `against` to the mean time of this arm, from the SYN: above 1 if this
+/// arm is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RatioReport {
     /// Ratio of the means over the pairs in which both downloads completed.

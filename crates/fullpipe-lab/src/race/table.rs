@@ -79,10 +79,10 @@ impl RaceTable<'_> {
         let has = |kind| arms().any(|(_, arm)| arm.ratio.is_some_and(|ratio| ratio.interval == kind));
         writeln!(f)?;
         if has(IntervalKind::Confidence95) {
-            writeln!(f, "interval with random loss: 95 % confidence (BCa bootstrap over the pairs)")?;
+            writeln!(f, "interval: 95 % confidence where the path is random (BCa bootstrap over the pairs)")?;
         }
         if has(IntervalKind::Range) {
-            writeln!(f, "interval without random loss: least to most of the pairs")?;
+            writeln!(f, "interval: least to most of the pairs where the path is not random")?;
         }
         for (cell, arm) in arms().filter(|(_, arm)| arm.unfinished > 0) {
             let ArmReport { arm, runs, unfinished, .. } = arm;

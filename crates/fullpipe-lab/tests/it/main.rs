@@ -4,6 +4,7 @@ mod determinism;
 mod laws;
 mod laws_changes;
 mod laws_sharing;
+mod null_races;
 mod recovery;
 mod request;
 mod rig;
