@@ -6,7 +6,7 @@ use fullpipe::lab::experiment::Experiment;
 use fullpipe::race::{self, Arm, RacePlan, RaceTable, UnknownArm};
 
 use crate::args::{Format, RaceArgs, World};
-use crate::failure::{EXPECTATION, Failure};
+use crate::failure::{EXPECTATION, Failure, USAGE};
 use crate::output;
 use crate::suggestion::nearest_name;
 
@@ -45,6 +45,7 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
             *arms.iter().find(|arm| **arm == bbr1).unwrap_or(&arms[0])
         }
     };
+    RacePlan::check_arms(&arms, against).map_err(|error| Failure::from(error).exiting(USAGE))?;
     let experiment = match &args.paths {
         Some(path) => race::read(path)?,
         None => Experiment::from_toml(if args.full { race::FULL } else { race::QUICK })?,

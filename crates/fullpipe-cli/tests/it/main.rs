@@ -11,6 +11,7 @@ mod manual;
 mod pages;
 mod pcapng;
 mod predictions;
+mod race;
 mod run;
 mod schemas;
 mod snapshots;

@@ -113,9 +113,29 @@ impl RacePlan {
     /// as many: 400 instead of 60.
     ///
     /// # Errors
-    /// Returns an error if an arm is listed twice, if `against` is not one of the arms or is the only one, or
-    /// if a point of the experiment is not a single download that the simulator can run.
+    /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
+    /// download that the simulator can run.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
+        Self::check_arms(arms, against)?;
+        experiment.check_simulated()?;
+        let cells: Vec<Cell> =
+            experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
+        let bounds = experiment.ratios().iter();
+        let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
+        Ok(Self {
+            name: experiment.name().into(),
+            bounds: bounds.cloned().collect(),
+            cells,
+            arms: arms.into(),
+            against,
+        })
+    }
+
+    /// Checks whether `arms` can be compared with the arm `against`.
+    ///
+    /// # Errors
+    /// Returns an error if an arm is listed twice, or if `against` is not one of the arms or is the only one.
+    pub fn check_arms(arms: &[Arm], against: Arm) -> Result<(), ExperimentError> {
         if let Some((_, twice)) = arms.iter().enumerate().find(|(i, arm)| arms[..*i].contains(arm)) {
             return Err(ExperimentError::new(
                 format!("the arm {twice} is listed twice"),
@@ -132,18 +152,7 @@ impl RacePlan {
         if arms.len() < 2 {
             return Err(ExperimentError::new("a race needs at least two arms", "add an arm, such as bbr1"));
         }
-        experiment.check_simulated()?;
-        let cells: Vec<Cell> =
-            experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
-        let bounds = experiment.ratios().iter();
-        let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
-        Ok(Self {
-            name: experiment.name().into(),
-            bounds: bounds.cloned().collect(),
-            cells,
-            arms: arms.into(),
-            against,
-        })
+        Ok(())
     }
 
     /// Returns the name of the race.

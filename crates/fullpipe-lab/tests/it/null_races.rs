@@ -9,8 +9,8 @@ use fullpipe_lab::sim;
 const RACES: usize = 1_000;
 const PAIRS: usize = 60;
 
-/// If both sides are the same sender, a 95 % interval contains 1 in 95 % of the races. Both sides of a pair
-/// have seeds of their own, because identical runs would have no spread. 1000 races determine the share with a
+/// If both sides are the same sender, a 95 % interval contains 1 in 95 % of the races. The two sides of a pair
+/// have different seeds, because identical runs would have no spread. 1000 races determine the share with a
 /// standard error of 0.7 percentage points.
 #[test]
 fn intervals_of_simulated_null_races_cover_one() {
