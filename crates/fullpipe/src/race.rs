@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Experiment, Error> {
 /// use fullpipe::race::{Arm, RacePlan, race};
 ///
 /// let experiment = Experiment::from_toml(
-///     "name = 'small'\nduration = '10s'\n[path]\nrate = '20mbit'\nrtt = '50ms'\n\
+///     "name = 'small'\nduration = '10s'\nrepeat = 2\n[path]\nrate = '20mbit'\nrtt = '50ms'\n\
 ///      [[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n",
 /// )
 /// .map_err(fullpipe::Error::from)?;

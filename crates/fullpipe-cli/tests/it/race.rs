@@ -118,7 +118,7 @@ fn a_race_continues_where_it_stopped() {
     assert_eq!(pairs().lines().count(), 20, "{}", pairs());
 
     fs::write(out.join("race.jsonl"), "no pair\n").expect("a file");
-    let (error, hint) = refusal(1, fullpipe(&arguments(&file, &["--out", dir])));
+    let (error, hint) = refusal(1, fullpipe(&arguments(&file, &["--pairs", "2", "--out", dir])));
     assert!(error.contains("race.jsonl: line 1: ") && hint.contains("--out"), "{error}: {hint}");
 }
 
@@ -187,6 +187,7 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
         ("bytes = '60kB'\n", "", "has a flow without an end"),
         ("[[flow]]\n", "[[flow]]\ncount = 2\n", "has more than one flow"),
         ("rtt = '50ms'", "rtt = '50m'", "line 5, column 7: time '50m' has an unknown unit"),
+        ("", "", "a race needs at least two pairs, and the experiment has one seed"),
     ] {
         let file = cells("race-refused", &CELLS.replace(from, to));
         let (error, hint) = refusal(1, fullpipe(&arguments(&file, &[])));

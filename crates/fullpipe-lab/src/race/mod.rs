@@ -114,12 +114,18 @@ impl RacePlan {
     ///
     /// # Errors
     /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
-    /// download that the simulator can run.
+    /// download that the simulator can run, or if the experiment has only one seed.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
         experiment.check_simulated()?;
         let cells: Vec<Cell> =
             experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
+        if experiment.seeds().len() < 2 {
+            return Err(ExperimentError::new(
+                "a race needs at least two pairs, and the experiment has one seed",
+                "set repeat = 60, or pass --pairs 60",
+            ));
+        }
         let bounds = experiment.ratios().iter();
         let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
         Ok(Self {
@@ -358,6 +364,7 @@ mod tests {
             "point 'loss=0% bytes=60kB' has more than one flow"
         );
         assert!(of("[[flow]]\n", "[[flow]]\nstack = 'kernel'\n").contains("kernel TCP stack"));
+        assert!(of("repeat = 6\n", "").starts_with("a race needs at least two pairs"));
     }
 
     #[test]
