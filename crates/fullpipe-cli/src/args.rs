@@ -1,5 +1,6 @@
 //! Command-line arguments of all commands.
 
+mod race;
 mod tune;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use fullpipe::{Demand, InputError, Memory};
 
+pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
     PlaceArgs, PlanArgs, RoleName, RollbackArgs, ShowArgs, StateArgs, TuneAction, TuneArgs,
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Compare senders by the times of downloads
+    Race(RaceArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
     /// Export per-connection TCP limits of this host as Prometheus metrics

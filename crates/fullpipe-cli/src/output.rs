@@ -55,16 +55,21 @@ pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
 
-/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears only on a terminal,
-/// because redrawn lines are noise in a log.
-pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
+/// Calls `work`, and shows the progress of the runs that simulate a ladder.
+pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
+    with_bar("simulating the ladder {bar:30} {pos}/{len} runs", work)
+}
+
+/// Calls `work`, and shows its progress in the form of `template`. The progress bar appears only on a
+/// terminal, because redrawn lines are noise in a log.
+pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
-        let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+        let style = ProgressStyle::with_template(template);
         ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let ladder = Ladder { bar };
-    let done = work(&ladder);
-    if let Some(bar) = &ladder.bar {
+    let shown = RunBar { bar };
+    let done = work(&shown);
+    if let Some(bar) = &shown.bar {
         bar.finish_and_clear();
     }
     done
@@ -91,12 +96,12 @@ impl Observer for Notes {
     }
 }
 
-/// Observer that shows the progress of the runs that simulate a ladder.
-pub(crate) struct Ladder {
+/// Observer that shows the progress of simulated runs.
+pub(crate) struct RunBar {
     bar: Option<ProgressBar>,
 }
 
-impl Observer for Ladder {
+impl Observer for RunBar {
     fn progress(&self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total as u64);

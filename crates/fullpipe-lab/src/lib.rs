@@ -11,6 +11,8 @@
 //! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | the specification of one run, with every value resolved |
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
+//! | [`arm`], [`race`] | senders that are compared, and the plan, the pairs and the results of a comparison |
+//! | [`bootstrap`] | the ratio of two means, with its confidence interval |
 //! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
 //! | [`cost`] | the expected work of a run, computed before the run starts |
 //! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
@@ -27,6 +29,8 @@
 //! function of its scenario.
 #![forbid(unsafe_code)]
 
+pub mod arm;
+pub mod bootstrap;
 pub mod campaign;
 pub mod capture;
 pub mod check;
@@ -36,6 +40,7 @@ pub mod history;
 pub mod host;
 pub mod metric;
 pub mod outcome;
+pub mod race;
 pub mod results;
 pub mod scenario;
 pub mod sim;

@@ -1,8 +1,8 @@
 //! Metrics of a run, which an experiment can compare with expected bounds.
 //!
 //! If a run has several flows, its metrics treat them as one transfer. Goodput and retransmits are sums over
-//! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms` and the peak and
-//! burst on the wire are maxima over the flows.
+//! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms`, the times of
+//! responses, and the peak and burst on the wire are maxima over the flows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +36,11 @@ pub struct FlowFigures {
     pub rtt_mean_ms: Option<f64>,
     /// 95th percentile of the RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_p95_ms: Option<f64>,
+    /// Time from the first SYN to the last byte of the response in milliseconds; `None` if the flow has no
+    /// request, or if the response is incomplete.
+    pub from_syn_ms: Option<f64>,
+    /// Time from the request to the last byte of the response in milliseconds; `None` as for `from_syn_ms`.
+    pub from_request_ms: Option<f64>,
     /// Share of the flow's lifetime during which each limit stopped the sender, from 0 to 1.
     pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
     /// Arrival rate of payload over the flow's lifetime.
@@ -58,6 +63,8 @@ impl From<&FlowOutcome> for FlowFigures {
             retransmits: flow.retransmits,
             rtt_mean_ms: flow.rtt.map(|rtt| rtt.mean.as_millis_f64()),
             rtt_p95_ms: flow.rtt.map(|rtt| rtt.p95.as_millis_f64()),
+            from_syn_ms: flow.response.map(|response| response.from_syn.as_millis_f64()),
+            from_request_ms: flow.response.map(|response| response.from_request.as_millis_f64()),
             shares: SendLimit::ALL.map(|limit| (limit, flow.share(limit))),
             wire: flow.wire,
             wire_second_half: flow.wire_second_half,
@@ -72,7 +79,7 @@ impl FlowFigures {
 }
 
 /// Header bytes of a TCP data packet: IPv4 20, TCP 20, timestamp option 12.
-const HEADERS: u64 = 52;
+pub(crate) const HEADERS: u64 = 52;
 
 /// A metric of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +101,10 @@ pub enum Metric {
     RttMean,
     /// 95th percentile of the RTT, in milliseconds.
     RttP95,
+    /// Time from the first SYN of a flow with a request to the last byte of the response, in milliseconds.
+    TimeFromSyn,
+    /// Time from the request to the last byte of the response, in milliseconds.
+    TimeFromRequest,
     /// Number of packets that were dropped because the queue was full.
     QueueDrops,
     /// Number of packets lost at random.
@@ -158,7 +169,7 @@ enum Unit {
 
 impl Metric {
     /// All metrics except the shares of time per limit.
-    pub const PLAIN: [Self; 20] = [
+    pub const PLAIN: [Self; 22] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -167,6 +178,8 @@ impl Metric {
         Self::RetransmitShare,
         Self::RttMean,
         Self::RttP95,
+        Self::TimeFromSyn,
+        Self::TimeFromRequest,
         Self::QueueDrops,
         Self::RandomDrops,
         Self::Policed,
@@ -197,7 +210,7 @@ impl Metric {
             | Self::Duplicated
             | Self::Reordered
             | Self::AcksThinned => Unit::Count,
-            Self::RttMean | Self::RttP95 => Unit::Millis,
+            Self::RttMean | Self::RttP95 | Self::TimeFromSyn | Self::TimeFromRequest => Unit::Millis,
         }
     }
 
@@ -211,6 +224,8 @@ impl Metric {
             Self::RetransmitShare => "retransmit_share",
             Self::RttMean => "rtt_mean_ms",
             Self::RttP95 => "rtt_p95_ms",
+            Self::TimeFromSyn => "time_from_syn_ms",
+            Self::TimeFromRequest => "time_from_request_ms",
             Self::QueueDrops => "queue_drops",
             Self::RandomDrops => "random_drops",
             Self::Policed => "policed",
@@ -291,7 +306,8 @@ impl Metric {
     }
 
     /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged, and a
-    /// burst is `None` if no data arrived.
+    /// burst is `None` if no data arrived. The time of a response is `None` unless every flow has completed
+    /// one.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -303,6 +319,9 @@ impl Metric {
         };
         let burst = |wire: fn(&FlowFigures) -> WireOutcome| {
             flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max)
+        };
+        let last = |time: fn(&FlowFigures) -> Option<f64>| {
+            flows.iter().map(time).try_fold(0.0_f64, |last, time| Some(last.max(time?)))
         };
         Some(match self {
             Self::Goodput => goodput(),
@@ -321,6 +340,8 @@ impl Metric {
             Self::AcksThinned => run.path.acks_thinned as f64,
             Self::RttMean => mean(flows.iter().filter_map(|flow| flow.rtt_mean_ms))?,
             Self::RttP95 => flows.iter().filter_map(|flow| flow.rtt_p95_ms).reduce(f64::max)?,
+            Self::TimeFromSyn => last(|flow| flow.from_syn_ms)?,
+            Self::TimeFromRequest => last(|flow| flow.from_request_ms)?,
             Self::WirePeak => peak(|flow| flow.wire)?,
             Self::WirePeakSecondHalf => peak(|flow| flow.wire_second_half)?,
             Self::WireBurst => burst(|flow| flow.wire)?,

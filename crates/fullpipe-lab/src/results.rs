@@ -137,6 +137,10 @@ pub struct Flow {
     pub retransmits: u64,
     /// Round-trip times of the flow; null if no data was acknowledged.
     pub rtt_ms: Option<RttMs>,
+    /// Time that the response to the flow's request took; absent if the flow has no request, or if the
+    /// response is incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_ms: Option<ResponseMs>,
     /// Share of the flow's lifetime during which each limit stopped the sender; the shares add up to 1.
     pub send_limit: BTreeMap<String, f64>,
     /// Arrival rate of payload over the flow's lifetime.
@@ -165,6 +169,15 @@ pub struct RttMs {
     pub mean: f64,
     /// 95th percentile of the RTT, in milliseconds.
     pub p95: f64,
+}
+
+/// Time until the receiving application read the last byte of a response, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponseMs {
+    /// Time from the first SYN to the last byte, in milliseconds.
+    pub from_syn: f64,
+    /// Time from the first byte of the request to the last byte of the response, in milliseconds.
+    pub from_request: f64,
 }
 
 /// Work that the simulator did for a run, as counts that are identical on every machine.
@@ -345,6 +358,10 @@ impl From<&FlowOutcome> for Flow {
                 mean: millis(rtt.mean),
                 p95: millis(rtt.p95),
             }),
+            response_ms: flow.response.map(|response| ResponseMs {
+                from_syn: millis(response.from_syn),
+                from_request: millis(response.from_request),
+            }),
             send_limit: shares.into_iter().filter(|(_, share)| *share > 0.0).collect(),
             wire: flow.wire.into(),
             wire_second_half: flow.wire_second_half.into(),
@@ -375,6 +392,8 @@ impl From<&Flow> for FlowFigures {
             retransmits: flow.retransmits,
             rtt_mean_ms: flow.rtt_ms.map(|rtt| rtt.mean),
             rtt_p95_ms: flow.rtt_ms.map(|rtt| rtt.p95),
+            from_syn_ms: flow.response_ms.map(|response| response.from_syn),
+            from_request_ms: flow.response_ms.map(|response| response.from_request),
             shares: SendLimit::ALL.map(|limit| (limit, share(limit))),
             wire: flow.wire.into(),
             wire_second_half: flow.wire_second_half.into(),
@@ -476,7 +495,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{RttOutcome, Work};
+    use crate::outcome::{ResponseOutcome, RttOutcome, Work};
 
     pub(super) fn runs() -> Vec<RunResult<TimedOutcome>> {
         let ms = Duration::from_millis;
@@ -493,6 +512,7 @@ mod tests {
             wire: WireOutcome { peak: Rate::from_bps(9_000_000), mean: Rate::from_bps(3_000_000) },
             wire_second_half: WireOutcome::default(),
             finished: None,
+            response: (mbit > 4).then_some(ResponseOutcome { from_syn: ms(221), from_request: ms(171) }),
         };
         let run = |seed, mbit| RunResult {
             point: 0,
@@ -528,7 +548,7 @@ mod tests {
         let report = Report::new(&experiment(), "sim", &runs());
         let document = serde_json::to_value(&report).expect("serialisable");
         let run = |seed: u64, mbit: u64, rtt_ms: serde_json::Value| {
-            json!({
+            let mut run = json!({
                 "point": "cc=bbr", "seed": seed,
                 "flows": [{
                     "cc": "bbr1", "bytes": 1_000_000, "goodput_bps": mbit * 1_000_000,
@@ -540,7 +560,11 @@ mod tests {
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
                 "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
-            })
+            });
+            if mbit > 4 {
+                run["flows"][0]["response_ms"] = json!({ "from_syn": 221.0, "from_request": 171.0 });
+            }
+            run
         };
         let expected = json!({
             "schema": "fullpipe.run/1", "experiment": "x", "description": "", "world": "sim", "interrupted": false,

@@ -36,6 +36,7 @@
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
 //! | [`forecast`] | the estimated time that an experiment takes |
+//! | [`mod@race`] | senders compared by the times of downloads |
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
@@ -69,6 +70,7 @@ pub mod input;
 pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
+pub mod race;
 pub mod run;
 #[cfg(target_os = "linux")]
 pub mod tune;
@@ -86,6 +88,7 @@ pub use fullpipe_linux as linux;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
+pub use race::race;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
 /// The limit of a transfer, determined from a measurement before anything is simulated.

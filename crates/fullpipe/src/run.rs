@@ -294,13 +294,14 @@ pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> 
 /// # Errors
 /// Returns an error if the file cannot be read or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
+    read_hinting(path, "pass an experiment file: fullpipe run experiments/window-rtt.toml")
+}
+
+/// Reads the experiment in the file `path`, like [`read`]. `hint` is the hint for a file that cannot be read.
+pub(crate) fn read_hinting(path: &Path, hint: &str) -> Result<Experiment, Error> {
     let file = path.display();
-    let text = read_at_most(LARGEST_EXPERIMENT, path).map_err(|e| {
-        Error::new(
-            format!("cannot read {file}: {e}"),
-            "pass an experiment file: fullpipe run experiments/window-rtt.toml",
-        )
-    })?;
+    let text = read_at_most(LARGEST_EXPERIMENT, path)
+        .map_err(|e| Error::new(format!("cannot read {file}: {e}"), hint))?;
     let beside = path.parent().unwrap_or(Path::new("."));
     let load = |name: &str| {
         let named = beside.join(name);

@@ -12,6 +12,7 @@ mod pages;
 mod pcapng;
 mod pictures;
 mod predictions;
+mod race;
 mod run;
 mod schemas;
 mod snapshots;

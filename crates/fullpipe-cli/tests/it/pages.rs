@@ -289,6 +289,7 @@ fn the_page_on_experiments_has_every_key() {
         ("[[point]]", "\n## [[point]]\n"),
         ("[[sample]]", "\n## [[sample]]\n"),
         ("[[expect]]", "\n## [[expect]]\n"),
+        ("[[ratio]]", "\n## [[ratio]]\n"),
     ] {
         let (_, rest) = page.split_once(heading).expect(heading);
         let section = if heading.is_empty() { rest } else { rest.split("\n## ").next().unwrap_or_default() };

@@ -23,6 +23,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("whatif", schema::<fullpipe::WhatIf>()),
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
+        ("race", schema::<fullpipe::race::RaceReport>()),
         ("iperf3-added", schema::<fullpipe::diagnosis::Iperf3Additions<Value>>()),
     ];
     #[cfg(target_os = "linux")]
@@ -178,6 +179,20 @@ fn runs_keep_their_schema() {
     // log does not have.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
+}
+
+#[test]
+fn races_keep_their_schema() {
+    let file = crate::process::folder("schemas-race").join("small.toml");
+    let text = "name = 'small'\nduration = '60s'\n[path]\nrate = '20mbit'\nrtt = '20ms'\nloss = ['0%', '1%']\n\
+                [[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n\
+                [[ratio]]\narm = 'bbr3'\nagainst = 'bbr1'\nmin = 0.5\n";
+    fs::write(&file, text).expect("an experiment");
+    let arguments = ["race", "--paths", file.to_str().expect("text"), "--arms", "bbr1,bbr3", "--pairs", "3"];
+    let document = printed(&[&arguments[..], &["--json"]].concat());
+    keeps("race", &document);
+    let report: fullpipe::race::RaceReport = serde_json::from_value(document.clone()).expect("a report");
+    assert_eq!(serde_json::to_value(&report).expect("JSON"), document);
 }
 
 #[test]

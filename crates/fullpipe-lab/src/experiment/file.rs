@@ -19,6 +19,7 @@ use super::swept::{Scalar, Sweep, refuse};
 use super::value::{
     Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
 };
+use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
 use crate::scenario::Stack;
 
@@ -78,6 +79,8 @@ pub(super) struct ExperimentFile {
     /// Default: none
     #[serde(default)]
     pub(super) expect: Vec<Spanned<ExpectFile>>,
+    #[serde(default)]
+    pub(super) ratio: Vec<Spanned<RatioFile>>,
 }
 
 fn one() -> u64 {
@@ -384,6 +387,17 @@ pub(super) struct ExpectFile {
     /// Type: number or text
     /// Default: none
     pub(super) published: Option<Scalar>,
+}
+
+/// A `[[ratio]]` table: a bound of a ratio between two arms of a race.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RatioFile {
+    #[serde(default, rename = "where")]
+    pub(super) conditions: BTreeMap<String, Scalar>,
+    pub(super) arm: Single<Arm>,
+    pub(super) against: Single<Arm>,
+    pub(super) min: Scalar,
 }
 
 /// A metric or an aggregation, deserialized from its name.

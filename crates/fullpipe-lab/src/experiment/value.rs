@@ -13,6 +13,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
+use crate::arm::{Arm, UnknownArm};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -353,6 +354,15 @@ impl Value for Algorithm {
     }
 }
 
+/// Type: congestion control, with `+iw` for a larger initial window
+impl Value for Arm {
+    const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
+    }
+}
+
 /// Type: `fullpipe`, `kernel` or `kernel-to-fullpipe`
 impl Value for Stack {
     const EXAMPLE: &'static str = Self::KNOWN;
@@ -390,9 +400,9 @@ const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 /// Type: `"greedy"` or table
 impl Value for App {
     const EXAMPLE: &'static str = "write { write = \"20mbit\" }, with chunk = \"64KiB\" for bursts; { read = \"8mbit\" }, \
-         with rule = \"curl\"; or { read_buffer = \"1KiB\", reads_per_second = 20 }";
+         with rule = \"curl\"; { read_buffer = \"1KiB\", reads_per_second = 20 }; or { request = \"200B\" }";
     const KEYS: &'static [&'static str] =
-        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
+        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second", "request"];
 
     /// Parses an application such as `greedy`, `write=20mbit` or
     /// `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
@@ -454,7 +464,7 @@ impl Value for App {
                 ));
             }
         };
-        Ok(Self(Workload { writing, reading }))
+        Ok(Self(Workload { writing, reading, request: size("request")? }))
     }
 }
 

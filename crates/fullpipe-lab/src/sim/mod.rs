@@ -71,8 +71,10 @@ impl<'s> World<'s> {
         let flows: Vec<Flow> =
             scenario.flows.iter().enumerate().map(|(i, spec)| Flow::new(scenario, spec, i)).collect();
         let mut timers = Schedule::new(2 * flows.len());
+        // One end of each flow has to be opened at the start time of the flow; the other end has no timer yet.
         for (i, flow) in flows.iter().enumerate() {
-            timers.set(sender_timer(i), flow.starts_at());
+            timers.set(sender_timer(i), flow.sender_timer());
+            timers.set(receiver_timer(i), flow.receiver_timer());
         }
         Self {
             scenario,
