@@ -79,6 +79,9 @@ pub(super) struct ExperimentFile {
     /// Default: none
     #[serde(default)]
     pub(super) expect: Vec<Spanned<ExpectFile>>,
+    /// Bounds for `fullpipe race`: [ratio](#ratio).
+    /// Type: tables
+    /// Default: none
     #[serde(default)]
     pub(super) ratio: Vec<Spanned<RatioFile>>,
 }
@@ -393,10 +396,20 @@ pub(super) struct ExpectFile {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RatioFile {
+    /// Values that select points, as in `[[expect]]`.
+    /// Type: table
+    /// Default: all points
     #[serde(default, rename = "where")]
     pub(super) conditions: BTreeMap<String, Scalar>,
+    /// Arm that the bound applies to.
+    /// Default: required
     pub(super) arm: Single<Arm>,
+    /// Arm that it is compared with.
+    /// Default: required
     pub(super) against: Single<Arm>,
+    /// Least lower end of the interval of the time of `against` divided by the time of `arm`.
+    /// Type: number
+    /// Default: required
     pub(super) min: Scalar,
 }
 

@@ -354,7 +354,7 @@ impl Value for Algorithm {
     }
 }
 
-/// Type: congestion control, with `+iw` for a larger initial window
+/// Type: congestion control, or `NAME+iw` with an initial window of 44 segments
 impl Value for Arm {
     const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
 

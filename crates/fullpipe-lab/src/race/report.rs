@@ -8,8 +8,9 @@ use super::{Cell, Pair, RacePlan};
 use crate::arm::Arm;
 use crate::bootstrap::MeanRatio;
 use crate::experiment::RatioBound;
-use crate::metric::{HEADERS, mean, median};
+use crate::metric::HEADERS;
 use crate::scenario::Scenario;
+use crate::stats::{mean, median, nearest_rank};
 
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.race/1";
@@ -246,8 +247,7 @@ impl TimesReport {
         times.sort_by(f64::total_cmp);
         Some(Self {
             mean_s: mean(times.iter().copied())?,
-            // The least time that at least 95 % of the times do not exceed.
-            p95_s: *times.get((95 * times.len()).div_ceil(100).checked_sub(1)?)?,
+            p95_s: nearest_rank(&times, 95)?,
             min_s: *times.first()?,
             max_s: *times.last()?,
             median_s: median(times)?,

@@ -14,7 +14,7 @@ use snapbox::data::DataFormat;
 use snapbox::{Assert, Data};
 
 /// Types of the tables of an experiment file, in the order of the page.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "ExperimentFile",
     "PathFile",
     "DirectionFile",
@@ -24,6 +24,7 @@ const TABLES: [&str; 9] = [
     "PointFile",
     "SampleFile",
     "ExpectFile",
+    "RatioFile",
 ];
 /// Types that contain the type of a value.
 const WRAPPERS: [&str; 5] = ["Option<", "Sweep<", "Single<", "Vec<", "Spanned<"];
