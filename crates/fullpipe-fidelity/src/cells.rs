@@ -293,6 +293,7 @@ mod tests {
             send_limit: Default::default(),
             wire: Default::default(),
             wire_second_half: Default::default(),
+            response_ms: None,
         };
         Run {
             point: point.into(),
