@@ -325,7 +325,7 @@ mod tests {
         // A pair of another cell, with another seed, of another scenario or without one of the arms is not a
         // pair of this cell.
         assert!(!plan.accepts(&plan.cells()[3], &pair));
-        assert!(!plan.accepts(cell, &Pair { seed: 50, ..pair.clone() }));
+        assert!(!plan.accepts(cell, &Pair { seed: 500, ..pair.clone() }));
         let deep = CELLS.replace("rtt = '40ms'", "rtt = '40ms'\nqueue = '2bdp'");
         let deep = planned(&deep, "bbr1,bbr1+iw", "bbr1").expect("a plan");
         assert!(!deep.accepts(&deep.cells()[2], &pair));
