@@ -84,7 +84,7 @@ fn a_closed_terminal_ends_the_view() {
         .spawn()
         .expect("it starts");
     let mut sent = Vec::new();
-    while !String::from_utf8_lossy(&sent).contains("rwnd") {
+    while !String::from_utf8_lossy(&sent).contains(TAKEN) {
         let mut part = [0; 4096];
         let read = terminal.read(&mut part).expect("the view draws");
         sent.extend_from_slice(&part[..read]);
