@@ -52,7 +52,7 @@ pub(crate) struct RaceArgs {
     #[arg(long, conflicts_with = "paths")]
     pub(crate) full: bool,
 
-    /// Number of pairs of each cell with random loss; overrides the value in FILE
+    /// Number of pairs of each cell with random loss, whatever the size of the download
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub(crate) pairs: Option<u64>,
 

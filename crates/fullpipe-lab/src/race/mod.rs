@@ -138,6 +138,17 @@ impl RacePlan {
         })
     }
 
+    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the size of its download.
+    #[must_use]
+    pub fn with_pairs(mut self, pairs: u64) -> Self {
+        for cell in &mut self.cells {
+            let first = cell.seeds.first().copied().unwrap_or_default();
+            let pairs = if cell.random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS as u64) };
+            cell.seeds = (0..pairs).map(|pair| first.wrapping_add(pair)).collect();
+        }
+        self
+    }
+
     /// Checks whether `arms` can be compared with the arm `against`.
     ///
     /// # Errors
@@ -301,6 +312,9 @@ mod tests {
         let many = CELLS.replace("repeat = 6", "repeat = 60");
         let many = planned(&many, "bbr1,bbr3", "bbr1").expect("a plan");
         assert_eq!(many.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 1_000, 60]);
+        let few = many.with_pairs(20);
+        assert_eq!(few.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 20, 20]);
+        assert_eq!(few.cells()[2].seeds[..2], [5, 6]);
         // CUBIC makes all downloads without loss, and the small downloads with loss.
         let races = |cell: &Cell| cell.includes(plan.arms()[0]);
         assert_eq!(
