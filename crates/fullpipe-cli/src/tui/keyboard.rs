@@ -1,9 +1,14 @@
 //! Waits for key presses and for changes of the terminal's size.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event};
+
+#[cfg(unix)]
+use crate::failure::INTERRUPTED;
 
 /// How a wait for an event ended.
 pub(super) enum Waited {
@@ -45,6 +50,34 @@ fn is_closed(time: Duration) -> io::Result<bool> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// Ends the process if the live view is not `over` two seconds after its terminal was closed. This happens if the
+/// terminal is closed in the moment in which `crossterm` begins to read.
+#[cfg(unix)]
+pub(super) fn end_with_terminal(over: Arc<AtomicBool>) {
+    use std::sync::atomic::Ordering;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    const GRACE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+    std::thread::spawn(move || {
+        let keyboard = io::stdin();
+        // Without a requested event, the call returns only when the terminal is closed.
+        while let Err(error) = poll(&mut [PollFd::new(&keyboard, PollFlags::empty())], None) {
+            if error != rustix::io::Errno::INTR {
+                return;
+            }
+        }
+        let _ = poll(&mut [], Some(&GRACE));
+        if !over.load(Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+    });
+}
+
+/// Elsewhere, a closed terminal ends the process.
+#[cfg(not(unix))]
+pub(super) fn end_with_terminal(_: Arc<AtomicBool>) {}
 
 /// Elsewhere the wait happens in `crossterm`, and a closed terminal ends the process.
 #[cfg(not(unix))]
