@@ -36,7 +36,7 @@ pub use table::RaceTable;
 
 /// Number of pairs of a cell without random loss. There, the seed changes only the random numbers of the
 /// senders, and the times hardly differ.
-pub const PAIRS_WITHOUT_LOSS: usize = 10;
+pub const PAIRS_WITHOUT_LOSS: u64 = 10;
 /// Sizes up to which a download with random loss has 50/3 and 20/3 as many pairs as the experiment states: 1000
 /// and 400 instead of 60. Only a few of these downloads in a hundred lose their end and wait for a timeout, which
 /// takes several times as long as the rest. An interval over 60 pairs misses them too often: it covers the ratio
@@ -142,9 +142,7 @@ impl RacePlan {
     #[must_use]
     pub fn with_pairs(mut self, pairs: u64) -> Self {
         for cell in &mut self.cells {
-            let first = cell.seeds.first().copied().unwrap_or_default();
-            let pairs = if cell.random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS as u64) };
-            cell.seeds = (0..pairs).map(|pair| first.wrapping_add(pair)).collect();
+            cell.seeds = seeds(cell.seeds.first().copied().unwrap_or_default(), pairs, cell.random);
         }
         self
     }
@@ -225,6 +223,12 @@ impl RacePlan {
     }
 }
 
+/// Returns the seeds of `pairs` pairs, or of fewer in a cell that is not random.
+fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
+    let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
+    (0..pairs).map(|pair| first.wrapping_add(pair)).collect()
+}
+
 impl Cell {
     fn new(experiment: &Experiment, point: &Point) -> Result<Self, ExperimentError> {
         let refused = |problem: &str| {
@@ -241,11 +245,11 @@ impl Cell {
         let path = &point.scenario.path;
         let random = path.forward.is_random(1) || path.backward.is_random(1);
         let wanted = experiment.seeds();
+        let stated = wanted.len() as u64;
         let pairs = match random {
-            false => wanted.len().min(PAIRS_WITHOUT_LOSS),
-            true if size <= TINY => (wanted.len() * 50).div_ceil(3),
-            true if size <= SMALL => (wanted.len() * 20).div_ceil(3),
-            true => wanted.len(),
+            true if size <= TINY => (stated * 50).div_ceil(3),
+            true if size <= SMALL => (stated * 20).div_ceil(3),
+            _ => stated,
         };
         let first = wanted.first().copied().unwrap_or_default();
         let mut point = point.clone();
@@ -262,7 +266,7 @@ impl Cell {
             point,
             size,
             random,
-            seeds: (0..pairs as u64).map(|pair| first.wrapping_add(pair)).collect(),
+            seeds: seeds(first, pairs, random),
         })
     }
 
