@@ -144,8 +144,8 @@ impl Validity {
         problems
     }
 
-    /// Returns whether the machine kept up with the run: it wrote packets on time, and dropped none outside the
-    /// path. Unlike [`Self::is_valid`], this does not depend on the behaviour of the senders.
+    /// Returns whether the machine kept up with the run: it wrote packets on time, and dropped none outside
+    /// the path. Unlike [`Self::is_valid`], this does not depend on the behaviour of the senders.
     pub fn kept_up(&self) -> bool {
         let problems = self.problems();
         !problems.iter().any(|problem| matches!(problem, Problem::Late(..) | Problem::TunDrops(_)))

@@ -86,9 +86,9 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
     make(&mut hosts, scenario, Ending::AfterDuration, options, sink, None)
 }
 
-/// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The hosts
-/// can then be used for the next run, which does not depend on this one: its connections have other ports,
-/// and the hosts do not save metrics of the path.
+/// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
+/// hosts can then be used for the next run, which does not depend on this one: its connections have other
+/// ports, and the hosts do not save metrics of the path.
 ///
 /// The outcome counts all packets until the path has drained. `sink` receives only the trace rows of sampling
 /// times before the end. Runs between different hosts may be concurrent, if the machine keeps up with them;
@@ -311,8 +311,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Samples the sockets until `end` or until the run is complete, and returns an error earlier if `goes_on`
-    /// returns false.
+    /// Samples the sockets until `end` or until the run is complete, and returns an error earlier if
+    /// `goes_on` returns false.
     fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
         let poll = match self.ending {
             Ending::AfterDuration => ASK_EVERY,

@@ -90,8 +90,8 @@ pub(crate) enum Half {
 }
 
 impl Flow {
-    /// Creates the receiving kernel socket of each flow with a request; flow `n` has the port `first + n`. The
-    /// function must be called inside the receiver's network namespace.
+    /// Creates the receiving kernel socket of each flow with a request; flow `n` has the port `first + n`.
+    /// The function must be called inside the receiver's network namespace.
     pub(crate) fn clients(scenario: &Scenario, first: u16) -> Result<BTreeMap<usize, Socket>, Error> {
         let numbered = scenario.flows.iter().enumerate();
         let clients = numbered.filter(|(_, spec)| Opener::of(spec) == Opener::Receiver);

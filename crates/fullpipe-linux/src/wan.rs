@@ -73,7 +73,8 @@ pub struct Hosts {
     receiver: Namespace,
     ends: [End; 2],
     devices: [HostDevice; 2],
-    /// Initial congestion window of connections to the receiver, in segments; `None` for the kernel's default.
+    /// Initial congestion window of connections to the receiver, in segments; `None` for the kernel's
+    /// default.
     initcwnd: Option<u32>,
     ports: Ports,
 }

@@ -117,8 +117,8 @@ impl EmulatedRace<'_> {
     /// Runs all pairs of the race between kernel sockets on emulated paths, unless `observer` stops the race
     /// early. The folder `out` has the same effect as for [`race`].
     ///
-    /// Several downloads are concurrent, on separate paths. A download with which the machine did not keep up is
-    /// made again, at most twice.
+    /// Several downloads are concurrent, on separate paths. A download with which the machine did not keep
+    /// up is made again, at most twice.
     ///
     /// # Errors
     /// Returns an error if a run fails, if a stored pair is not readable, or if a file cannot be written.
@@ -136,8 +136,8 @@ pub(crate) struct MissingPairs {
     pub(crate) seeds: Vec<u64>,
 }
 
-/// Completes the pairs of `plan` that are not stored in the folder `out`, and writes the results there. `make`
-/// runs the missing pairs in `world`, and returns each with the number of its cell.
+/// Completes the pairs of `plan` that are not stored in the folder `out`, and writes the results there.
+/// `make` runs the missing pairs in `world`, and returns each with the number of its cell.
 fn complete<O: Observer>(
     plan: &RacePlan,
     world: &str,

@@ -162,10 +162,10 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             "compare with one of the arms: cubic, bbr1, bbr1+iw, bbr3+iw".into(),
         ),
         (
-            &["--world", "emu"],
-            1,
-            "race does not run on the emulator yet",
-            "race in the simulator: --world sim".into(),
+            &["--world", "emu", "--against", "bbr3+iw"],
+            2,
+            "the arm bbr3+iw is not in the race",
+            "compare with one of the arms: cubic, bbr1, bbr1+iw".into(),
         ),
     ];
     for (arguments, code, message, expected) in cases {

@@ -141,8 +141,8 @@ impl RacePlan {
     ///
     /// # Errors
     /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
-    /// download that the simulator can run, or if the experiment has only one seed. A race in another world has
-    /// the same plan, so that its results can be compared with simulated ones.
+    /// download that the simulator can run, or if the experiment has only one seed. A race in another world
+    /// has the same plan, so that its results can be compared with simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
         experiment.check_simulated()?;
@@ -250,8 +250,8 @@ impl RacePlan {
         })
     }
 
-    /// Returns whether a stored pair is a pair of `cell` in this race in `world`: it has one of the seeds, the
-    /// same scenario, and a run of each arm.
+    /// Returns whether a stored pair is a pair of `cell` in this race in `world`: it has one of the seeds,
+    /// the same scenario, and a run of each arm.
     pub fn accepts(&self, world: &str, cell: &Cell, pair: &Pair) -> bool {
         pair.cell == cell.point.label
             && pair.scenario == cell.identity
@@ -378,8 +378,8 @@ mod tests {
         assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
         assert!(plan.accepts(SIM, cell, &pair));
 
-        // A pair of another cell, with another seed, of another scenario, from another world or without one of
-        // the arms is not a pair of this cell.
+        // A pair of another cell, with another seed, of another scenario, from another world or without one
+        // of the arms is not a pair of this cell.
         assert!(!plan.accepts(SIM, &plan.cells()[3], &pair));
         assert!(!plan.accepts(SIM, cell, &Pair { seed: 50, ..pair.clone() }));
         assert!(!plan.accepts(EMU, cell, &pair));

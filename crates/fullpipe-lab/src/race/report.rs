@@ -76,7 +76,8 @@ pub struct ArmReport {
     /// Number of downloads that were made again because the machine did not keep up with the emulated path,
     /// counted once per repetition.
     pub repeated: u64,
-    /// Number of downloads that are left out because the machine did not keep up in the last repetition either.
+    /// Number of downloads that are left out because the machine did not keep up in the last repetition
+    /// either.
     pub late: u64,
     /// Times from the SYN to the last byte; null if no download completed.
     pub from_syn: Option<TimesReport>,

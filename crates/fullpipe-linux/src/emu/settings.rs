@@ -39,8 +39,8 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     Ok(first)
 }
 
-/// Checks whether this kernel has the congestion control `cc`, as it is visible in the network namespaces of a
-/// run.
+/// Checks whether this kernel has the congestion control `cc`, as it is visible in the network namespaces of
+/// a run.
 ///
 /// # Errors
 /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel does not have it, or an error

@@ -307,8 +307,8 @@ fn applications_write_and_read_at_their_rates() {
     }
 }
 
-/// With a request, the receiver opens the connection, and the accepted socket has the congestion control of its
-/// flow. Flows with and without a request can share a path.
+/// With a request, the receiver opens the connection, and the accepted socket has the congestion control of
+/// its flow. Flows with and without a request can share a path.
 #[test]
 fn a_request_precedes_the_response() {
     let Some(_alone) = rights::alone() else { return };
@@ -350,8 +350,8 @@ fn a_request_precedes_the_response() {
     assert!(data(&forward, 0) >= 300_000 && data(&forward, 1) >= 60_000, "the responses");
 }
 
-/// Kept hosts make one download after the other, with the initial window of each. The kernel gains as much from
-/// a larger window as the simulator.
+/// Kept hosts make one download after the other, with the initial window of each. The kernel gains as much
+/// from a larger window as the simulator.
 #[test]
 fn a_larger_initial_window_makes_downloads_faster() {
     let Some(_alone) = rights::alone() else { return };

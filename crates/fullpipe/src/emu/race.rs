@@ -7,8 +7,8 @@
 //!       lane ◄─────────┘  the links of all lanes together have at most RATES_TOGETHER
 //! ```
 //!
-//! A download takes a fraction of a second, and creating hosts takes as long. The hosts are therefore kept for
-//! all downloads of a job. The path is built for each download, from the seed of the pair.
+//! A download takes a fraction of a second, and creating hosts takes as long. The hosts are therefore kept
+//! for all downloads of a job. The path is built for each download, from the seed of the pair.
 
 use std::cmp::Reverse;
 use std::panic::resume_unwind;
@@ -26,8 +26,8 @@ use crate::Error;
 use crate::race::{MissingPairs, PairRelay};
 use crate::run::{Attended, Datapath, Observer};
 
-/// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this rate
-/// on time.
+/// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
+/// rate on time.
 const RATES_TOGETHER: u64 = 400_000_000;
 /// Maximum number of concurrent downloads. Each of them has five threads.
 const LANES: usize = 8;
