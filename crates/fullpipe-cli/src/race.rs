@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::race::{self, Arm, RacePlan, RaceTable, UnknownArm};
+use fullpipe::report::html::render_race;
 
 use crate::args::{Format, RaceArgs, World};
 use crate::failure::{EXPECTATION, Failure, USAGE};
@@ -23,6 +24,9 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
             "add a [[ratio]] to the file of --paths, or remove --check",
         ));
     }
+    if let Some(path) = &args.html {
+        output::check_html(path)?;
+    }
     let out = args.out.as_deref();
     let report = match args.world {
         World::Sim => output::with_bar(PROGRESS, |observer| fullpipe::race(&plan, out, observer)),
@@ -33,6 +37,9 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
             output::with_bar(PROGRESS, |observer| prepared.run(out, observer))
         }
     }?;
+    if let Some(path) = &args.html {
+        output::write_html(path, |made| Ok::<_, fullpipe::Error>(render_race(&report, made)))?;
+    }
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&RaceTable { report: &report }.to_string())?,

@@ -72,6 +72,10 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// Also write an HTML report with charts to FILE; the report loads nothing from the network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
