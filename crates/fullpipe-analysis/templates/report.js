@@ -34,7 +34,8 @@
   }
 
   const scenes = JSON.parse(document.getElementById("scenes").textContent);
-  if (!scenes.length) return;
+  const races = JSON.parse(document.getElementById("races")?.textContent ?? "[]");
+  if (!scenes.length && !races.length) return;
 
   // Units: the data are in bit/s, bytes and ms; a chart uses the prefix that fits its largest value.
   const scaled = (most, steps) => steps.find(([least]) => most >= least) ?? steps[steps.length - 1];
@@ -290,19 +291,62 @@
     draw(element, data, layout);
   };
 
+  // The downloads of a race on one path: times above, ratios below, over the size.
+  const racePicker = document.getElementById("race-path");
+  const race = () => {
+    const element = document.getElementById("race");
+    const wide = width(element) >= 600;
+    const shown = races[racePicker ? Number(racePicker.value) : 0];
+    const sizes = shown.floors.map(([size]) => size);
+    const name = (size) => (size >= 1e6 ? `${size / 1e6} MB` : `${size / 1e3} kB`);
+    const data = [{
+      x: sizes, y: shown.floors.map(([, floor]) => floor), name: "floor", type: "scatter", mode: "lines",
+      line: { color: color("path"), width: 1.4, dash: "dot" }, hovertemplate: "%{y:.3f} s<extra>floor</extra>",
+    }];
+    shown.arms.forEach(({ arm, points }, i) => {
+      // The arms stand side by side, so that their bars do not cover each other.
+      const aside = 1.04 ** (i - (shown.arms.length - 1) / 2);
+      const bars = (above, below) => ({ type: "data", symmetric: false, array: above, arrayminus: below, thickness: 1.3, width: 4 });
+      const marks = (of, value, bar, more) => ({
+        x: of.map((point) => point.size_bytes * aside), y: of.map(value), customdata: of.map((point) => name(point.size_bytes)),
+        error_y: bar, name: arm, legendgroup: arm, type: "scatter", mode: "lines+markers",
+        line: { width: 1.5, color: color(`s${i % 8}`) }, marker: { size: 7, symbol: ["circle", "square", "diamond", "triangle-up"][i % 4] }, ...more,
+      });
+      data.push(marks(points, (point) => point.mean_s, bars(
+        points.map((point) => Math.max(0, point.p95_s - point.mean_s)), points.map((point) => point.mean_s - point.min_s),
+      ), { hovertemplate: `%{customdata}: %{y:.3f} s<extra>${arm}</extra>` }));
+      const compared = points.filter((point) => point.ratio);
+      if (!compared.length) return;
+      data.push(marks(compared, ({ ratio }) => ratio.ratio, bars(
+        compared.map(({ ratio }) => ratio.high - ratio.ratio), compared.map(({ ratio }) => ratio.ratio - ratio.low),
+      ), { yaxis: "y2", showlegend: false, hovertemplate: `%{customdata}: %{y:.2f}<extra>${arm}</extra>` }));
+    });
+    const layout = {
+      ...frame(wide), width: width(element), height: wide ? 620 : 560, margin: { l: 64, r: wide ? 48 : 12, t: 56, b: 56 }, hovermode: "closest",
+      xaxis: axis({ title: { text: "size of the download", standoff: 8 }, type: "log", tickvals: sizes, ticktext: sizes.map(name), anchor: "y2" }),
+      yaxis: axis({ title: { text: "time, s", standoff: 8 }, type: "log", domain: [0.46, 1], nticks: 8 }),
+      yaxis2: axis({ title: { text: `time of ${shown.against} / time`, standoff: 8 }, domain: [0, 0.38], nticks: 6 }),
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: wide ? 12 : 10.5 }, itemwidth: 30 },
+      shapes: [], annotations: [],
+    };
+    rule(layout, "y2", 1, "equal", wide);
+    draw(element, data, layout);
+  };
+
   const picker = document.getElementById("scene");
   const scene = () => scenes[picker ? Number(picker.value) : 0];
   const charts = new Map([
     ["overview", overview],
     ["time", () => course(scene())],
     ["phase-section", () => plane(scene())],
+    ["race", race],
   ]);
   // A chart is drawn when it comes near the window, so many charts do not delay the page.
   const drawn = new Set();
   const redraw = (all) => {
-    document.getElementById("scene-note").textContent = scene().note;
+    if (scenes.length) document.getElementById("scene-note").textContent = scene().note;
     for (const [name, chart] of charts) {
-      if (all === true) drawn.add(name);
+      if (all === true && document.getElementById(name)) drawn.add(name);
       if (drawn.has(name)) chart();
     }
   };
@@ -329,6 +373,7 @@
     else requestAnimationFrame(() => setTimeout(start));
   });
   picker?.addEventListener("change", redraw);
+  racePicker?.addEventListener("change", redraw);
   let before = window.innerWidth;
   let pending = 0;
   window.addEventListener("resize", () => {

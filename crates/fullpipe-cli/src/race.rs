@@ -4,19 +4,19 @@ use std::process::ExitCode;
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::race::{self, Arm, RacePlan, RaceTable, UnknownArm};
+use fullpipe::report::html::render_race;
 
 use crate::args::{Format, RaceArgs, World};
 use crate::failure::{EXPECTATION, Failure, USAGE};
-use crate::output;
+use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
+/// Arms of a race without `--arms`. Mainline Linux has no BBRv3.
+const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,bbr3+iw";
+const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
+const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
+
 pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
-    if args.world == World::Emu {
-        return Err(Failure::new(
-            "race does not run on the emulator yet",
-            "race in the simulator: --world sim",
-        ));
-    }
     let plan = plan(args)?;
     if args.check && plan.bounds().is_empty() {
         return Err(Failure::new(
@@ -24,9 +24,22 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
             "add a [[ratio]] to the file of --paths, or remove --check",
         ));
     }
-    let report = output::with_bar("racing {bar:30} {pos}/{len} pairs", |observer| {
-        fullpipe::race(&plan, args.out.as_deref(), observer)
-    })?;
+    if let Some(path) = &args.html {
+        output::check_html(path)?;
+    }
+    let out = args.out.as_deref();
+    let report = match args.world {
+        World::Sim => output::with_bar(PROGRESS, |observer| fullpipe::race(&plan, out, observer)),
+        World::Emu => {
+            // The race is prepared before the progress bar is shown, because acquiring privileges may require
+            // a single-threaded process.
+            let prepared = race::prepare(&plan, &Notes)?;
+            output::with_bar(PROGRESS, |observer| prepared.run(out, observer))
+        }
+    }?;
+    if let Some(path) = &args.html {
+        output::write_html(path, |made| Ok::<_, fullpipe::Error>(render_race(&report, made)))?;
+    }
     match args.output.format() {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&RaceTable { report: &report }.to_string())?,
@@ -37,7 +50,11 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
 
 /// Returns the plan of the race: the cells, arms and pairs that the options select.
 fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
-    let arms = args.arms.split(',').map(|name| arm(name.trim())).collect::<Result<Vec<_>, _>>()?;
+    let arms = args.arms.as_deref().unwrap_or(match args.world {
+        World::Sim => SIMULATED_ARMS,
+        World::Emu => KERNEL_ARMS,
+    });
+    let arms = arms.split(',').map(|name| arm(name.trim())).collect::<Result<Vec<_>, _>>()?;
     let against = match &args.against {
         Some(name) => arm(name)?,
         None => {
@@ -63,7 +80,9 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
         Some(path) => Failure::from(error).about(path.display()),
         None => error.into(),
     })?;
-    Ok(match args.pairs {
+    // In real time, 1000 pairs of each small download would take hours.
+    let emulated = args.world == World::Emu;
+    Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
         Some(pairs) => plan.with_pairs(pairs),
         None => plan,
     })

@@ -144,6 +144,13 @@ impl Validity {
         problems
     }
 
+    /// Returns whether the machine kept up with the run: it wrote packets on time, and dropped none outside
+    /// the path. Unlike [`Self::is_valid`], this does not depend on the behaviour of the senders.
+    pub fn kept_up(&self) -> bool {
+        let problems = self.problems();
+        !problems.iter().any(|problem| matches!(problem, Problem::Late(..) | Problem::TunDrops(_)))
+    }
+
     /// Returns whether all measurements of the run are within their bounds.
     pub fn is_valid(&self) -> bool {
         self.problems().is_empty()
@@ -192,6 +199,9 @@ mod tests {
         assert_eq!(measured(ms(0), 0, 1_030, 1_000).problems(), []);
         assert_eq!(measured(ms(0), 0, 969, 1_000).problems(), [Problem::Unexplained(969, 1_000, 0)]);
         assert_eq!(measured(ms(0), 1, 0, 0).problems(), [Problem::TunDrops(1)]);
+        let [late, lossy] = [measured(ms(2_101), 0, 0, 0), measured(ms(0), 1, 0, 0)];
+        let retransmits = measured(ms(2_100), 0, 106, 100);
+        assert_eq!([&late, &lossy, &retransmits].map(Validity::kept_up), [false, false, true]);
         let probed = Validity { duplicates: 20, ..measured(ms(0), 0, 25, 0) };
         assert_eq!(probed.problems(), []);
         let unexplained = Validity { retransmits: Some(26), ..probed };

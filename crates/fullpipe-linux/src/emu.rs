@@ -7,9 +7,13 @@
 //!
 //! The outcome covers the duration of the scenario. After that, the senders stop writing, and the path keeps
 //! running until all data is acknowledged, so that every drop can be matched with a retransmission.
+//!
+//! [`run`] creates the hosts of the run and removes them afterwards. [`run_between`] uses hosts that the
+//! caller keeps, and ends as soon as all flows are complete, which saves most of the time of short downloads.
 
 mod settings;
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -28,13 +32,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::flows::{FIRST_PORT, Flow, Receivers, Senders, impose, listening, receive, send, stack};
+use crate::flows::{Flow, Receivers, Senders, Servers, impose, listening, receive, send, stack};
 use crate::link::{FlowNumbers, LinkReport, Log, PacketNote, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
-use crate::wan::{End, Wan, WanConfig, set_initcwnd};
+use crate::wan::{End, Hosts, Wan, WanConfig};
 
-pub use settings::check;
+pub use settings::{check, check_congestion_control};
 
 /// Time for starting threads and creating sockets before the clock of the run starts.
 const SETUP: Duration = Duration::from_millis(30);
@@ -46,6 +50,8 @@ const DRAIN_ROUND_TRIPS: u64 = 4;
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// Interval at which an emulated run checks whether it should continue.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which a run that ends early checks whether all flows are complete.
+const COMPLETION_POLL: Duration = Duration::from_millis(5);
 
 /// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +82,28 @@ pub struct EmuRun {
 /// Returns an error if the process lacks the privileges, if the kernel does not support a setting of the
 /// scenario, or if a system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
-    make(scenario, options, sink, None)
+    let mut hosts = Hosts::with_ends(settings::ends(scenario)?, options.datapath, scenario.path.mtu)?;
+    make(&mut hosts, scenario, Ending::AfterDuration, options, sink, None)
+}
+
+/// Runs `scenario` in real time between `hosts`, and ends the run as soon as all flows are complete. The
+/// hosts can then be used for the next run, which does not depend on this one: its connections have other
+/// ports, and the hosts do not save metrics of the path.
+///
+/// The outcome counts all packets until the path has drained. `sink` receives only the trace rows of sampling
+/// times before the end. Runs between different hosts may be concurrent, if the machine keeps up with them;
+/// whether it did is part of the result ([`Validity`]).
+///
+/// # Errors
+/// Returns the same errors as [`run`], and an error if a flow requires fullpipe's TCP stack.
+pub fn run_between(hosts: &mut Hosts, scenario: &Scenario, sink: &mut impl Sink) -> Result<EmuRun, Error> {
+    if settings::ends(scenario)? != hosts.ends() {
+        return Err(Error::settings(
+            "the flows of a run require other TCP stacks than those of the hosts",
+            "remove stack from the [[flow]]",
+        ));
+    }
+    make(hosts, scenario, Ending::WhenComplete, Options::default(), sink, None)
 }
 
 /// Runs `scenario` like [`run`], and also passes every packet that enters or leaves the sending host to
@@ -97,54 +124,67 @@ pub fn run_captured(
     thread::scope(|scope| {
         // The channel closes when both directions of the link have ended, even after an error.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
-        make(scenario, options, sink, Some(note))
+        let mut hosts = Hosts::with_ends(settings::ends(scenario)?, options.datapath, scenario.path.mtu)?;
+        make(&mut hosts, scenario, Ending::AfterDuration, options, sink, Some(note))
     })
 }
 
+/// End of an emulated run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// The run lasts for the duration of its scenario.
+    AfterDuration,
+    /// The run ends as soon as all flows are complete, and at the latest after the duration of its scenario.
+    WhenComplete,
+}
+
 fn make(
+    hosts: &mut Hosts,
     scenario: &Scenario,
+    ending: Ending,
     options: Options,
     sink: &mut impl Sink,
     noted: Option<SyncSender<PacketNote>>,
 ) -> Result<EmuRun, Error> {
     let flows = scenario.flows.len();
     allow_files(flows as u64);
+    let ends = hosts.ends();
+    let first_port = hosts.take_ports(flows as u16);
+    hosts.set_initcwnd(scenario.host.initcwnd)?;
     let config = WanConfig {
         path: &scenario.path,
         seed: scenario.seed,
         datapath: options.datapath,
         lead: SETUP + SETUP_PER_FLOW.mul_div(flows as u64, 1),
         logged: options.logged,
-        ends: Default::default(),
+        ends,
     };
     let end = Instant::ZERO + scenario.duration;
     let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };
-    let by_port = |which| FlowNumbers::ByPort { which, first: FIRST_PORT };
-    let ends = settings::ends(scenario)?;
-    let config = WanConfig { ends, ..config };
-    let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling), noted)?;
+    let numbers = FlowNumbers::ByPort { first: first_port };
+    let wan = Wan::between(hosts, &config, numbers, Some(sampling), noted)?;
     let clock = wan.clock;
     let stack_at = |side| wan.port(side).map(|port| Arc::new(Mutex::new(stack(scenario, side, port.cut()))));
     let stacks = [stack_at(0), stack_at(1)];
-    let listener = wan.receiver.run(|| match ends[1] {
-        End::Ours => Ok(None),
+    let (listener, clients) = wan.receiver.run(|| match ends[1] {
+        End::Ours => Ok((None, BTreeMap::new())),
         End::Kernel => {
             impose(&scenario.host)?;
-            listening(&scenario.host).map(Some)
+            Ok((Some(listening(&scenario.host)?), Flow::clients(scenario, first_port)?))
         }
     })?;
-    let flows = wan.sender.run(|| {
+    let (flows, servers) = wan.sender.run(|| {
         impose(&scenario.host)?;
-        scenario.host.initcwnd.map_or(Ok(()), set_initcwnd)?;
-        Flow::all(scenario, &stacks)
+        let servers = Servers::all(&scenario.host, &scenario.flows)?;
+        Ok((Flow::all(scenario, &stacks, clients, first_port)?, servers))
     })?;
     let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
-    let mut watch = Watch::new(scenario, &flows);
+    let mut watch = Watch::new(scenario, &flows, ending);
     let (retransmits, duplicates) = thread::scope(|scope| {
         let sending = (ends[0] == End::Kernel)
-            .then(|| scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending)));
+            .then(|| scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending)));
         let receiving = listener.as_ref().map(|listener| {
             let (flows, stop) = (&flows, &stop_receiving);
             scope.spawn(move || receive(flows, scenario, listener, clock, stop))
@@ -250,6 +290,7 @@ impl<'a> OurEnds<'a> {
 struct Watch<'a> {
     scenario: &'a Scenario,
     flows: &'a [Flow],
+    ending: Ending,
     /// Trace rows, sorted by time, then by flow. The state of the path is added to the rows at the end of the
     /// run.
     rows: Vec<Row>,
@@ -258,24 +299,30 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(scenario: &'a Scenario, flows: &'a [Flow]) -> Self {
+    fn new(scenario: &'a Scenario, flows: &'a [Flow], ending: Ending) -> Self {
         let histories = scenario.flows.iter().map(|spec| History::new(Instant::ZERO + spec.start)).collect();
         Self {
             scenario,
             flows,
+            ending,
             rows: Vec::new(),
             histories,
             rtts: vec![RttHistogram::default(); flows.len()],
         }
     }
 
-    /// Samples the sockets until `end`, and returns an error earlier if `goes_on` returns false.
+    /// Samples the sockets until `end` or until the run is complete, and returns an error earlier if
+    /// `goes_on` returns false.
     fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+        let poll = match self.ending {
+            Ending::AfterDuration => ASK_EVERY,
+            Ending::WhenComplete => COMPLETION_POLL,
+        };
         let mut next = Instant::ZERO + self.scenario.sample_every;
         loop {
             let at = next.min(end);
-            while clock.now() < at {
-                clock.sleep_until(at.min(clock.now() + ASK_EVERY));
+            while clock.now() < at && !self.is_complete() {
+                clock.sleep_until(at.min(clock.now() + poll));
                 if !goes_on() {
                     return Err(Error::settings("the run was ended early", ""));
                 }
@@ -283,11 +330,17 @@ impl<'a> Watch<'a> {
             for number in 0..self.flows.len() {
                 self.look(number, clock)?;
             }
-            if at == end {
+            if at == end || self.is_complete() {
                 return Ok(());
             }
             next = at + self.scenario.sample_every;
         }
+    }
+
+    /// Returns whether the run ends now because all flows are complete.
+    fn is_complete(&self) -> bool {
+        let complete = |flow: &Flow| flow.finished.get().is_some();
+        self.ending == Ending::WhenComplete && self.flows.iter().all(complete)
     }
 
     fn look(&mut self, number: usize, clock: Clock) -> Result<(), Error> {
@@ -340,13 +393,15 @@ impl<'a> Watch<'a> {
                 finished,
                 retransmits: last.sender.retransmits,
                 rtt,
-                // `settings::check` refuses flows with a request.
-                response: None,
+                response: self.flows[number].response.get().copied(),
             })
         });
-        // These counters are from the last sample, which was taken at the end of the scenario, before the
-        // path drained.
-        let path = forward.samples.last().map(|sample| sample.counters).unwrap_or_default();
+        let path = match self.ending {
+            // These counters are from the last sample, which was taken at the end of the scenario, before the
+            // path drained.
+            Ending::AfterDuration => forward.samples.last().map(|sample| sample.counters).unwrap_or_default(),
+            Ending::WhenComplete => forward.counters,
+        };
         Outcome {
             flows: flows.collect(),
             path: PathOutcome::of(&path, &backward.counters),

@@ -1,6 +1,9 @@
 //! Runs the flows of a scenario in real time. At an end with kernel sockets, one thread sends or receives for
 //! all flows. At an end with fullpipe's TCP stack, the loop of the stack sends or receives for all flows.
 //!
+//! The sender opens the connection of a flow. If the flow has a request, the receiver opens the connection,
+//! sends the request, and reads the response.
+//!
 //! The applications behave as in the simulator: by default the sender has unlimited data or a fixed number of
 //! bytes, and the receiver reads immediately. The applications do not process the payload; the receiver
 //! discards the data inside the kernel.
@@ -10,10 +13,14 @@ mod receiver;
 mod sender;
 mod sockets;
 
-use std::io;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::iter::Peekable;
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{FlowSpec, HostSpec, Scenario};
 use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
@@ -21,7 +28,8 @@ use fullpipe_tcp::stack::Stack;
 use fullpipe_units::Instant;
 use socket2::Socket;
 
-use crate::error::Error;
+use crate::error::{Doing, Error};
+use crate::poll::Poll;
 use crate::{sys, tcp_info};
 
 pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
@@ -29,7 +37,8 @@ pub(crate) use ours::{Ours, Receivers, Senders, stack};
 pub(crate) use receiver::receive;
 pub(crate) use sender::send;
 pub use sockets::kernel_name;
-pub(crate) use sockets::{connecting, impose, listening};
+pub(crate) use sockets::{Servers, check_congestion_control, impose, listening};
+use sockets::{connecting, requesting};
 
 /// Both ends of a flow, shared by the threads that transfer the flow's data and the thread that samples the
 /// flow.
@@ -39,24 +48,65 @@ pub(crate) struct Flow {
     pub(crate) receiver: Half,
     /// Time at which the receiver had received all data of a flow of limited size.
     pub(crate) finished: OnceLock<Instant>,
+    /// Times of the response to the flow's request, once the receiver has read the whole response.
+    pub(crate) response: OnceLock<ResponseOutcome>,
+    /// Port of the end that opens the connection.
+    port: u16,
+}
+
+/// End of a flow that opens the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opener {
+    Sender,
+    Receiver,
+}
+
+impl Opener {
+    fn of(flow: &FlowSpec) -> Self {
+        match flow.workload.request {
+            None => Self::Sender,
+            Some(_) => Self::Receiver,
+        }
+    }
+
+    /// Returns the start times and numbers of the flows that this end opens, sorted by time.
+    fn starts(self, specs: &[FlowSpec]) -> Peekable<std::vec::IntoIter<(Instant, usize)>> {
+        let opened = specs.iter().enumerate().filter(|(_, spec)| Self::of(spec) == self);
+        let mut starts: Vec<(Instant, usize)> =
+            opened.map(|(number, spec)| (Instant::ZERO + spec.start, number)).collect();
+        starts.sort_unstable();
+        starts.into_iter().peekable()
+    }
 }
 
 /// One end of a flow: a kernel socket, or a connection on fullpipe's TCP stack.
 #[derive(Debug)]
 pub(crate) enum Half {
-    /// Kernel socket; the socket of a receiver exists once the connection has been accepted.
+    /// Kernel socket; the socket of an end that does not open the connection exists once the connection has
+    /// been accepted.
     Kernel(OnceLock<Socket>),
     /// Connection on fullpipe's own TCP stack.
     Ours(Box<Ours>),
 }
 
 impl Flow {
+    /// Creates the receiving kernel socket of each flow with a request; flow `n` has the port `first + n`.
+    /// The function must be called inside the receiver's network namespace.
+    pub(crate) fn clients(scenario: &Scenario, first: u16) -> Result<BTreeMap<usize, Socket>, Error> {
+        let numbered = scenario.flows.iter().enumerate();
+        let clients = numbered.filter(|(_, spec)| Opener::of(spec) == Opener::Receiver);
+        clients.map(|(number, _)| Ok((number, requesting(&scenario.host, first + number as u16)?))).collect()
+    }
+
     /// Creates both ends of every flow in `scenario`, without connecting them. The function must be called
     /// inside the sender's network namespace. An end uses its stack in `stacks` if there is one, and
-    /// otherwise a kernel socket.
+    /// otherwise a kernel socket. The end that opens the connection of flow `n` has the port `first + n`;
+    /// `clients` contains the sockets of receivers that open their connections.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],
+        mut clients: BTreeMap<usize, Socket>,
+        first: u16,
     ) -> Result<Vec<Self>, Error> {
         let half = |number: usize, side: usize| {
             let stack = stacks[side].as_ref()?;
@@ -65,15 +115,16 @@ impl Flow {
         let numbered = scenario.flows.iter().enumerate();
         numbered
             .map(|(number, spec)| {
+                let port = first + number as u16;
+                let client = clients.remove(&number);
                 let sender = match half(number, 0) {
                     Some(ours) => ours,
-                    None => {
-                        let socket = connecting(&scenario.host, spec, FIRST_PORT + number as u16)?;
-                        Half::Kernel(OnceLock::from(socket))
-                    }
+                    None if client.is_some() => Half::Kernel(OnceLock::new()),
+                    None => Half::Kernel(OnceLock::from(connecting(&scenario.host, spec, port)?)),
                 };
-                let receiver = half(number, 1).unwrap_or(Half::Kernel(OnceLock::new()));
-                Ok(Self { sender, receiver, finished: OnceLock::new() })
+                let accepted_or_client = || Half::Kernel(client.map_or_else(OnceLock::new, OnceLock::from));
+                let receiver = half(number, 1).unwrap_or_else(accepted_or_client);
+                Ok(Self { sender, receiver, finished: OnceLock::new(), response: OnceLock::new(), port })
             })
             .collect()
     }
@@ -111,7 +162,9 @@ impl Half {
             }
             Self::Kernel(socket) => {
                 let paced = spec.cc.is_rate_based() || host.fair_queue || spec.max_pacing_rate.is_some();
-                let socket = socket.get().ok_or(io::ErrorKind::NotConnected)?;
+                let Some(socket) = socket.get() else {
+                    return Ok((TcpInfo { cc: Some(spec.cc), ..tcp_info::unconnected() }, None));
+                };
                 let told = tcp_info::sender(socket.as_fd(), paced)?;
                 let bbr = if spec.cc == Algorithm::Bbr1 { tcp_info::bbr(socket.as_fd())? } else { None };
                 Ok((TcpInfo { cc: Some(spec.cc), bbr, ..told }, None))
@@ -146,5 +199,78 @@ impl Half {
                 socket.get().map_or(Ok((0, 0)), |socket| tcp_info::repeats(socket.as_fd()))
             }
         }
+    }
+}
+
+/// Begins to connect a non-blocking socket.
+fn connect(socket: &Socket, peer: SocketAddrV4) -> Result<(), Error> {
+    match socket.connect(&peer.into()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
+        Err(error) => Err(Error::system("connect", error)),
+    }
+}
+
+/// Accepts a connection, whose flow follows from the peer's port, and watches it for data. `end` selects the
+/// accepting end of the flow.
+fn accept(flows: &[Flow], listener: &Socket, end: fn(&Flow) -> &Half, poll: &Poll) -> Result<(), Error> {
+    let (socket, peer) = match listener.accept() {
+        Ok(accepted) => accepted,
+        Err(error) if again(error.kind()) => return Ok(()),
+        Err(error) => return Err(Error::system("accept a flow", error)),
+    };
+    socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+    let port = peer.as_socket().map_or(0, |peer| peer.port());
+    let first = flows.first().map_or(FIRST_PORT, |flow| flow.port);
+    let number = usize::from(port.wrapping_sub(first));
+    if let Some(Half::Kernel(accepted)) = flows.get(number).map(end) {
+        poll.watch(socket.as_fd(), number as u64)?;
+        let _ = accepted.set(socket);
+    }
+    Ok(())
+}
+
+fn again(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::{Bytes, Duration, Rate};
+
+    use super::*;
+
+    fn flow(cc: Algorithm, request: Option<u64>) -> FlowSpec {
+        let mut flow = FlowSpec::plain(cc);
+        flow.workload.request = request.map(Bytes::new);
+        flow
+    }
+
+    #[test]
+    fn each_end_opens_its_flows_in_the_order_of_their_start() {
+        let mut flows = [None, Some(200), None, Some(1)].map(|request| flow(Algorithm::Reno, request));
+        flows[0].start = Duration::from_millis(5);
+        flows[1].start = Duration::from_millis(9);
+        let numbers = |opener: Opener| opener.starts(&flows).map(|(_, number)| number).collect::<Vec<_>>();
+        assert_eq!((numbers(Opener::Sender), numbers(Opener::Receiver)), (vec![2, 0], vec![3, 1]));
+    }
+
+    /// Flows with different settings connect to different listeners, because an accepted socket inherits the
+    /// settings of its listener.
+    #[test]
+    fn flows_with_the_same_settings_share_a_listener() {
+        let paced = FlowSpec {
+            max_pacing_rate: Some(Rate::from_bps(1_000_000)),
+            ..flow(Algorithm::Cubic, Some(200))
+        };
+        let flows = [
+            flow(Algorithm::Cubic, Some(200)),
+            flow(Algorithm::Reno, None),
+            flow(Algorithm::Bbr1, Some(200)),
+            flow(Algorithm::Cubic, Some(99)),
+            paced,
+        ];
+        let ports = Servers::ports(&flows);
+        assert_eq!([0, 2, 3, 4].map(|number| ports[number] - LISTEN_PORT), [0, 1, 0, 2]);
     }
 }

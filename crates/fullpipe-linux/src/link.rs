@@ -30,9 +30,9 @@ use crate::packet::FlowKey;
 /// How the link assigns flow numbers to packets.
 #[derive(Clone, Debug)]
 pub(crate) enum FlowNumbers {
-    /// Flow numbers follow the TCP port: flow `n` has port `first + n`, which is its source port (`which` is
-    /// 0) or its destination port (`which` is 1).
-    ByPort { which: usize, first: u16 },
+    /// Flow numbers follow the TCP port of the end that opened the connection: flow `n` has port `first + n`.
+    /// The port of the other end is lower than `first`.
+    ByPort { first: u16 },
     /// Flows are numbered in the order in which they first appear.
     ByAppearance(BTreeMap<FlowKey, u32>),
 }
@@ -44,7 +44,7 @@ impl FlowNumbers {
 
     fn number(&mut self, key: &FlowKey) -> u32 {
         match self {
-            Self::ByPort { which, first } => key.ports[*which].wrapping_sub(*first).into(),
+            Self::ByPort { first } => key.ports[0].max(key.ports[1]).wrapping_sub(*first).into(),
             Self::ByAppearance(numbers) => {
                 let next = numbers.len() as u32;
                 *numbers.entry(*key).or_insert(next)

@@ -100,9 +100,9 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds a route to `host` through a device; its initial congestion window is `initcwnd` segments
-    /// (`RTAX_INITCWND`).
-    pub(crate) fn add_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
+    /// Adds or replaces the route to `host` through a device. Its initial congestion window is `initcwnd`
+    /// segments (`RTAX_INITCWND`); zero stands for the kernel's default.
+    pub(crate) fn set_host_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
         message.header.destination_prefix_length = Ipv4Addr::BITS as u8;
@@ -113,7 +113,7 @@ impl Netlink {
         message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(host)));
         message.attributes.push(RouteAttribute::Oif(index));
         message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::InitCwnd(initcwnd)]));
-        let change = self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL);
+        let change = self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE);
         change.doing(format_args!("add a route to {host}"))
     }
 

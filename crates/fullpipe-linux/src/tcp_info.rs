@@ -120,6 +120,12 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }
 
+/// Returns the state of a sending socket before its connection exists.
+pub(crate) fn unconnected() -> TcpInfo {
+    let raw = Raw { snd_ssthresh: TCP_INFINITE_SSTHRESH, ..Raw::default() };
+    sender_of(&raw, &Memory::default(), false)
+}
+
 /// Converts raw kernel structures to the state of a sending socket; `paced` has the same meaning as for
 /// [`sender`].
 pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {

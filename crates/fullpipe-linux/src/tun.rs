@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{Errno, read};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::error::{Doing, Error};
@@ -115,6 +116,19 @@ impl Tun {
         }
         fcntl_setfl(&fd, OFlags::NONBLOCK).doing("make a TUN device non-blocking")?;
         Ok(Self { fd: Arc::new(fd), datapath })
+    }
+
+    /// Discards all packets that wait to be read.
+    pub(crate) fn discard_packets(&self) -> Result<(), Error> {
+        // A read returns one packet, and a buffer that is too small truncates it.
+        let mut packet = [0; VIRTIO_HEADER];
+        loop {
+            match read(self, &mut packet) {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::system("read from a TUN device", error)),
+            }
+        }
     }
 
     /// Creates a pair of connected ports without a device: a packet that is written to one end, with its

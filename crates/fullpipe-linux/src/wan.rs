@@ -1,9 +1,15 @@
 //! Two network namespaces connected by an emulated path.
+//!
+//! ```text
+//!   Hosts: namespaces, devices ──► kept between runs
+//!   Wan:   path, clock, threads ──► built for each run, from the seed of the run
+//! ```
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
+use fullpipe_lab::capture::FIRST_PORT;
 use fullpipe_lab::scenario::PathSpec;
 use fullpipe_lab::validity::{Lateness, Stalls};
 use fullpipe_units::Duration;
@@ -57,6 +63,106 @@ pub enum End {
     Ours,
 }
 
+/// The hosts at both ends of an emulated path: two network namespaces with a TUN device in each.
+///
+/// Hosts can be used for several runs, one after the other. The connections of all runs have different ports,
+/// because the kernel keeps the ports of a closed connection for a minute (TIME_WAIT).
+#[derive(Debug)]
+pub struct Hosts {
+    sender: Namespace,
+    receiver: Namespace,
+    ends: [End; 2],
+    devices: [HostDevice; 2],
+    /// Initial congestion window of connections to the receiver, in segments; `None` for the kernel's
+    /// default.
+    initcwnd: Option<u32>,
+    ports: Ports,
+}
+
+/// Ports for the connections of consecutive runs.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    /// First port that no run has used yet.
+    next: u16,
+}
+
+impl Ports {
+    /// Returns the first of `flows` consecutive ports. After about 25 000 connections, the ports start again
+    /// from the first one.
+    fn take(&mut self, flows: u16) -> u16 {
+        let first = if self.next.checked_add(flows).is_some() { self.next } else { FIRST_PORT };
+        self.next = first.saturating_add(flows);
+        first
+    }
+}
+
+/// Connection between a host and the link.
+#[derive(Debug)]
+struct HostDevice {
+    link: Tun,
+    /// Port of fullpipe's TCP stack; `None` for a kernel TCP stack.
+    stack: Option<Tun>,
+}
+
+impl Hosts {
+    /// Creates two hosts with kernel TCP stacks, whose devices have the given MTU in bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the process lacks the privileges, or if a system call fails.
+    pub fn new(datapath: Datapath, mtu: u64) -> Result<Self, Error> {
+        Self::with_ends([End::Kernel; 2], datapath, mtu)
+    }
+
+    pub(crate) fn with_ends(ends: [End; 2], datapath: Datapath, mtu: u64) -> Result<Self, Error> {
+        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+        let device = |namespace: &Namespace, address: IpAddr, end| match end {
+            End::Kernel => {
+                // The MTU is at most 65 535, so it fits into 32 bits.
+                let link = namespace.run(|| host(address, datapath, mtu as u32))?;
+                Ok::<_, Error>(HostDevice { link, stack: None })
+            }
+            End::Ours => {
+                let [link, stack] = Tun::pair(datapath)?;
+                Ok(HostDevice { link, stack: Some(stack) })
+            }
+        };
+        let devices =
+            [device(&sender, SENDER.into(), ends[0])?, device(&receiver, RECEIVER.into(), ends[1])?];
+        Ok(Self { sender, receiver, ends, devices, initcwnd: None, ports: Ports { next: FIRST_PORT } })
+    }
+
+    /// Returns the TCP stacks at the sender's end and at the receiver's end.
+    pub(crate) fn ends(&self) -> [End; 2] {
+        self.ends
+    }
+
+    /// Returns the first of `flows` consecutive ports for the connections of a run.
+    pub(crate) fn take_ports(&mut self, flows: u16) -> u16 {
+        self.ports.take(flows)
+    }
+
+    /// Sets the initial congestion window of connections to the receiver, in segments; `None` for the
+    /// kernel's default.
+    ///
+    /// The window is set on a host route to the peer. The host route takes precedence over the subnet route
+    /// that the kernel created for the address.
+    pub(crate) fn set_initcwnd(&mut self, segments: Option<u32>) -> Result<(), Error> {
+        if segments == self.initcwnd {
+            return Ok(());
+        }
+        self.initcwnd = segments;
+        self.sender.run(|| {
+            let netlink = Netlink::new()?;
+            netlink.set_host_route(netlink.index(DEVICE)?, RECEIVER, segments.unwrap_or(0))
+        })
+    }
+
+    /// Discards the packets that the hosts sent after the path of the previous run had stopped.
+    fn discard_packets(&self) -> Result<(), Error> {
+        self.devices.iter().try_for_each(|device| device.link.discard_packets())
+    }
+}
+
 /// Two network namespaces with a TUN device in each, a thread for each direction of the path, and a thread
 /// that measures whether the machine keeps up.
 #[derive(Debug)]
@@ -73,6 +179,8 @@ pub struct Wan {
     threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
     watch: Option<JoinHandle<Result<Lateness, Error>>>,
     answers: Answers,
+    /// Number of packets that the kernel had dropped at the devices before this path was built.
+    dropped_before: u64,
 }
 
 /// Packet counters and timing measurements of both directions and of the hosts.
@@ -95,28 +203,25 @@ impl Wan {
     /// # Errors
     /// Returns an error if the process lacks the privileges, or if a system call fails.
     pub fn new(config: &WanConfig<'_>) -> Result<Self, Error> {
-        Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None, None)
+        let hosts = Hosts::with_ends(config.ends, config.datapath, config.path.mtu)?;
+        Self::between(&hosts, config, FlowNumbers::by_appearance(), None, None)
     }
 
-    /// Builds a [`Wan`] with a given flow numbering for each direction, samples of the forward direction, and
-    /// a capture of the packets at the sender's end.
-    pub(crate) fn build(
+    /// Builds a path between `hosts`, which determine the TCP stacks and the datapath, with a given flow
+    /// numbering, samples of the forward direction, and a capture of the packets at the sender's end.
+    pub(crate) fn between(
+        hosts: &Hosts,
         config: &WanConfig<'_>,
-        [forward_flows, backward_flows]: [FlowNumbers; 2],
+        flows: FlowNumbers,
         sampling: Option<Sampling>,
         noted: Option<SyncSender<PacketNote>>,
     ) -> Result<Self, Error> {
-        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-        let end_of = |namespace: &Namespace, address, end| match end {
-            End::Kernel => {
-                // The MTU is at most 65 535, so it fits into 32 bits.
-                let mtu = config.path.mtu as u32;
-                namespace.run(|| host(address, config.datapath, mtu)).map(|tun| (tun, None))
-            }
-            End::Ours => Tun::pair(config.datapath).map(|[link, ours]| (link, Some(Port::from(ours)))),
-        };
-        let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
-        let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
+        hosts.discard_packets()?;
+        let (sender, receiver) = (hosts.sender.try_clone()?, hosts.receiver.try_clone()?);
+        let ends = hosts.ends;
+        let dropped_before = dropped(&sender, ends[0])? + dropped(&receiver, ends[1])?;
+        let [near, far] = hosts.devices.each_ref().map(|device| device.link.clone());
+        let ports = hosts.devices.each_ref().map(|device| device.stack.clone().map(Port::from));
         let stop = Stop::new()?;
         // Creating namespaces and devices can take a long time on a busy machine, so the clock starts
         // afterwards.
@@ -139,13 +244,12 @@ impl Wan {
             let stop = stop.clone();
             named(name, move || link.run(&stop))
         };
-        let forward = start("link forward", &near, &far, 0, forward_flows, sampling)?;
-        let backward = start("link backward", &far, &near, 1, backward_flows, None)?;
+        let forward = start("link forward", &near, &far, 0, flows.clone(), sampling)?;
+        let backward = start("link backward", &far, &near, 1, flows, None)?;
         let watching = stop.clone();
         let watch = Some(named("watch", move || wakes(clock, &watching))?);
         let threads = Some([forward, backward]);
-        let (ends, ports) = (config.ends, [near_port, far_port]);
-        Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
+        Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers, dropped_before })
     }
 
     /// Returns the port of fullpipe's TCP stack at the sender's end (0) or the receiver's end (1); returns
@@ -159,15 +263,10 @@ impl Wan {
     /// # Errors
     /// Returns an error if a system call failed in one of the directions.
     pub fn finish(mut self) -> Result<WanReport, Error> {
-        // The drop counters are read before the threads stop, because the devices disappear with the threads.
-        let dropped = |namespace: &Namespace, end| match end {
-            End::Kernel => namespace.run(|| {
-                let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
-                Ok(tx_dropped + rx_dropped)
-            }),
-            End::Ours => Ok(0),
-        };
-        let tun_drops = dropped(&self.sender, self.ends[0])? + dropped(&self.receiver, self.ends[1])?;
+        // The drop counters are read before the threads stop, because the devices may disappear with the
+        // threads.
+        let dropped = dropped(&self.sender, self.ends[0])? + dropped(&self.receiver, self.ends[1])?;
+        let tun_drops = dropped.saturating_sub(self.dropped_before);
         self.stop.stop();
         let [forward, backward] = self
             .threads
@@ -203,14 +302,16 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Sets the initial congestion window of connections to the receiver, in segments. The function must be
-/// called inside the sender's network namespace.
-///
-/// The window is set on a host route to the peer. The host route takes precedence over the subnet route that
-/// the kernel created for the address.
-pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
-    let netlink = Netlink::new()?;
-    netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
+/// Returns the number of packets that the kernel has dropped at the device of a host, since the device was
+/// created.
+fn dropped(namespace: &Namespace, end: End) -> Result<u64, Error> {
+    match end {
+        End::Kernel => namespace.run(|| {
+            let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
+            Ok(tx_dropped + rx_dropped)
+        }),
+        End::Ours => Ok(0),
+    }
 }
 
 /// Creates a TUN device in `namespace` for fullpipe's stack. The device is configured like an end of an
@@ -240,4 +341,22 @@ fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
     Netlink::new()?.up(LOOPBACK, None)?;
     Ok(tun)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn consecutive_runs_have_different_ports() {
+        let mut ports = Ports { next: FIRST_PORT };
+        assert_eq!([1, 3, 1].map(|flows| ports.take(flows)), [FIRST_PORT, FIRST_PORT + 1, FIRST_PORT + 4]);
+        // All ports of a run are valid, and are not lower than the first one.
+        let starts: Vec<u16> = (0..30_000).map(|_| ports.take(2)).collect();
+        assert!(starts.iter().all(|&first| (FIRST_PORT..u16::MAX).contains(&first)));
+        let distinct = |ports: &[u16]| ports.iter().collect::<BTreeSet<_>>().len() == ports.len();
+        assert!(starts.chunks(12_000).all(distinct));
+    }
 }

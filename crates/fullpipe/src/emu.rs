@@ -1,5 +1,7 @@
 //! Runs experiments on the emulator, one run at a time, because concurrent runs would disturb each
-//! other.
+//! other. Only the downloads of races are concurrent.
+
+mod race;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +16,8 @@ use fullpipe_linux::rights;
 use crate::Error;
 use crate::capture::PcapNg;
 use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, now};
+
+pub(crate) use race::{check_arms, pairs};
 
 impl From<Datapath> for fullpipe_linux::Datapath {
     fn from(datapath: Datapath) -> Self {

@@ -2,11 +2,13 @@
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;
+use fullpipe_lab::race::{Pair, RacePlan};
 use fullpipe_lab::results::TimedOutcome;
 use fullpipe_lab::trace::Sink;
 
 use crate::Error;
 use crate::capture::PcapNg;
+use crate::race::{MissingPairs, PairRelay};
 use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun};
 
 pub(crate) fn prepare<'p>(
@@ -31,6 +33,18 @@ pub(crate) fn one(
     _: &mut impl Sink,
     _: Option<&mut PcapNg>,
 ) -> Result<TimedOutcome, Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn check_arms(_: &RacePlan) -> Result<(), Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn pairs<O: Observer>(
+    _: &RacePlan,
+    _: &[MissingPairs],
+    _: &PairRelay<'_, O>,
+) -> Result<Vec<(usize, Pair)>, Error> {
     Err(no_linux())
 }
 

@@ -1,9 +1,9 @@
-//! Compares senders by the times of downloads, in pairs of simulated runs with identical losses.
+//! Compares senders by the times of downloads, in pairs of runs with identical losses.
 //!
 //! ```text
-//!   QUICK, FULL or a file ─► Experiment ─► RacePlan ─► race ─► RaceReport ─► RaceTable
-//!                                                       │
-//!                                                       └─► race.jsonl: one line per pair
+//!   QUICK, FULL or a file ─► Experiment ─► RacePlan ─┬─► race: simulator ─────────┬─► RaceReport
+//!                                                    └─► EmulatedRace: kernel TCP ┤
+//!                                                                                 └─► race.jsonl: pairs
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,18 +11,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::race::Cell;
+use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
 pub use fullpipe_lab::race::{Pair, RacePlan, RaceReport, RaceTable};
 
 use crate::files::{cannot_write, write_atomically};
-use crate::{Error, Observer, json, run};
+use crate::{Datapath, Error, Observer, emu, json, run};
 
 /// Experiment file with the 24 cells of a quick race.
 pub const QUICK: &str = include_str!("../assets/race/quick.toml");
@@ -69,58 +70,148 @@ pub fn read(path: &Path) -> Result<Experiment, Error> {
 /// Returns an error if a run panics because of a defect, if a stored pair is not readable, or if a file
 /// cannot be written.
 pub fn race(plan: &RacePlan, out: Option<&Path>, observer: &impl Observer) -> Result<RaceReport, Error> {
-    let store = out.map(Store::open).transpose()?;
-    let mut done = 0;
-    let mut cells: Vec<Vec<Pair>> = Vec::new();
-    for cell in plan.cells() {
-        let mut pairs = store.as_ref().map_or_else(BTreeMap::new, |store| store.of(plan, cell));
-        let missing: Vec<u64> = cell.seeds.iter().copied().filter(|seed| !pairs.contains_key(seed)).collect();
-        done += pairs.len();
-        observer.progress(Progress { done, total: plan.pairs() });
-        if !missing.is_empty() {
-            let relay = PairRelay { observer, store: store.as_ref(), before: done, total: plan.pairs() };
+    complete(plan, SIM, out, observer, |missing, relay| {
+        let mut made = Vec::new();
+        for MissingPairs { cell: number, seeds } in missing {
+            let cell = &plan.cells()[*number];
             let runner = |scenario: &Scenario| plan.run_pair(cell, scenario);
-            let made = campaign::run(slice::from_ref(&cell.point), &missing, runner, &relay)?;
-            done += made.len();
-            pairs.extend(made.into_iter().map(|run| (run.seed, run.value)));
+            let runs = campaign::run(slice::from_ref(&cell.point), seeds, runner, relay)?;
+            made.extend(runs.into_iter().map(|run| (*number, run.value)));
         }
-        cells.push(cell.seeds.iter().filter_map(|seed| pairs.remove(seed)).collect());
+        Ok(made)
+    })
+}
+
+/// Checks whether the emulator can run `plan`, and acquires the necessary privileges. The arms are the
+/// kernel's senders. The function must be called before the process starts a thread.
+///
+/// ```no_run
+/// use fullpipe::lab::experiment::Experiment;
+/// use fullpipe::race::{self, Arm, RacePlan};
+///
+/// let experiment = Experiment::from_toml(race::QUICK).map_err(fullpipe::Error::from)?;
+/// let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse::<Arm>().expect("an arm"));
+/// let plan = RacePlan::new(&experiment, &[bbr1, iw], bbr1).map_err(fullpipe::Error::from)?;
+/// let report = race::prepare(&plan, &())?.run(None, &())?;
+/// assert_eq!(report.world, "emu");
+/// # Ok::<(), fullpipe::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns an error if this system is not Linux, if the process lacks the privileges, if the kernel does not
+/// have the congestion control of an arm, or if the emulator cannot run a cell.
+pub fn prepare<'a>(plan: &'a RacePlan, observer: &impl Observer) -> Result<EmulatedRace<'a>, Error> {
+    let points = plan.cells().iter().map(|cell| (&cell.point, Datapath::Plain));
+    emu::prepare(points, observer)?;
+    emu::check_arms(plan)?;
+    Ok(EmulatedRace { plan })
+}
+
+/// A race that [`prepare`] has checked and prepared for the emulator.
+#[derive(Clone, Copy, Debug)]
+pub struct EmulatedRace<'a> {
+    plan: &'a RacePlan,
+}
+
+impl EmulatedRace<'_> {
+    /// Runs all pairs of the race between kernel sockets on emulated paths, unless `observer` stops the race
+    /// early. The folder `out` has the same effect as for [`race`].
+    ///
+    /// Several downloads are concurrent, on separate paths. A download with which the machine did not keep
+    /// up is made again, at most twice.
+    ///
+    /// # Errors
+    /// Returns an error if a run fails, if a stored pair is not readable, or if a file cannot be written.
+    pub fn run(self, out: Option<&Path>, observer: &impl Observer) -> Result<RaceReport, Error> {
+        complete(self.plan, EMU, out, observer, |missing, relay| emu::pairs(self.plan, missing, relay))
+    }
+}
+
+/// Pairs of one cell that are not stored yet.
+#[derive(Debug)]
+pub(crate) struct MissingPairs {
+    /// Number of the cell in the plan.
+    pub(crate) cell: usize,
+    /// Seeds of the pairs; not empty.
+    pub(crate) seeds: Vec<u64>,
+}
+
+/// Completes the pairs of `plan` that are not stored in the folder `out`, and writes the results there.
+/// `make` runs the missing pairs in `world`, and returns each with the number of its cell.
+fn complete<O: Observer>(
+    plan: &RacePlan,
+    world: &str,
+    out: Option<&Path>,
+    observer: &O,
+    make: impl FnOnce(&[MissingPairs], &PairRelay<'_, O>) -> Result<Vec<(usize, Pair)>, Error>,
+) -> Result<RaceReport, Error> {
+    let store = out.map(Store::open).transpose()?;
+    let stored = |cell: &Cell| store.as_ref().map_or_else(BTreeMap::new, |store| store.of(plan, world, cell));
+    let mut pairs: Vec<BTreeMap<u64, Pair>> = plan.cells().iter().map(stored).collect();
+    let missing = plan.cells().iter().zip(&pairs).enumerate().map(|(number, (cell, pairs))| {
+        let seeds = cell.seeds.iter().copied().filter(|seed| !pairs.contains_key(seed));
+        MissingPairs { cell: number, seeds: seeds.collect() }
+    });
+    let missing: Vec<MissingPairs> = missing.filter(|missing| !missing.seeds.is_empty()).collect();
+    let done = pairs.iter().map(BTreeMap::len).sum();
+    observer.progress(Progress { done, total: plan.pairs() });
+    let relay =
+        PairRelay { observer, store: store.as_ref(), done: AtomicUsize::new(done), total: plan.pairs() };
+    for (cell, pair) in make(&missing, &relay)? {
+        pairs[cell].insert(pair.seed, pair);
     }
     if let Some(store) = store {
         store.finish()?;
     }
-    let report = RaceReport::new(plan, "sim", &cells);
+    let in_order = |(cell, mut pairs): (&Cell, BTreeMap<u64, Pair>)| -> Vec<Pair> {
+        cell.seeds.iter().filter_map(|seed| pairs.remove(seed)).collect()
+    };
+    let cells: Vec<Vec<Pair>> = plan.cells().iter().zip(pairs).map(in_order).collect();
+    let report = RaceReport::new(plan, world, &cells);
     if let Some(dir) = out {
         write_atomically(dir, RESULT, json::document(&report)?)?;
     }
     Ok(report)
 }
 
-/// Forwards the progress of one cell to an [`Observer`], and stores its pairs.
-struct PairRelay<'a, O> {
-    observer: &'a O,
+/// Forwards the progress of a race to an [`Observer`], and stores its pairs.
+pub(crate) struct PairRelay<'a, O> {
+    pub(crate) observer: &'a O,
     store: Option<&'a Store>,
-    /// Number of pairs that were complete before the first of these runs.
-    before: usize,
+    /// Number of pairs that are complete.
+    done: AtomicUsize,
     /// Number of pairs of the race.
     total: usize,
 }
 
-impl<O: Observer> Watch<Pair> for &PairRelay<'_, O> {
-    fn goes_on(&self) -> bool {
+impl<O: Observer> PairRelay<'_, O> {
+    /// Returns whether to begin another pair.
+    pub(crate) fn goes_on(&self) -> bool {
         // Without a place for the pairs, further runs would be lost.
         self.observer.goes_on() && self.store.is_none_or(Store::is_writable)
+    }
+
+    /// Stores a complete pair, and reports the progress.
+    pub(crate) fn finished(&self, pair: &Pair) {
+        if let Some(store) = self.store {
+            store.add(pair);
+        }
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        self.observer.progress(Progress { done, total: self.total });
+    }
+}
+
+impl<O: Observer> Watch<Pair> for &PairRelay<'_, O> {
+    fn goes_on(&self) -> bool {
+        PairRelay::goes_on(self)
     }
 
     fn abandons(&self) -> bool {
         self.observer.abandons()
     }
 
-    fn finished(&self, progress: Progress, run: &RunResult<Pair>) {
-        if let Some(store) = self.store {
-            store.add(&run.value);
-        }
-        self.observer.progress(Progress { done: self.before + progress.done, total: self.total });
+    fn finished(&self, _: Progress, run: &RunResult<Pair>) {
+        PairRelay::finished(self, &run.value);
     }
 }
 
@@ -154,9 +245,9 @@ impl Store {
         Ok(Self { path, kept, file: Mutex::new(Ok(file)) })
     }
 
-    /// Returns the stored pairs of `cell` in the race `plan`, by seed.
-    fn of(&self, plan: &RacePlan, cell: &Cell) -> BTreeMap<u64, Pair> {
-        let pairs = self.kept.iter().filter(|pair| plan.accepts(cell, pair));
+    /// Returns the stored pairs of `cell` in the race `plan` in `world`, by seed.
+    fn of(&self, plan: &RacePlan, world: &str, cell: &Cell) -> BTreeMap<u64, Pair> {
+        let pairs = self.kept.iter().filter(|pair| plan.accepts(world, cell, pair));
         pairs.map(|pair| (pair.seed, pair.clone())).collect()
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!   Diagnosis ───────────────────► diagnosis ──► page ─┐
 //!   log, the runs of its rungs ──► scene ──► JSON ─────┼─► String
-//!   Experiment, Report ──────────► experiment ─► page ─┘   (style, script and plotly within)
+//!   Experiment, Report ──────────► experiment ─► page ─┤   (style, script and plotly within)
+//!   RaceReport ──────────────────► race ───────► page ─┘
 //! ```
 //!
 //! Facts are part of the HTML itself, so that they can be read, searched and printed without scripts; scripts
@@ -13,6 +14,7 @@
 mod curve;
 mod diagnosis;
 mod experiment;
+mod race;
 mod scene;
 
 use std::io::Read as _;
@@ -22,6 +24,8 @@ use serde::Serialize;
 
 pub use diagnosis::render_diagnosis;
 pub use experiment::render_experiment;
+use race::RaceChart;
+pub use race::render_race;
 pub use scene::{LimitSpan, Scene};
 
 /// Origin of a page, shown at its end.
@@ -37,6 +41,8 @@ pub struct Provenance<'a> {
 struct Frame<'a> {
     made: Provenance<'a>,
     scenes: Vec<Scene>,
+    /// Charts of a race; empty on other pages.
+    races: Vec<RaceChart>,
     style: &'static str,
     script: &'static str,
 }
@@ -46,6 +52,7 @@ impl<'a> Frame<'a> {
         Self {
             made,
             scenes,
+            races: Vec::new(),
             style: include_str!("../../templates/report.css"),
             script: include_str!("../../templates/report.js"),
         }
@@ -54,6 +61,15 @@ impl<'a> Frame<'a> {
     /// Returns the chart data as JSON.
     fn data(&self) -> String {
         embedded(&self.scenes)
+    }
+
+    /// Returns the data of the charts of a race as JSON.
+    fn race_data(&self) -> String {
+        embedded(&self.races)
+    }
+
+    fn has_charts(&self) -> bool {
+        !self.scenes.is_empty() || !self.races.is_empty()
     }
 
     /// Returns the script of the chart library, Plotly.

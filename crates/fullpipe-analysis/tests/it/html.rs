@@ -4,10 +4,12 @@ use std::sync::OnceLock;
 
 use crate::case::Case;
 use fullpipe_analysis::input::iperf3;
-use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment};
+use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment, render_race};
 use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory, Rung};
+use fullpipe_lab::arm::Arm;
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::race::{RacePlan, RaceReport};
 use fullpipe_lab::results::{Report, TimedOutcome, summaries};
 use fullpipe_lab::sim;
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -225,7 +227,12 @@ fn the_charts_have_the_log_and_every_simulated_rung() {
 }
 
 fn scenes(page: &str) -> Vec<serde_json::Value> {
-    let begin = page.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
+    data(page, r#"id="scenes">"#)
+}
+
+/// Returns the chart data of the element that begins with `tag`.
+fn data(page: &str, tag: &str) -> Vec<serde_json::Value> {
+    let begin = page.find(tag).expect("data") + tag.len();
     let data = &page[begin..begin + page[begin..].find("</script>").expect("its end")];
     serde_json::from_str(data).expect("JSON")
 }
@@ -316,4 +323,65 @@ fn an_experiment_shows_every_point_and_expectation() {
     // Each of the two flows can have one window of 20 KiB in flight.
     assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&scenes[0])), "{}", inflight(&scenes[0]));
     assert!((17_000.0..=20_480.0).contains(&inflight(&scenes[1])), "{}", inflight(&scenes[1]));
+}
+
+#[test]
+fn a_race_shows_every_cell_and_a_chart_of_each_path() {
+    let text = "name = 'a <b>'\nduration = '60s'\nrepeat = 3\n\
+                [path]\nrate = '20mbit'\nrtt = '50ms'\nloss = ['0%', '1%']\n\
+                [[flow]]\ncc = 'bbr1'\nbytes = ['100kB', '60kB']\napp = { request = '200B' }\n\
+                [[ratio]]\nwhere = { loss = '0%' }\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = 50\n";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse::<Arm>().expect("an arm"));
+    let plan = RacePlan::new(&experiment, &[bbr1, iw], bbr1).expect("a plan");
+    let pairs = plan.cells().iter().map(|cell| {
+        let scenario = |seed| fullpipe_lab::scenario::Scenario { seed, ..cell.point.scenario.clone() };
+        cell.seeds.iter().map(|seed| plan.run_pair(cell, &scenario(*seed))).collect()
+    });
+    let mut report = RaceReport::new(&plan, "sim", &pairs.collect::<Vec<Vec<_>>>());
+    report.cells[3].arms[1].repeated = 2;
+    let page = render_race(&report, MADE);
+    let own = without_library(&page);
+    assert!(!own.contains("a <b>") && own.len() < OWN && page.len() < PLOTLY + own.len());
+
+    let text = visible(&page);
+    assert!(text.contains("a <b>: 2 of 2 bounds not met"), "{text}");
+    assert!(text.contains("The machine did not keep up with 2 downloads, which were made again."), "{text}");
+    for cell in &report.cells {
+        let ratio = cell.arm("bbr1+iw").and_then(|arm| arm.ratio).expect("a ratio");
+        let [base, arm] = ["bbr1", "bbr1+iw"].map(|arm| cell.arm(arm).and_then(|arm| arm.from_syn));
+        let (base, arm) = (base.expect("times"), arm.expect("times"));
+        let row = format!(
+            "{} {:.3} {:.3} {:.3} {:.3} {:.3} {:.3} {:.2} {:.2} to {:.2}",
+            cell.cell,
+            cell.link_floor_s,
+            cell.window_floor_s,
+            base.mean_s,
+            base.p95_s,
+            arm.mean_s,
+            arm.p95_s,
+            ratio.ratio,
+            ratio.low,
+            ratio.high
+        );
+        assert!(text.contains(&row), "no '{row}' in {text}");
+    }
+    let near = |found: &serde_json::Value, expected: f64| {
+        assert!(found.as_f64().is_some_and(|found| (found - expected).abs() < 1e-9), "{found}, {expected}");
+    };
+    // Each path has a chart with its sizes in ascending order.
+    let charts = data(&page, r#"id="races">"#);
+    let labels: Vec<_> = charts.iter().map(|chart| chart["label"].as_str().expect("a label")).collect();
+    assert_eq!(labels, ["loss=0%", "loss=1%"]);
+    for (chart, cells) in charts.iter().zip(report.cells.chunks(2)) {
+        for (number, cell) in [(0, &cells[1]), (1, &cells[0])] {
+            let point = &chart["arms"][1]["points"][number];
+            let arm = cell.arm("bbr1+iw").expect("an arm");
+            assert_eq!(point["size_bytes"], cell.size_bytes);
+            near(&point["mean_s"], arm.from_syn.expect("times").mean_s);
+            near(&point["ratio"]["low"], arm.ratio.expect("a ratio").low);
+            near(&chart["floors"][number][1], cell.link_floor_s.max(cell.window_floor_s));
+        }
+        assert!(chart["arms"][0]["points"][0]["ratio"].is_null(), "the arm against has no ratio");
+    }
 }

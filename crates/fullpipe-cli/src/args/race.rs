@@ -11,6 +11,7 @@ Examples:
   fullpipe race
   fullpipe race --arms reno,cubic,cubic+iw --against cubic --pairs 20
   fullpipe race --full --out race --check
+  sudo fullpipe race --world emu
 
 An arm is a congestion control, or NAME+iw for one with an initial window of 44 segments. In each
 pair of a cell, all arms download the same file with identical packet losses. A ratio above 1 means
@@ -23,22 +24,26 @@ random loss, 60 for example. Downloads of up to 100 kB have 50/3 as many (1000),
 them wait for a timeout, and downloads of up to 640 kB have 20/3 as many (400). A cell without
 random loss has 10.
 
+With --world emu, the kernel's senders race in real time, several at once on separate paths. A
+download with which the machine did not keep up is made again, at most twice.
+
 Exit codes:
   0  done
   1  unusable input, or a failed run
   2  wrong usage
+  4  missing permission: namespaces, TUN devices
   5  done, but with --check a ratio is below its bound";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RACE_EXAMPLE)]
 pub(crate) struct RaceArgs {
-    /// Where to race: in the simulator (sim); emu is not available yet
+    /// Where to race: in the simulator (sim), or with kernel TCP on emulated paths (emu)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
-    /// Senders to compare, separated by commas
-    #[arg(long, value_name = "NAMES", default_value = "cubic,bbr1,bbr1+iw,bbr3+iw")]
-    pub(crate) arms: String,
+    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw and, in the simulator, bbr3+iw]
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) arms: Option<String>,
 
     /// Arm with which to compare the other arms [default: bbr1, or the first arm if bbr1 is not in the race]
     #[arg(long, value_name = "NAME")]
@@ -68,6 +73,10 @@ pub(crate) struct RaceArgs {
     /// missing there; also write race.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Also write an HTML report with charts to FILE; the report loads nothing from the network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

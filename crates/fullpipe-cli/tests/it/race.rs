@@ -123,6 +123,21 @@ fn a_race_continues_where_it_stopped() {
 }
 
 #[test]
+fn a_race_writes_a_page() {
+    let file = cells("race-html", CELLS);
+    let page = file.with_file_name("race.html");
+    let html = ["--pairs", "2", "--html", page.to_str().expect("UTF-8")];
+    let (code, stdout, stderr) = fullpipe(&arguments(&file, &html));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let text = fs::read_to_string(&page).expect("a page");
+    assert!(text.contains("<h3>bbr1+iw compared with bbr1</h3>") && text.contains(r#"id="races""#));
+    // A page that cannot be written is refused before the race.
+    let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
+    let (error, _) = refusal(1, fullpipe(&arguments(&file, &["--pairs", "2", "--html", folder])));
+    assert!(error.starts_with("cannot write "), "{error}");
+}
+
+#[test]
 fn bounds_count_only_when_asked() {
     let ratio = |min: f64| {
         format!("[[ratio]]\nwhere = {{ loss = '0%' }}\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = {min}\n")
@@ -162,10 +177,10 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             "compare with one of the arms: cubic, bbr1, bbr1+iw, bbr3+iw".into(),
         ),
         (
-            &["--world", "emu"],
-            1,
-            "race does not run on the emulator yet",
-            "race in the simulator: --world sim".into(),
+            &["--world", "emu", "--against", "bbr3+iw"],
+            2,
+            "the arm bbr3+iw is not in the race",
+            "compare with one of the arms: cubic, bbr1, bbr1+iw".into(),
         ),
     ];
     for (arguments, code, message, expected) in cases {

@@ -89,11 +89,65 @@ fn an_experiment_runs_with_kernel_flows() {
     assert!(error.starts_with("point 'cc=cubic' requires kernel 4.14, but this host runs "), "{error}");
     assert_eq!(hint, "remove the setting kernel, or use the simulator: --world sim");
 
-    let asks = text.replace("cc = 'cubic'", "cc = 'cubic'\nbytes = '1MB'\napp = { request = '200B' }");
-    fs::write(file, asks).expect("an experiment file");
-    let (error, hint) = refusal(1, run(&[]));
-    assert_eq!(error, "point 'cc=cubic' has a request, which the emulator does not support yet");
-    assert_eq!(hint, "remove request from app, or use the simulator: --world sim");
+    let download = text.replace("cc = 'cubic'", "cc = 'cubic'\nbytes = '60kB'\napp = { request = '200B' }");
+    fs::write(file, download).expect("an experiment file");
+    let (code, stdout, stderr) = run(&["--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let response = &document["runs"][0]["flows"][0]["response_ms"];
+    let [from_syn, from_request] =
+        ["from_syn", "from_request"].map(|time| response[time].as_f64().expect("complete"));
+    // The handshake takes a round trip of 10 ms.
+    assert!(code == 0 && from_syn > from_request + 9.9, "{stdout}{stderr}");
+}
+
+/// Returns the arguments of a race of two pairs over the experiment in `file`.
+fn race<'a>(world: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["race", "--world", world, "--pairs", "2", "--paths", file][..], more].concat()
+}
+
+#[test]
+fn kernel_senders_race() {
+    if !allowed() {
+        return;
+    }
+    let file = folder("emu-race").join("small.toml");
+    let text = "name = 'small'\nduration = '20s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\nloss = ['0%', '1%']\n\
+                [[flow]]\ncc = 'reno'\nbytes = '60kB'\napp = { request = '200B' }\n";
+    fs::write(&file, text).expect("an experiment file");
+    let out = file.with_file_name("results");
+    let (file, dir) = (file.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
+    let arms = ["--arms", "reno,reno+iw", "--json", "--out", dir];
+    let (code, stdout, stderr) = fullpipe(&race("emu", file, &arms));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((&report["world"], &report["interrupted"]), (&"emu".into(), &false.into()));
+    for (cell, arm) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let cell = &report["cells"][cell];
+        let arm = &cell["arms"][arm];
+        let count = |key: &str| arm[key].as_u64().expect("a number");
+        assert_eq!(count("runs") + count("late"), 2, "{arm:#}");
+        // A late download was repeated twice before.
+        assert!(count("repeated") >= 2 * count("late"), "{arm:#}");
+        if let Some(least) = arm["from_syn"]["min_s"].as_f64() {
+            assert!(Some(least) >= cell["link_floor_s"].as_f64(), "{cell:#}");
+            assert!(arm["sent_per_needed"].as_f64() >= Some(1.0), "{arm:#}");
+        }
+    }
+    // The pairs are stored with their world: the same race runs nothing again, and a simulated one runs all.
+    let lines = || fs::read_to_string(out.join("race.jsonl")).expect("pairs").lines().count();
+    assert_eq!(lines(), 4);
+    assert_eq!(fullpipe(&race("emu", file, &arms)).1, stdout);
+    assert_eq!(lines(), 4);
+    assert_eq!(fullpipe(&race("sim", file, &arms)).0, 0);
+    assert_eq!(lines(), 8);
+
+    // Mainline Linux has no BBRv3. A kernel that has it races.
+    let (code, stdout, stderr) = fullpipe(&race("emu", file, &["--arms", "reno,bbr3"]));
+    if code != 0 {
+        let (error, hint) = refusal(1, (code, stdout, stderr));
+        assert_eq!(error, "arm bbr3: this kernel does not have the congestion control 'bbr3'");
+        assert!(hint.ends_with("or use the simulator: --world sim"), "{hint}");
+    }
 }
 
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded

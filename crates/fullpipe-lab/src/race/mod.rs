@@ -10,14 +10,15 @@
 //! take turns with the same seed. They therefore meet identical random losses, so that their times are
 //! paired samples. The number of pairs is fixed before the first run.
 //!
-//! [`RacePlan::run_pair`] runs one pair. The caller runs the pairs, for example with
-//! [`campaign::run`](crate::campaign::run), and may store them: [`RacePlan::accepts`] says whether a stored
-//! pair belongs to the plan.
+//! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
+//! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
+//! [`RacePlan::accepts`] says whether a stored pair belongs to the plan.
 
 mod report;
 mod table;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,11 @@ pub use report::{
     ArmReport, BoundReport, CellReport, IntervalKind, RaceReport, RatioReport, SCHEMA, TimesReport,
 };
 pub use table::RaceTable;
+
+/// Name of the simulator in pairs and reports.
+pub const SIM: &str = "sim";
+/// Name of the emulator in pairs and reports.
+pub const EMU: &str = "emu";
 
 /// Number of pairs of a cell without random loss. There, the seed changes only the random numbers of the
 /// senders, and the times hardly differ.
@@ -79,12 +85,20 @@ pub struct Pair {
     pub seed: u64,
     /// Hash of the scenario, as a hexadecimal string.
     pub scenario: String,
+    /// Where the runs took place: [`SIM`] or [`EMU`].
+    #[serde(default = "simulator")]
+    pub world: String,
     /// Run of each arm, by the name of the arm.
     pub runs: BTreeMap<String, ArmRun>,
 }
 
+/// Returns the world of pairs that were stored before pairs had a world.
+fn simulator() -> String {
+    SIM.into()
+}
+
 /// Result of one download. Times are integers, so that stored runs equal the original runs exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmRun {
     /// Time from the SYN to the last byte in nanoseconds; `None` if the download did not complete.
     pub from_syn_ns: Option<u64>,
@@ -92,6 +106,17 @@ pub struct ArmRun {
     pub from_request_ns: Option<u64>,
     /// Number of data segments that the sender sent, including retransmissions.
     pub sent_segments: u64,
+    /// Number of times that the download was made again because the machine did not keep up with the emulated
+    /// path.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeated: u32,
+    /// Whether the machine did not keep up in the last attempt either. The download then has no times.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl From<&Outcome> for ArmRun {
@@ -101,6 +126,8 @@ impl From<&Outcome> for ArmRun {
             from_syn_ns: response.map(|response| response.from_syn.as_nanos()),
             from_request_ns: response.map(|response| response.from_request.as_nanos()),
             sent_segments: outcome.path.sent(),
+            repeated: 0,
+            late: false,
         }
     }
 }
@@ -115,7 +142,8 @@ impl RacePlan {
     ///
     /// # Errors
     /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
-    /// download that the simulator can run, or if the experiment has only one seed.
+    /// download that the simulator can run, or if the experiment has only one seed. A race in another world
+    /// has the same plan, so that its results can be compared with simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
         experiment.check_simulated()?;
@@ -201,23 +229,43 @@ impl RacePlan {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
-    /// Runs all arms of `cell` in turn with one seed. `scenario` is the scenario of the cell with that seed.
+    /// Runs all arms of `cell` in turn with one seed in the simulator. `scenario` is the scenario of the cell
+    /// with that seed.
     pub fn run_pair(&self, cell: &Cell, scenario: &Scenario) -> Pair {
+        let simulated = |scenario: &Scenario| Ok::<_, Infallible>(ArmRun::from(&sim::run(scenario)));
+        let Ok(pair) = self.run_pair_in(SIM, cell, scenario, simulated);
+        pair
+    }
+
+    /// Runs all arms of `cell` in turn with one seed in `world`, where `run` makes one download. `scenario`
+    /// is the scenario of the cell with that seed.
+    ///
+    /// # Errors
+    /// Returns the first error of `run`.
+    pub fn run_pair_in<E>(
+        &self,
+        world: &str,
+        cell: &Cell,
+        scenario: &Scenario,
+        mut run: impl FnMut(&Scenario) -> Result<ArmRun, E>,
+    ) -> Result<Pair, E> {
         let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
-        let runs = arms.map(|arm| (arm.to_string(), ArmRun::from(&sim::run(&arm.applied(scenario)))));
-        Pair {
+        let runs = arms.map(|arm| Ok::<_, E>((arm.to_string(), run(&arm.applied(scenario))?)));
+        Ok(Pair {
             cell: cell.point.label.clone(),
             seed: scenario.seed,
             scenario: cell.identity.clone(),
-            runs: runs.collect(),
-        }
+            world: world.into(),
+            runs: runs.collect::<Result<_, E>>()?,
+        })
     }
 
-    /// Returns whether a stored pair is a pair of `cell` in this race: it has one of the seeds, the same
-    /// scenario, and a run of each arm.
-    pub fn accepts(&self, cell: &Cell, pair: &Pair) -> bool {
+    /// Returns whether a stored pair is a pair of `cell` in this race in `world`: it has one of the seeds,
+    /// the same scenario, and a run of each arm.
+    pub fn accepts(&self, world: &str, cell: &Cell, pair: &Pair) -> bool {
         pair.cell == cell.point.label
             && pair.scenario == cell.identity
+            && pair.world == world
             && cell.seeds.contains(&pair.seed)
             && self.arms.iter().all(|arm| !cell.includes(*arm) || pair.runs.contains_key(&arm.to_string()))
     }
@@ -338,19 +386,48 @@ mod tests {
         assert_eq!(plan.run_pair(cell, &scenario), pair);
         let time = |arm: &str| pair.runs[arm].from_syn_ns.expect("complete");
         assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
-        assert!(plan.accepts(cell, &pair));
+        assert!(plan.accepts(SIM, cell, &pair));
 
-        // A pair of another cell, with another seed, of another scenario or without one of the arms is not a
-        // pair of this cell.
-        assert!(!plan.accepts(&plan.cells()[3], &pair));
-        assert!(!plan.accepts(cell, &Pair { seed: 500, ..pair.clone() }));
+        // A pair of another cell, with another seed, of another scenario, from another world or without one
+        // of the arms is not a pair of this cell.
+        assert!(!plan.accepts(SIM, &plan.cells()[3], &pair));
+        assert!(!plan.accepts(SIM, cell, &Pair { seed: 500, ..pair.clone() }));
+        assert!(!plan.accepts(EMU, cell, &pair));
         let deep = CELLS.replace("rtt = '40ms'", "rtt = '40ms'\nqueue = '2bdp'");
         let deep = planned(&deep, "bbr1,bbr1+iw", "bbr1").expect("a plan");
-        assert!(!deep.accepts(&deep.cells()[2], &pair));
+        assert!(!deep.accepts(SIM, &deep.cells()[2], &pair));
         let more = planned(CELLS, "bbr1,bbr1+iw,bbr3", "bbr1").expect("a plan");
-        assert!(!more.accepts(&more.cells()[2], &pair));
+        assert!(!more.accepts(SIM, &more.cells()[2], &pair));
         let fewer = planned(CELLS, "bbr1+iw,bbr1", "bbr1+iw").expect("a plan");
-        assert!(fewer.accepts(&fewer.cells()[2], &pair), "the order does not matter");
+        assert!(fewer.accepts(SIM, &fewer.cells()[2], &pair), "the order does not matter");
+    }
+
+    #[test]
+    fn a_pair_of_another_world_has_the_runs_of_that_world() {
+        let plan = planned(CELLS, "bbr1,bbr1+iw", "bbr1").expect("a plan");
+        let cell = &plan.cells()[0];
+        let scenario = Scenario { seed: 7, ..cell.point.scenario.clone() };
+        // The run function sees the scenario of each arm in turn.
+        let mut launches = Vec::new();
+        let run = |scenario: &Scenario| {
+            launches.push((scenario.seed, scenario.host.initcwnd));
+            Ok::<_, String>(ArmRun { repeated: launches.len() as u32, ..ArmRun::default() })
+        };
+        let pair = plan.run_pair_in(EMU, cell, &scenario, run).expect("no error");
+        assert_eq!(launches, [(7, None), (7, Some(44))]);
+        assert!(plan.accepts(EMU, cell, &pair) && !plan.accepts(SIM, cell, &pair), "{pair:?}");
+        assert_eq!((pair.runs["bbr1"].repeated, pair.runs["bbr1+iw"].repeated), (1, 2));
+        let failed = |_: &Scenario| Err::<ArmRun, _>("no route");
+        assert_eq!(plan.run_pair_in(EMU, cell, &scenario, failed), Err("no route"));
+
+        // Runs without repetitions are stored as before, and a pair without a world is simulated.
+        let stored = serde_json::to_value(plan.run_pair(cell, &scenario)).expect("JSON");
+        let keys = |value: &serde_json::Value| value.as_object().expect("an object").len();
+        assert_eq!(keys(&stored["runs"]["bbr1"]), 3, "{stored}");
+        let mut older = stored.clone();
+        older.as_object_mut().expect("an object").remove("world");
+        let older: Pair = serde_json::from_value(older).expect("readable");
+        assert_eq!(serde_json::to_value(&older).expect("JSON"), stored);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct RaceReport {
     pub schema: String,
     /// Name of the race.
     pub race: String,
-    /// Where the race ran: `sim` (simulator).
+    /// Where the race ran: `sim` (simulator) or `emu` (kernel TCP on an emulated path).
     pub world: String,
     /// Arm with which the other arms are compared.
     pub against: String,
@@ -68,11 +68,17 @@ pub struct CellReport {
 pub struct ArmReport {
     /// Name of the arm.
     pub arm: String,
-    /// Number of downloads that the arm made.
+    /// Number of downloads that the arm made, without the late ones.
     pub runs: u64,
     /// Number of downloads that did not complete within the duration of the experiment; their times are not
     /// included.
     pub unfinished: u64,
+    /// Number of downloads that were made again because the machine did not keep up with the emulated path,
+    /// counted once per repetition.
+    pub repeated: u64,
+    /// Number of downloads that are left out because the machine did not keep up in the last repetition
+    /// either.
+    pub late: u64,
     /// Times from the SYN to the last byte; null if no download completed.
     pub from_syn: Option<TimesReport>,
     /// Times from the request to the last byte; null if no download completed.
@@ -197,7 +203,8 @@ fn cell_report(plan: &RacePlan, cell: &Cell, pairs: &[Pair]) -> CellReport {
 
 fn arm_report(plan: &RacePlan, cell: &Cell, arm: Arm, pairs: &[Pair]) -> ArmReport {
     let (name, against) = (arm.to_string(), plan.against().to_string());
-    let runs: Vec<_> = pairs.iter().filter_map(|pair| pair.runs.get(&name)).collect();
+    let made = || pairs.iter().filter_map(|pair| pair.runs.get(&name));
+    let runs: Vec<_> = made().filter(|run| !run.late).collect();
     let from_syn: Vec<f64> = runs.iter().filter_map(|run| run.from_syn_ns).map(seconds).collect();
     let from_request = runs.iter().filter_map(|run| run.from_request_ns).map(seconds).collect();
     let sent: u64 = runs.iter().map(|run| run.sent_segments).sum();
@@ -209,6 +216,8 @@ fn arm_report(plan: &RacePlan, cell: &Cell, arm: Arm, pairs: &[Pair]) -> ArmRepo
     ArmReport {
         runs: runs.len() as u64,
         unfinished: (runs.len() - from_syn.len()) as u64,
+        repeated: made().map(|run| u64::from(run.repeated)).sum(),
+        late: made().filter(|run| run.late).count() as u64,
         from_syn: TimesReport::of(from_syn),
         from_request: TimesReport::of(from_request),
         sent_per_needed: (needed > 0).then(|| sent as f64 / needed as f64),
@@ -280,7 +289,7 @@ fn floors(scenario: &Scenario, size: Bytes) -> (Duration, Duration) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::ArmRun;
+    use super::super::{ArmRun, SIM};
     use super::*;
     use crate::experiment::Experiment;
 
@@ -298,7 +307,12 @@ mod tests {
 
     fn run(ms: Option<u64>, sent: u64) -> ArmRun {
         let ns = |ms: u64| ms * 1_000_000;
-        ArmRun { from_syn_ns: ms.map(ns), from_request_ns: ms.map(|ms| ns(ms - 50)), sent_segments: sent }
+        ArmRun {
+            from_syn_ns: ms.map(ns),
+            from_request_ns: ms.map(|ms| ns(ms - 50)),
+            sent_segments: sent,
+            ..ArmRun::default()
+        }
     }
 
     /// Returns the pairs of a cell with these times in milliseconds, for `bbr1` and `bbr1+iw`.
@@ -307,6 +321,7 @@ mod tests {
             cell: cell.point.label.clone(),
             seed: *seed,
             scenario: String::new(),
+            world: SIM.into(),
             runs: BTreeMap::from([("bbr1".into(), run(Some(*bbr1), 449)), ("bbr1+iw".into(), run(*iw, 898))]),
         };
         cell.seeds.iter().zip(times).map(pair).collect()
@@ -349,6 +364,19 @@ mod tests {
         near(ratio.ratio, 1_700.0 / 1_360.0);
         assert!(ratio.low < ratio.ratio && ratio.ratio < ratio.high, "{ratio:?}");
         near(iw.sent_per_needed.expect("runs"), 2.0);
+
+        // A late download has no time, and counts neither as a run nor as incomplete.
+        let mut late = made.clone();
+        let run = late[0][3].runs.get_mut("bbr1+iw").expect("a run");
+        *run = ArmRun { repeated: 2, late: true, sent_segments: 5_000, ..ArmRun::default() };
+        late[0][1].runs.get_mut("bbr1+iw").expect("a run").repeated = 1;
+        let late = RaceReport::new(&plan, "emu", &late);
+        let iw = late.cells[0].arm("bbr1+iw").expect("an arm");
+        assert_eq!((iw.runs, iw.unfinished, iw.repeated, iw.late), (3, 0, 3, 1));
+        assert_eq!(iw.ratio.map(|ratio| ratio.pairs), Some(3));
+        near(iw.from_syn.expect("times").mean_s, 0.3);
+        near(iw.sent_per_needed.expect("runs"), 2.0);
+        assert!(!late.interrupted);
 
         let missing = [made[0].clone(), made[1][..3].to_vec()];
         assert!(RaceReport::new(&plan, "sim", &missing).interrupted);

@@ -72,7 +72,7 @@ impl RaceTable<'_> {
         Ok(())
     }
 
-    /// Writes what the intervals contain, and which downloads did not complete.
+    /// Writes what the intervals contain, which downloads did not complete, and how many were made again.
     fn notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arms = || self.report.cells.iter().flat_map(|cell| cell.arms.iter().map(move |arm| (cell, arm)));
         let has = |kind| arms().any(|(_, arm)| arm.ratio.is_some_and(|ratio| ratio.interval == kind));
@@ -86,6 +86,16 @@ impl RaceTable<'_> {
         for (cell, arm) in arms().filter(|(_, arm)| arm.unfinished > 0) {
             let ArmReport { arm, runs, unfinished, .. } = arm;
             writeln!(f, "{}: {unfinished} of {runs} downloads of {arm} did not complete", cell.cell)?;
+        }
+        for (cell, arm) in arms().filter(|(_, arm)| arm.late > 0) {
+            let made = arm.runs + arm.late;
+            let ArmReport { arm, late, .. } = arm;
+            writeln!(f, "{}: {late} of {made} downloads of {arm} are left out as late", cell.cell)?;
+        }
+        let repeated: u64 = arms().map(|(_, arm)| arm.repeated).sum();
+        if repeated > 0 {
+            let made: u64 = arms().map(|(_, arm)| arm.runs + arm.late).sum();
+            writeln!(f, "repeated: {repeated} late attempts, for {made} downloads in all")?;
         }
         Ok(())
     }
@@ -132,6 +142,8 @@ mod tests {
             arm: name.into(),
             runs: 60,
             unfinished,
+            repeated: 0,
+            late: 0,
             from_syn: Some(times),
             from_request: None,
             sent_per_needed: Some(1.0),
@@ -207,11 +219,27 @@ mod tests {
         assert!(best.contains(" 1.30  1.25..1.35  1.000"), "{text}");
         assert_eq!((with("95 % confidence"), with("least to most")), (1, 1), "{text}");
         assert_eq!(with("2 of 60 downloads of cubic did not complete"), 1, "{text}");
+        assert_eq!(with(" late"), 0, "{text}");
         assert_eq!(
             (with("pass  a  bbr1+iw: lower end 1.250, expected >= 1.2"), with("FAIL  b")),
             (1, 1),
             "{text}"
         );
         assert!(text.ends_with("1 of 2 bounds met\n"), "{text}");
+    }
+
+    #[test]
+    fn repetitions_and_late_downloads_are_counted() {
+        let mut report = report();
+        let arm = &mut report.cells[0].arms[2];
+        (arm.runs, arm.repeated, arm.late) = (58, 7, 2);
+        report.cells[1].arms[1].repeated = 1;
+        let text = RaceTable { report: &report }.to_string();
+        let line =
+            "rate=100mbit rtt=200ms loss=1% bytes=640kB: 2 of 60 downloads of bbr1+iw are left out as late";
+        assert!(text.lines().any(|found| found == line), "{text}");
+        // Two cells with three arms and 60 downloads each, but CUBIC takes part in one of them only.
+        let line = "repeated: 8 late attempts, for 300 downloads in all";
+        assert!(text.lines().any(|found| found == line), "{text}");
     }
 }

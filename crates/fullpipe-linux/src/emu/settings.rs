@@ -3,11 +3,13 @@
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
 use fullpipe_tcp::buffers::KernelVersion;
+use fullpipe_tcp::cc::Algorithm;
 use rustix::system::uname;
 
-use crate::Datapath;
 use crate::error::Error;
+use crate::namespace::Namespace;
 use crate::wan::End;
+use crate::{Datapath, flows};
 
 /// Smallest `TCP_WINDOW_CLAMP` in bytes that the kernel applies: half the memory of its smallest skb.
 const LEAST_WINDOW: u64 = 1_152;
@@ -27,7 +29,24 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
             "set the same stack for all [[flow]] of a point; a list of stacks makes one point per stack",
         ));
     }
+    let requests = scenario.flows.iter().any(|flow| flow.workload.request.is_some());
+    if requests && first != [End::Kernel; 2] {
+        return Err(Error::settings(
+            "a flow has a request, which the emulator supports only with the kernel's TCP stack at both ends",
+            "remove stack from the [[flow]], or use the simulator: --world sim",
+        ));
+    }
     Ok(first)
+}
+
+/// Checks whether this kernel has the congestion control `cc`, as it is visible in the network namespaces of
+/// a run.
+///
+/// # Errors
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if the kernel does not have it, or an error
+/// if the process lacks the privileges.
+pub fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
+    Namespace::new()?.run(|| flows::check_congestion_control(cc))
 }
 
 /// Returns a note for each setting of `point` that has a different effect on a real kernel than in the
@@ -49,12 +68,6 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     }
     let ends = ends(&point.scenario)
         .map_err(|error| Error { message: format!("point '{}': {}", point.label, error.message), ..error })?;
-    if point.scenario.flows.iter().any(|flow| flow.workload.request.is_some()) {
-        return Err(Error::settings(
-            format!("point '{}' has a request, which the emulator does not support yet", point.label),
-            "remove request from app, or use the simulator: --world sim",
-        ));
-    }
     let path = &point.scenario.path;
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {
@@ -90,4 +103,31 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         notes.push(format!("window {window}: the kernel applies at least {LEAST_WINDOW} bytes"));
     }
     Ok(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_lab::experiment::Experiment;
+
+    use super::*;
+
+    #[test]
+    fn a_request_requires_kernel_sockets() {
+        let checked = |stack: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '10ms'\n\
+                 [[flow]]\ncc = 'cubic'\nbytes = '1kB'\napp = {{ request = '200B' }}\n{stack}"
+            );
+            let experiment = Experiment::from_toml(&text).expect("valid");
+            check(&experiment.points()[0], Datapath::Plain)
+        };
+        for stack in ["", "stack = 'kernel'"] {
+            assert!(checked(stack).is_ok(), "{stack}");
+        }
+        for stack in ["stack = 'fullpipe'", "stack = 'kernel-to-fullpipe'"] {
+            let error = checked(stack).expect_err(stack);
+            assert!(error.message.starts_with("point 'cc=cubic': a flow has a request, "), "{error}");
+            assert!(error.hint.contains("remove stack"), "{}", error.hint);
+        }
+    }
 }

@@ -1,25 +1,31 @@
 //! The receiving applications of all flows on kernel sockets.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 
+use fullpipe_lab::outcome::ResponseOutcome;
 use fullpipe_lab::scenario::{FlowSpec, Scenario};
 use fullpipe_lab::workload::Reader;
 use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
-use super::sender::again;
 use super::sockets::clamp;
-use super::{FIRST_PORT, Flow, Half};
+use super::{Flow, Opener, Servers, accept, again, connect};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
 use crate::sys;
+use crate::wan::SENDER;
 
 /// Maximum number of bytes per read from a kernel socket.
 const READ: usize = 4 << 20;
+/// Maximum number of bytes per write of a request.
+const REQUEST: usize = 4 << 10;
+static ZEROS: [u8; REQUEST] = [0; REQUEST];
 
-/// Accepts all flows on `listener` and reads each flow at the rate of its application, until `stop` is set.
+/// Accepts the flows without a request on `listener`, connects the others at their start times, and reads
+/// each flow at the rate of its application, until `stop` is set.
 pub(crate) fn receive(
     flows: &[Flow],
     scenario: &Scenario,
@@ -36,29 +42,45 @@ pub(crate) fn receive(
     poll.watch(alarm.as_fd(), timer)?;
     let window_clamp = scenario.host.window_clamp;
     let mut receivers: Vec<Receiver> = scenario.flows.iter().map(Receiver::new).collect();
+    let mut waiting = Opener::Receiver.starts(&scenario.flows);
+    let ports = Servers::ports(&scenario.flows);
+    if waiting.peek().is_some() {
+        // Before its start, the clock shows time zero. A SYN sent then would wait on the path until the clock
+        // has started.
+        clock.sleep_until(Instant::from_nanos(1));
+    }
     loop {
         let now = clock.now();
+        while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= now) {
+            let Some(socket) = flows[number].receiver.socket() else { continue };
+            receivers[number].opened_at = clock.now();
+            connect(socket, SocketAddrV4::new(SENDER, ports[number]))?;
+            poll.watch_writes(socket.as_fd(), number as u64)?;
+        }
         for (number, receiver) in receivers.iter_mut().enumerate() {
-            if receiver.wakes_at() <= now
-                && let Some(socket) = flows[number].receiver.socket()
-            {
-                receiver.read(socket, number, window_clamp, now, &poll)?;
+            if receiver.wakes_at() <= now {
+                receiver.read(&flows[number], number, window_clamp, clock, &poll)?;
             }
         }
         let wakes = receivers.iter().map(Receiver::wakes_at).min();
-        alarm.set(&clock, wakes.unwrap_or(Instant::FAR_FUTURE))?;
+        let starts = waiting.peek().map_or(Instant::FAR_FUTURE, |&(start, _)| start);
+        alarm.set(&clock, starts.min(wakes.unwrap_or(Instant::FAR_FUTURE)))?;
         poll.wait(&mut happened)?;
         for &event in happened.iter().filter(|&&event| event != timer) {
             if event == stopping {
                 return Ok(());
             }
             if event == listening {
-                accept(flows, listener, &poll)?;
+                accept(flows, listener, |flow| &flow.receiver, &poll)?;
                 continue;
             }
             let number = event as usize;
-            let Some(socket) = flows[number].receiver.socket() else { continue };
-            receivers[number].read(socket, number, window_clamp, clock.now(), &poll)?;
+            let (flow, receiver) = (&flows[number], &mut receivers[number]);
+            if receiver.unsent > 0 {
+                receiver.send_request(flow, number, clock, &poll)?;
+            } else {
+                receiver.read(flow, number, window_clamp, clock, &poll)?;
+            }
         }
     }
 }
@@ -68,6 +90,14 @@ struct Receiver {
     reader: Reader,
     busy: bool,
     ended: bool,
+    /// Number of bytes of the request that the application has not written yet; zero without a request.
+    unsent: u64,
+    /// Number of bytes of the flow that the application has not read yet.
+    unread: u64,
+    /// Time at which the application began to connect a flow with a request.
+    opened_at: Instant,
+    /// Time at which the application began to send the request; `None` without a request.
+    requested_at: Option<Instant>,
 }
 
 impl Receiver {
@@ -76,6 +106,10 @@ impl Receiver {
             reader: Reader::new(spec.workload.reading, Instant::ZERO + spec.start),
             busy: false,
             ended: false,
+            unsent: spec.workload.request.map_or(0, Bytes::get),
+            unread: spec.bytes.map_or(u64::MAX, Bytes::get),
+            opened_at: Instant::ZERO + spec.start,
+            requested_at: None,
         }
     }
 
@@ -83,14 +117,37 @@ impl Receiver {
         if self.ended { Instant::FAR_FUTURE } else { self.reader.wakes_at() }
     }
 
+    /// Writes as much of the request as the socket accepts, once the connection is established. After the
+    /// request, the socket is watched for the response.
+    fn send_request(&mut self, flow: &Flow, number: usize, clock: Clock, poll: &Poll) -> Result<(), Error> {
+        let Some(mut socket) = flow.receiver.socket() else { return Ok(()) };
+        while self.unsent > 0 {
+            let now = clock.now();
+            match socket.write(&ZEROS[..self.unsent.min(REQUEST as u64) as usize]) {
+                Ok(written) => {
+                    self.requested_at.get_or_insert(now);
+                    self.unsent -= written as u64;
+                }
+                Err(error) if again(error.kind()) => return Ok(()),
+                Err(error) => {
+                    return Err(Error::system(format_args!("send the request of flow {number}"), error));
+                }
+            }
+        }
+        poll.watch_instead(socket.as_fd(), number as u64, WaitCondition::Data)
+    }
+
+    /// Reads what has arrived, at most as much as the application currently wants.
     fn read(
         &mut self,
-        socket: &Socket,
+        flow: &Flow,
         number: usize,
         window_clamp: Option<Bytes>,
-        now: Instant,
+        clock: Clock,
         poll: &Poll,
     ) -> Result<(), Error> {
+        let Some(socket) = flow.receiver.socket() else { return Ok(()) };
+        let now = clock.now();
         let most = self.reader.takes(now).min(READ as u64) as usize;
         let taken =
             if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
@@ -105,6 +162,14 @@ impl Receiver {
             }
             Ok(taken) => {
                 self.reader.took(now, taken as u64);
+                self.unread = self.unread.saturating_sub(taken as u64);
+                if let Some(requested_at) = self.requested_at.filter(|_| self.unread == 0) {
+                    let read_at = clock.now();
+                    let _ = flow.response.set(ResponseOutcome {
+                        from_syn: read_at.saturating_since(self.opened_at),
+                        from_request: read_at.saturating_since(requested_at),
+                    });
+                }
                 // Since Linux 6.9, the kernel drops the window clamp when it updates its estimate of the skb
                 // overhead, so the clamp is set again.
                 if let Some(window) = window_clamp {
@@ -122,20 +187,4 @@ impl Receiver {
         }
         Ok(())
     }
-}
-
-fn accept(flows: &[Flow], listener: &Socket, poll: &Poll) -> Result<(), Error> {
-    let (socket, peer) = match listener.accept() {
-        Ok(accepted) => accepted,
-        Err(error) if again(error.kind()) => return Ok(()),
-        Err(error) => return Err(Error::system("accept a flow", error)),
-    };
-    socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-    let port = peer.as_socket().map_or(0, |peer| peer.port());
-    let number = usize::from(port.wrapping_sub(FIRST_PORT));
-    if let Some(Half::Kernel(receiver)) = flows.get(number).map(|flow| &flow.receiver) {
-        poll.watch(socket.as_fd(), number as u64)?;
-        let _ = receiver.set(socket);
-    }
-    Ok(())
 }

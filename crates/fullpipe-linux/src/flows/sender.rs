@@ -6,38 +6,47 @@ use std::os::fd::AsFd;
 
 use fullpipe_lab::scenario::FlowSpec;
 use fullpipe_lab::workload::Writer;
-use fullpipe_units::Instant;
+use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
-use super::{Flow, LISTEN_PORT};
+use super::{Flow, LISTEN_PORT, Opener, Servers, accept, again, connect};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Poll, Stop, WaitCondition};
+use crate::sys;
 use crate::wan::RECEIVER;
 
 /// Maximum number of bytes per write to a kernel socket: the default block size of iperf3.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
-/// Connects each of the `flows` at its start time and writes the flow's data, until `stop` is set.
-pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop) -> Result<(), Error> {
+/// Connects each of the `flows` without a request at its start time, accepts the others on `servers`, and
+/// writes the flow's data, until `stop` is set.
+pub(crate) fn send(
+    flows: &[Flow],
+    specs: &[FlowSpec],
+    servers: &Servers,
+    clock: Clock,
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let mut happened = Vec::new();
     let alarm = Alarm::new()?;
     let (timer, stopping) = (flows.len() as u64, flows.len() as u64 + 1);
     poll.watch(alarm.as_fd(), timer)?;
     poll.watch(stop.as_fd(), stopping)?;
-    let mut starts: Vec<(Instant, usize)> =
-        specs.iter().enumerate().map(|(number, spec)| (Instant::ZERO + spec.start, number)).collect();
-    starts.sort_unstable();
-    let mut waiting = starts.into_iter().peekable();
+    let first_server = flows.len() as u64 + 2;
+    for (number, server) in (first_server..).zip(servers.sockets()) {
+        poll.watch(server.as_fd(), number)?;
+    }
+    let mut waiting = Opener::Sender.starts(specs);
     let mut senders: Vec<Sender> = specs.iter().map(Sender::new).collect();
 
     loop {
         let now = clock.now();
         while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= now) {
             let Some(socket) = flows[number].sender.socket() else { continue };
-            connect(socket)?;
+            connect(socket, SocketAddrV4::new(RECEIVER, LISTEN_PORT))?;
             poll.watch_writes(socket.as_fd(), number as u64)?;
         }
         for (number, sender) in senders.iter_mut().enumerate() {
@@ -55,9 +64,17 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             if event == stopping {
                 return Ok(());
             }
+            let server = event.checked_sub(first_server).map(|which| which as usize);
+            if let Some(server) = server.and_then(|which| servers.sockets().get(which)) {
+                accept(flows, server, |flow| &flow.sender, &poll)?;
+                continue;
+            }
             let number = event as usize;
             let (flow, sender) = (&flows[number], &mut senders[number]);
             let Some(mut socket) = flow.sender.socket() else { continue };
+            if !sender.has_request(socket, number)? {
+                continue;
+            }
             if !sender.writer.is_done() {
                 sender.write(socket, number, clock.now(), &poll)?;
             } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
@@ -72,15 +89,41 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
 
 /// The sending application of one flow on a kernel socket.
 struct Sender {
+    /// Number of bytes of the request that the application has not read yet; zero without a request.
+    request: u64,
     writer: Writer,
     awaited: WaitCondition,
 }
 
 impl Sender {
     fn new(spec: &FlowSpec) -> Self {
-        // A socket becomes writable when its connection is established, so it is watched for writability from
-        // the start.
-        Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: WaitCondition::Room }
+        // A connecting socket becomes writable when its connection is established, so it is watched for
+        // writability from the start. An accepted socket is watched for the request.
+        let awaited = match Opener::of(spec) {
+            Opener::Sender => WaitCondition::Room,
+            Opener::Receiver => WaitCondition::Data,
+        };
+        Self {
+            request: spec.workload.request.map_or(0, Bytes::get),
+            writer: Writer::new(spec.workload.writing, spec.bytes),
+            awaited,
+        }
+    }
+
+    /// Reads what has arrived of the request, and returns whether the request is complete. Without a request,
+    /// returns true.
+    fn has_request(&mut self, socket: &Socket, number: usize) -> Result<bool, Error> {
+        while self.request > 0 {
+            match sys::discard(socket.as_fd(), self.request as usize) {
+                Ok(taken) if taken > 0 => self.request -= taken as u64,
+                Err(error) if again(error.kind()) => return Ok(false),
+                ended => {
+                    let error = ended.err().unwrap_or_else(|| ErrorKind::UnexpectedEof.into());
+                    return Err(Error::system(format_args!("read the request of flow {number}"), error));
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn wakes_at(&self) -> Instant {
@@ -129,16 +172,4 @@ fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
         }
     }
     Ok(taken)
-}
-
-fn connect(socket: &Socket) -> Result<(), Error> {
-    match socket.connect(&SocketAddrV4::new(RECEIVER, LISTEN_PORT).into()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
-        Err(error) => Err(Error::system("connect", error)),
-    }
-}
-
-pub(super) fn again(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

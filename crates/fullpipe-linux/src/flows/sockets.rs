@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 
 use fullpipe_lab::scenario::{FlowSpec, HostSpec};
 use fullpipe_tcp::buffers::Buffer;
-use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::Bytes;
+use fullpipe_tcp::cc::{Algorithm, SlowStart};
+use fullpipe_units::{Bytes, Rate};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::LISTEN_PORT;
+use super::{LISTEN_PORT, Opener};
 use crate::error::{Doing, Error};
 use crate::namespace::set_sysctl;
 use crate::sys;
@@ -57,26 +57,88 @@ pub fn kernel_name(cc: Algorithm) -> &'static str {
 
 /// Creates the sending kernel socket of a flow, bound and ready to connect.
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
+    let socket = tcp()?;
+    set_sender(&socket, host, flow)?;
+    bind(&socket, SENDER, port)?;
+    Ok(socket)
+}
+
+/// Creates the receiving kernel socket of a flow with a request, bound and ready to connect.
+pub(crate) fn requesting(host: &HostSpec, port: u16) -> Result<Socket, Error> {
+    let socket = tcp()?;
+    set_receiver(&socket, host)?;
+    bind(&socket, RECEIVER, port)?;
+    Ok(socket)
+}
+
+/// Creates the listening kernel socket of all flows without a request; accepted sockets inherit its options.
+pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
+    let socket = tcp()?;
+    set_receiver(&socket, host)?;
+    listen(socket, RECEIVER, LISTEN_PORT)
+}
+
+/// Listening kernel sockets at the sending host, for the flows with a request.
+///
+/// An accepted socket inherits the options of its listener, as in a server that sets its congestion control
+/// before it listens. Flows with different settings therefore have different listeners.
+#[derive(Debug)]
+pub(crate) struct Servers(Vec<Socket>);
+
+impl Servers {
+    /// Creates the listeners of all flows with a request. The function must be called inside the sender's
+    /// network namespace.
+    pub(crate) fn all(host: &HostSpec, flows: &[FlowSpec]) -> Result<Self, Error> {
+        let listeners = Self::settings(flows).into_iter().enumerate().map(|(which, flow)| {
+            let socket = tcp()?;
+            set_sender(&socket, host, flow)?;
+            listen(socket, SENDER, LISTEN_PORT + which as u16)
+        });
+        listeners.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Returns the listening sockets.
+    pub(crate) fn sockets(&self) -> &[Socket] {
+        &self.0
+    }
+
+    /// Returns the port to which the receiver of each flow connects, if the flow has a request.
+    pub(crate) fn ports(flows: &[FlowSpec]) -> Vec<u16> {
+        let distinct = Self::settings(flows);
+        let listener = |flow: &FlowSpec| {
+            distinct.iter().position(|other| sender_settings(other) == sender_settings(flow))
+        };
+        flows.iter().map(|flow| LISTEN_PORT + listener(flow).unwrap_or(0) as u16).collect()
+    }
+
+    /// Returns the first flow with a request for each combination of settings.
+    fn settings(flows: &[FlowSpec]) -> Vec<&FlowSpec> {
+        let mut distinct: Vec<&FlowSpec> = Vec::new();
+        for flow in flows.iter().filter(|flow| Opener::of(flow) == Opener::Receiver) {
+            if distinct.iter().all(|other| sender_settings(other) != sender_settings(flow)) {
+                distinct.push(flow);
+            }
+        }
+        distinct
+    }
+}
+
+/// Returns the settings of a flow that [`set_sender`] applies to a socket.
+fn sender_settings(flow: &FlowSpec) -> (Algorithm, Option<SlowStart>, Option<Rate>) {
+    (flow.cc, flow.slow_start, flow.max_pacing_rate)
+}
+
+/// Applies the settings of the sending end of `flow` to a socket.
+fn set_sender(socket: &Socket, host: &HostSpec, flow: &FlowSpec) -> Result<(), Error> {
     if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
         return Err(Error::settings(
             format!("the kernel's {} does not support the setting slow_start", flow.cc),
             "remove slow_start, or use the simulator: --world sim",
         ));
     }
-    let socket = tcp()?;
-    let name = kernel_name(flow.cc);
-    socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
-        let load = match flow.cc {
-            Algorithm::Bbr3 => "mainline Linux has version 1 only, bbr1".into(),
-            _ => format!("load the module tcp_{name}"),
-        };
-        Error::settings(
-            format!("this kernel does not have the congestion control '{name}'"),
-            format!("{load}; or use the simulator: --world sim"),
-        )
-    })?;
+    set_congestion_control(socket, flow.cc)?;
     if let Buffer::Fixed(size) = host.sndbuf {
-        force(&socket, libc::SO_SNDBUFFORCE, size).doing("set SO_SNDBUF")?;
+        force(socket, libc::SO_SNDBUFFORCE, size).doing("set SO_SNDBUF")?;
     }
     // Any rate limit below the maximum value makes TCP pace internally, as it does under the fq queueing
     // discipline.
@@ -88,22 +150,38 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
         sys::set_socket_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, pace)
             .doing("set SO_MAX_PACING_RATE")?;
     }
-    bind(&socket, SENDER, port)?;
-    Ok(socket)
+    Ok(())
 }
 
-/// Creates the listening kernel socket of all flows; accepted sockets inherit its options.
-pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
-    let socket = tcp()?;
+/// Applies the settings of the receiving host to a socket.
+fn set_receiver(socket: &Socket, host: &HostSpec) -> Result<(), Error> {
     if let Buffer::Fixed(size) = host.rcvbuf {
-        force(&socket, libc::SO_RCVBUFFORCE, size).doing("set SO_RCVBUF")?;
+        force(socket, libc::SO_RCVBUFFORCE, size).doing("set SO_RCVBUF")?;
     }
     if let Some(window) = host.window_clamp {
-        clamp(&socket, window).doing("set TCP_WINDOW_CLAMP")?;
+        clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
     }
-    bind(&socket, RECEIVER, LISTEN_PORT)?;
-    socket.listen(BACKLOG).doing("listen")?;
-    Ok(socket)
+    Ok(())
+}
+
+/// Checks whether the kernel offers the congestion control `cc` in the network namespace of the calling
+/// thread.
+pub(crate) fn check_congestion_control(cc: Algorithm) -> Result<(), Error> {
+    set_congestion_control(&tcp()?, cc)
+}
+
+fn set_congestion_control(socket: &Socket, cc: Algorithm) -> Result<(), Error> {
+    let name = kernel_name(cc);
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
+        let load = match cc {
+            Algorithm::Bbr3 => "mainline Linux has version 1 only, bbr1".into(),
+            _ => format!("load the module tcp_{name}"),
+        };
+        Error::settings(
+            format!("this kernel does not have the congestion control '{name}'"),
+            format!("{load}; or use the simulator: --world sim"),
+        )
+    })
 }
 
 /// Limits the receive window that a kernel socket advertises.
@@ -115,6 +193,17 @@ pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
 fn tcp() -> Result<Socket, Error> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).doing("create a socket")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+    // A socket that is closed during a transfer is reset, so that the kernel does not go on sending its data
+    // into the next run of the same hosts. The applications end a complete transfer with shutdown instead.
+    socket.set_linger(Some(std::time::Duration::ZERO)).doing("set SO_LINGER")?;
+    Ok(socket)
+}
+
+fn listen(socket: Socket, address: Ipv4Addr, port: u16) -> Result<Socket, Error> {
+    // Connections of an earlier run of the same hosts may still hold the port (TIME_WAIT).
+    socket.set_reuse_address(true).doing("set SO_REUSEADDR")?;
+    bind(&socket, address, port)?;
+    socket.listen(BACKLOG).doing("listen")?;
     Ok(socket)
 }
 

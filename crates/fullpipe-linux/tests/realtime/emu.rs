@@ -3,10 +3,11 @@
 
 use crate::rights;
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::scenario::{HostSpec, Scenario};
 use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_linux::Datapath;
-use fullpipe_linux::emu::{EmuRun, Options, run};
+use fullpipe_linux::emu::{EmuRun, Options, run, run_between};
+use fullpipe_linux::wan::Hosts;
 use fullpipe_path::{PacketKind, Verdict};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
@@ -304,4 +305,83 @@ fn applications_write_and_read_at_their_rates() {
         let mean = 8.0 * received(last) as f64 / last.at.as_secs_f64();
         assert!(rate > 4e6 && mean < 9.5e6, "{app}: {rate} bit/s in the second half, {mean} bit/s in all");
     }
+}
+
+/// With a request, the receiver opens the connection, and the accepted socket has the congestion control of
+/// its flow. Flows with and without a request can share a path.
+#[test]
+fn a_request_precedes_the_response() {
+    let Some(_alone) = rights::alone() else { return };
+    let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '20ms'\n\
+                [[flow]]\ncc = 'bbr1'\nbytes = '300kB'\napp = { request = '200B' }\n\
+                [[flow]]\ncc = 'reno'\nbytes = '60kB'\nstart = '100ms'\napp = { request = '6kB' }\n\
+                [[flow]]\ncc = 'cubic'\nbytes = '60kB'\n[[sample]]\nevery = '10ms'\n";
+    let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+    let mut rows: Vec<Row> = Vec::new();
+    let options = Options { datapath: Datapath::Plain, logged: true };
+    let ran = run(&scenario, options, &mut rows).unwrap_or_else(|e| panic!("{e}"));
+    let bytes = ran.outcome.flows.iter().map(|flow| flow.bytes.get()).collect::<Vec<_>>();
+    assert_eq!(bytes, [300_000, 60_000, 60_000]);
+    assert!(ran.outcome.flows.iter().all(|flow| flow.finished.is_some()));
+    // The handshake takes a round trip, and so do the request and the beginning of the response.
+    let round_trip = Duration::from_millis(20);
+    for flow in &ran.outcome.flows[..2] {
+        let response = flow.response.expect("complete");
+        assert!(response.from_request >= round_trip, "{response:?}");
+        assert!(response.from_syn >= response.from_request + round_trip, "{response:?}");
+    }
+    assert_eq!(ran.outcome.flows[2].response, None);
+    // Only BBR reports its path model, and only after the connection has been accepted.
+    let has_model = |flow: u32| rows.iter().any(|row| row.flow == flow && row.sender.bbr.is_some());
+    assert_eq!([0, 1, 2].map(has_model), [true, false, false]);
+    let first = rows.iter().find(|row| row.flow == 1).expect("a row");
+    assert_eq!((first.sender.cwnd.get(), first.receiver.map(|r| r.received.get())), (0, Some(0)));
+
+    let [forward, backward] = ran.logs.expect("asked for");
+    let data = |log: &fullpipe_linux::link::Log, flow: u32| {
+        let of_flow = log.arrivals.iter().map(|arrival| arrival.packet);
+        of_flow
+            .filter(|packet| packet.flow == flow && packet.kind == PacketKind::Data)
+            .map(|packet| u64::from(packet.len) - 52)
+            .sum::<u64>()
+    };
+    assert!(data(&backward, 0) >= 200 && data(&backward, 1) >= 6_000, "the requests");
+    assert_eq!(data(&backward, 2), 0);
+    assert!(data(&forward, 0) >= 300_000 && data(&forward, 1) >= 60_000, "the responses");
+}
+
+/// Kept hosts make one download after the other, with the initial window of each. The kernel gains as much
+/// from a larger window as the simulator.
+#[test]
+fn a_larger_initial_window_makes_downloads_faster() {
+    let Some(_alone) = rights::alone() else { return };
+    let text = "name = 'x'\nduration = '20s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nqueue = '1bdp'\n\
+                [host]\nrcvbuf = '6MiB'\n[[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n\
+                [[sample]]\nevery = '20s'\n";
+    let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+    let arms = [None, Some(44)].map(|initcwnd| Scenario {
+        host: HostSpec { initcwnd, ..scenario.host.clone() },
+        ..scenario.clone()
+    });
+    let mut hosts = Hosts::new(Datapath::Plain, scenario.path.mtu).unwrap_or_else(|e| panic!("{e}"));
+    let mut shortest = [f64::INFINITY; 2];
+    for _ in 0..5 {
+        for (arm, shortest) in arms.iter().zip(&mut shortest) {
+            let ran = run_between(&mut hosts, arm, &mut NoTrace).unwrap_or_else(|e| panic!("{e}"));
+            let response = ran.outcome.flows[0].response.expect("complete");
+            assert!(response.from_syn >= response.from_request + Duration::from_millis(50), "{response:?}");
+            assert!(ran.outcome.path.delivered >= 42, "{:?}", ran.outcome.path);
+            assert_eq!(ran.validity.tun_drops, 0);
+            // A busy machine makes a download slower, and never faster.
+            *shortest = shortest.min(response.from_syn.as_secs_f64());
+        }
+    }
+    let simulated = arms.each_ref().map(|arm| {
+        let outcome = fullpipe_lab::sim::run(arm);
+        outcome.flows[0].response.expect("complete").from_syn.as_secs_f64()
+    });
+    let ratio = |[default, larger]: [f64; 2]| default / larger;
+    let (kernel, simulator) = (ratio(shortest), ratio(simulated));
+    assert!(kernel > 1.3, "{shortest:?}");
+    assert!((kernel / simulator - 1.0).abs() < 0.1, "{shortest:?}, simulated {simulated:?}");
 }

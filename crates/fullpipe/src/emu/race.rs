@@ -1,0 +1,307 @@
+//! Runs the pairs of a race on the emulator, several of them at the same time.
+//!
+//! ```text
+//!   missing pairs ─► jobs: a cell and a few seeds, the longest first
+//!                      │
+//!       lane ◄─────────┤  creates two hosts, then for each seed: arm, arm, arm
+//!       lane ◄─────────┘  the links of all lanes together have at most RATES_TOGETHER
+//! ```
+//!
+//! A download takes a fraction of a second, and creating hosts takes as long. The hosts are therefore kept
+//! for all downloads of a job. The path is built for each download, from the seed of the pair.
+
+use std::cmp::Reverse;
+use std::panic::resume_unwind;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use fullpipe_lab::race::{ArmRun, Cell, EMU, Pair, RacePlan};
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::NoTrace;
+use fullpipe_linux::emu::{check_congestion_control, run_between};
+use fullpipe_linux::wan::Hosts;
+use fullpipe_units::Duration;
+
+use crate::Error;
+use crate::race::{MissingPairs, PairRelay};
+use crate::run::{Attended, Datapath, Observer};
+
+/// Maximum sum of the link rates of concurrent downloads in bit/s. Two cores forward more than twice this
+/// rate on time.
+const RATES_TOGETHER: u64 = 400_000_000;
+/// Maximum number of concurrent downloads. Each of them has five threads.
+const LANES: usize = 8;
+/// Number of pairs for which hosts are kept. More pairs would save little, and would leave lanes idle at the
+/// end of the race.
+const PAIRS_PER_JOB: usize = 5;
+/// Number of times that a download is made again if the machine did not keep up with the path.
+const REPETITIONS: u32 = 2;
+/// Estimated number of round trips of a download, in addition to the time that the link needs for its bytes.
+const ROUND_TRIPS: u64 = 6;
+
+/// Checks whether this kernel has the congestion control of every arm.
+pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
+    plan.arms().iter().try_for_each(|arm| {
+        check_congestion_control(arm.cc).map_err(|error| {
+            let error = Error::from(error);
+            error.about(format_args!("arm {arm}"))
+        })
+    })
+}
+
+/// Runs the missing pairs, and returns each with the number of its cell.
+pub(crate) fn pairs<O: Observer>(
+    plan: &RacePlan,
+    missing: &[MissingPairs],
+    relay: &PairRelay<'_, O>,
+) -> Result<Vec<(usize, Pair)>, Error> {
+    let schedule = Schedule::new(jobs(plan, missing), RATES_TOGETHER);
+    let lane = || {
+        let mut made = Vec::new();
+        while let Some(job) = schedule.take() {
+            let running = Running { schedule: &schedule, job };
+            match run_job(plan, &running.job, relay) {
+                Ok(pairs) => made.extend(pairs),
+                Err(error) => {
+                    // The other lanes finish their jobs, whose pairs may be stored.
+                    schedule.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        let made = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let made: Result<Vec<Vec<(usize, Pair)>>, Error> = made.collect();
+        made.map(|made| made.into_iter().flatten().collect())
+    })
+}
+
+/// Pairs that one lane makes with the same hosts.
+#[derive(Debug)]
+struct Job {
+    /// Number of the cell in the plan.
+    cell: usize,
+    seeds: Vec<u64>,
+    /// Rate of the link in bit/s.
+    rate: u64,
+}
+
+/// A job of a lane. When it is dropped, even because of a panic, its share of the rate is free again.
+struct Running<'a> {
+    schedule: &'a Schedule,
+    job: Job,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.schedule.free(&self.job);
+    }
+}
+
+/// Divides the missing pairs into jobs, the longest job first: a long job that starts last would run alone.
+fn jobs(plan: &RacePlan, missing: &[MissingPairs]) -> Vec<Job> {
+    let expected = |cell: &Cell| -> Duration {
+        let path = &cell.point.scenario.path;
+        path.forward.rate.time_for(cell.size) + path.rtt().mul_div(ROUND_TRIPS, 1)
+    };
+    let mut jobs: Vec<(Duration, Job)> = Vec::new();
+    for MissingPairs { cell: number, seeds } in missing {
+        let cell = &plan.cells()[*number];
+        let rate = cell.point.scenario.path.forward.rate.as_bps();
+        for seeds in seeds.chunks(PAIRS_PER_JOB) {
+            let time = expected(cell).mul_div(seeds.len() as u64, 1);
+            jobs.push((time, Job { cell: *number, seeds: seeds.into(), rate }));
+        }
+    }
+    // The sort is stable, so jobs of equal length stay in the order of the plan.
+    jobs.sort_by_key(|(time, _)| Reverse(*time));
+    jobs.into_iter().map(|(_, job)| job).collect()
+}
+
+/// Jobs that wait for a lane and for a share of the rate.
+struct Schedule {
+    state: Mutex<ScheduleState>,
+    /// Notified when a job ends.
+    freed: Condvar,
+    /// Maximum sum of the rates of running jobs in bit/s.
+    most: u64,
+}
+
+struct ScheduleState {
+    waiting: Vec<Job>,
+    running: usize,
+    /// Sum of the rates of running jobs in bit/s.
+    rate: u64,
+}
+
+impl Schedule {
+    fn new(waiting: Vec<Job>, most: u64) -> Self {
+        let state = Mutex::new(ScheduleState { waiting, running: 0, rate: 0 });
+        Self { state, freed: Condvar::new(), most }
+    }
+
+    /// Returns the first job that fits into the rate that is left, and waits until there is one. A job with a
+    /// higher rate than all lanes may have together runs alone. Returns `None` if no job waits.
+    fn take(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if state.waiting.is_empty() {
+                return None;
+            }
+            if let Some(job) = state.next_job(self.most) {
+                return Some(job);
+            }
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Records that `job` has ended.
+    fn free(&self, job: &Job) {
+        let mut state = self.state();
+        state.running -= 1;
+        state.rate -= job.rate;
+        self.freed.notify_all();
+    }
+
+    /// Removes all jobs that wait.
+    fn stop(&self) {
+        self.state().waiting.clear();
+        self.freed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ScheduleState {
+    fn next_job(&mut self, most: u64) -> Option<Job> {
+        let fits = |job: &Job| self.running == 0 || self.rate.saturating_add(job.rate) <= most;
+        let job = self.waiting.remove(self.waiting.iter().position(fits)?);
+        self.running += 1;
+        self.rate += job.rate;
+        Some(job)
+    }
+}
+
+/// Makes the pairs of a job one after the other, unless the observer ends the race early.
+fn run_job<O: Observer>(
+    plan: &RacePlan,
+    job: &Job,
+    relay: &PairRelay<'_, O>,
+) -> Result<Vec<(usize, Pair)>, Error> {
+    let cell = &plan.cells()[job.cell];
+    let about = |error: Error| error.about(format_args!("cell '{}'", cell.point.label));
+    let mut made = Vec::new();
+    if !relay.goes_on() {
+        return Ok(made);
+    }
+    let mut hosts = Hosts::new(Datapath::Plain.into(), cell.point.scenario.path.mtu)
+        .map_err(|error| about(error.into()))?;
+    for &seed in &job.seeds {
+        if !relay.goes_on() {
+            break;
+        }
+        let scenario = Scenario { seed, ..cell.point.scenario.clone() };
+        let download = |scenario: &Scenario| download(&mut hosts, scenario, relay.observer);
+        let pair = plan.run_pair_in(EMU, cell, &scenario, download);
+        // An abandoned download fails; its pair is not kept.
+        if relay.observer.abandons() {
+            break;
+        }
+        let pair = pair.map_err(about)?;
+        relay.finished(&pair);
+        made.push((job.cell, pair));
+    }
+    Ok(made)
+}
+
+/// Makes one download, and makes it again if the machine did not keep up with the path.
+fn download(hosts: &mut Hosts, scenario: &Scenario, observer: &impl Observer) -> Result<ArmRun, Error> {
+    let mut repeated = 0;
+    loop {
+        let run = run_between(hosts, scenario, &mut Attended { rows: &mut NoTrace, observer })?;
+        let made = ArmRun { repeated, ..ArmRun::from(&run.outcome) };
+        if run.validity.kept_up() {
+            return Ok(made);
+        }
+        if repeated == REPETITIONS {
+            return Ok(ArmRun { from_syn_ns: None, from_request_ns: None, late: true, ..made });
+        }
+        repeated += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    fn schedule(rates: &[u64]) -> Schedule {
+        let job = |(cell, rate): (usize, &u64)| Job { cell, seeds: Vec::new(), rate: rate * MBIT };
+        Schedule::new(rates.iter().enumerate().map(job).collect(), 400 * MBIT)
+    }
+
+    /// Returns the jobs that can start now.
+    fn started(schedule: &Schedule) -> Vec<Job> {
+        std::iter::from_fn(|| schedule.state().next_job(schedule.most)).collect()
+    }
+
+    fn cells(jobs: &[Job]) -> Vec<usize> {
+        jobs.iter().map(|job| job.cell).collect()
+    }
+
+    #[test]
+    fn concurrent_links_have_a_limited_rate() {
+        let schedule = schedule(&[100, 300, 20, 100, 1_000, 20]);
+        // The first two jobs use the whole rate.
+        let first = started(&schedule);
+        assert_eq!(cells(&first), [0, 1]);
+        schedule.free(&first[1]);
+        let second = started(&schedule);
+        assert_eq!(cells(&second), [2, 3, 5]);
+        // A job that is faster than the limit runs alone.
+        first[..1].iter().chain(&second).for_each(|job| schedule.free(job));
+        let third = started(&schedule);
+        assert_eq!(cells(&third), [4]);
+        schedule.free(&third[0]);
+        assert!(schedule.take().is_none());
+    }
+
+    /// A lane that waits for a share of the rate goes on when another lane frees its share, and ends when the
+    /// race is stopped.
+    #[test]
+    fn a_waiting_lane_is_woken() {
+        let schedule = schedule(&[400, 400, 400]);
+        let first = schedule.take().expect("a job");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| schedule.take());
+            schedule.free(&first);
+            let second = waiting.join().expect("no panic").expect("a job");
+            assert_eq!(second.cell, 1);
+            let waiting = scope.spawn(|| schedule.take());
+            schedule.stop();
+            assert!(waiting.join().expect("no panic").is_none());
+        });
+    }
+
+    #[test]
+    fn long_jobs_come_first_and_have_few_pairs() {
+        let text = "name = 'small'\nduration = '60s'\nrepeat = 12\nseed = 5\n\
+                    [path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\n\
+                    [[flow]]\ncc = 'bbr1'\nbytes = ['60kB', '2MB']\napp = { request = '200B' }\n";
+        let experiment = fullpipe_lab::experiment::Experiment::from_toml(text).expect("valid");
+        let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse().expect("an arm"));
+        let plan = RacePlan::new(&experiment, &[bbr1, iw], bbr1).expect("a plan");
+        let missing = [0, 1].map(|cell| MissingPairs { cell, seeds: plan.cells()[cell].seeds.clone() });
+        let jobs = jobs(&plan, &missing);
+        let found: Vec<_> = jobs.iter().map(|job| (job.cell, job.seeds[0], job.seeds.len())).collect();
+        assert_eq!(found, [(1, 5, 5), (1, 10, 5), (1, 15, 2), (0, 5, 5), (0, 10, 5), (0, 15, 2)]);
+        assert!(jobs.iter().all(|job| job.rate == 20 * MBIT));
+    }
+}
