@@ -4,6 +4,7 @@
 //! one point of such an experiment, with every value resolved.
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
+use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -41,7 +42,9 @@ impl Scenario {
     /// Returns the scenario as text, which identifies a stored run. A field that was added later appears only
     /// if it is set, so that runs stored earlier keep their identity.
     pub fn identity(&self) -> String {
-        UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
+        let linux = format!(", tunables: {:?}", Tunables::LINUX);
+        let text = format!("{self:?}").replace(&linux, "");
+        UNSET.iter().fold(text, |text, unset| text.replace(unset, ""))
     }
 }
 
@@ -203,6 +206,8 @@ pub struct HostSpec {
     pub slow_start_after_idle: bool,
     /// Amount of unsent data above which a sending socket is not writable (`net.ipv4.tcp_notsent_lowat`).
     pub notsent_lowat: Option<Bytes>,
+    /// Timers, loss detection and retries of both hosts.
+    pub tunables: Tunables,
 }
 
 impl HostSpec {
@@ -226,6 +231,7 @@ impl HostSpec {
             initcwnd: None,
             slow_start_after_idle: true,
             notsent_lowat: None,
+            tunables: Tunables::LINUX,
         }
     }
 }
@@ -308,5 +314,7 @@ mod tests {
         assert!(unset.contains("ecn: false }, flows: ["), "{unset}");
         assert_eq!(set, unset.replace("ecn: false", "ecn: false, initcwnd: Some(30)"));
         assert!(unset.contains("workload: Workload { writing: Greedy, reading: Greedy }"), "{unset}");
+        assert!(identity("tunables = { retries = 3 }").contains("data: 3"));
+        assert_eq!(identity("tunables = { retries = 15 }"), unset, "the default");
     }
 }

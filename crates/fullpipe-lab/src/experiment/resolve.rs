@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_path::{Discipline, Scope};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
+use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
+use super::file::{
+    DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile, TunablesFile,
+};
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
 use super::queue::Queue;
 use super::swept::{Choice, Picker, Sweep};
@@ -385,6 +388,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
     let after_idle = picker.pick("slow_start_after_idle", file.slow_start_after_idle.as_ref());
     let notsent_lowat = picker.pick("notsent_lowat", file.notsent_lowat.as_ref());
+    let tunables = tunables(&file.tunables, picker)?;
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -413,7 +417,57 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         initcwnd,
         slow_start_after_idle: after_idle.unwrap_or(true),
         notsent_lowat: notsent_lowat.map(|lowat| lowat.0.resolve(bdp)),
+        tunables,
     })
+}
+
+/// Returns the tunables of Linux with those that the file sets.
+fn tunables(file: &TunablesFile, picker: &mut Picker) -> Result<Tunables, ExperimentError> {
+    fn pick<T: Clone>(picker: &mut Picker, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+        picker.pick(&format!("tunables.{key}"), field)
+    }
+    const LINUX: Tunables = Tunables::LINUX;
+    let rto_min = pick(picker, "rto_min", file.rto_min.as_ref());
+    let rto_max = pick(picker, "rto_max", file.rto_max.as_ref());
+    let rto_linear = pick(picker, "rto_linear", file.rto_linear.as_ref());
+    let loss_window = pick(picker, "loss_window", file.loss_window.as_ref());
+    let factor = pick(picker, "tlp_factor", file.tlp_factor.as_ref());
+    let floor = pick(picker, "tlp_floor", file.tlp_floor.as_ref());
+    let ack_delay = pick(picker, "tlp_ack_delay", file.tlp_ack_delay.as_ref());
+    let share = pick(picker, "reo_wnd", file.reo_wnd.as_ref());
+    let on_evidence = pick(picker, "reo_wnd_on_evidence", file.reo_wnd_on_evidence.as_ref());
+    let syn_ack_early = pick(picker, "syn_ack_early", file.syn_ack_early.as_ref());
+    let syn = pick(picker, "syn_retries", file.syn_retries.as_ref());
+    let syn_ack = pick(picker, "syn_ack_retries", file.syn_ack_retries.as_ref());
+    let data = pick(picker, "retries", file.retries.as_ref());
+    let orphan = pick(picker, "orphan_retries", file.orphan_retries.as_ref());
+    let tunables = Tunables {
+        rto: rto_min.map_or(LINUX.rto, |floor| RtoRule::Slack { floor }),
+        rto_max: rto_max.unwrap_or(LINUX.rto_max),
+        rto_linear: rto_linear.map_or(LINUX.rto_linear, |tries| tries.0),
+        loss_window: loss_window.map_or(LINUX.loss_window, |segments| segments.0),
+        probe_timeout: ProbeTimeout {
+            srtt_percent: factor.map_or(LINUX.probe_timeout.srtt_percent, |factor| factor.0),
+            floor,
+            ack_delay: ack_delay.unwrap_or(LINUX.probe_timeout.ack_delay),
+        },
+        reo_wnd: ReoWnd {
+            share: share.map_or(LINUX.reo_wnd.share, |share| share.0),
+            on_evidence: on_evidence.unwrap_or(LINUX.reo_wnd.on_evidence),
+        },
+        syn_ack_early,
+        retries: Retries {
+            syn: syn.map_or(LINUX.retries.syn, |tries| tries.0),
+            syn_ack: syn_ack.map_or(LINUX.retries.syn_ack, |tries| tries.0),
+            data: data.map_or(LINUX.retries.data, |tries| tries.0),
+            orphan: orphan.map_or(LINUX.retries.orphan, |tries| tries.0),
+        },
+        ..LINUX
+    };
+    match tunables.check() {
+        Ok(()) => Ok(tunables),
+        Err(error) => Err(ExperimentError::new(error.to_string(), format!("allowed: {}", error.allowed()))),
+    }
 }
 
 fn flows(

@@ -2,7 +2,7 @@
 //! is computed.
 
 use fullpipe_tcp::wire::{Flags, Segment};
-use fullpipe_tcp::{Config, Connection, Event, Tunables};
+use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
 use crate::history::{FinalState, History, Moment};
@@ -86,7 +86,7 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         max_pacing_rate: spec.max_pacing_rate,
         ecn: host.ecn,
         sack: host.sack,
-        tunables: Tunables::LINUX,
+        tunables: host.tunables,
         seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         ..Config::default()
     }

@@ -2,6 +2,7 @@
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
+use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::KernelVersion;
 use rustix::system::uname;
 
@@ -53,6 +54,12 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         return Err(Error::settings(
             format!("point '{}' has a request, which the emulator does not support yet", point.label),
             "remove request from app, or use the simulator: --world sim",
+        ));
+    }
+    if ends[0] == End::Kernel && point.scenario.host.tunables != Tunables::LINUX {
+        return Err(Error::settings(
+            format!("point '{}' has tunables, which the kernel's TCP does not have", point.label),
+            "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
         ));
     }
     let path = &point.scenario.path;
