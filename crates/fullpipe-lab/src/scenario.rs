@@ -9,6 +9,7 @@ use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use crate::profile::Profile;
 use crate::workload::Workload;
 
 /// Complete set of inputs that determines a simulated run.
@@ -30,12 +31,13 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 5] = [
+const UNSET: [&str; 6] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
     ", notsent_lowat: None",
     ", request: None",
+    ", profile: None",
 ];
 
 impl Scenario {
@@ -253,6 +255,8 @@ pub struct FlowSpec {
     pub workload: Workload,
     /// TCP implementation at both ends of the flow; `None` for the default of the simulator or emulator.
     pub stack: Option<Stack>,
+    /// Settings of the sending connection, which replace those of the host; `None` for the host's settings.
+    pub profile: Option<Profile>,
 }
 
 impl FlowSpec {
@@ -266,6 +270,7 @@ impl FlowSpec {
             max_pacing_rate: None,
             workload: Workload::default(),
             stack: None,
+            profile: None,
         }
     }
 }

@@ -22,6 +22,7 @@ use super::value::{
 };
 use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
+use crate::profile::ProfileName;
 use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
@@ -65,6 +66,11 @@ pub(super) struct ExperimentFile {
     /// Type: one table or more
     /// Default: required
     pub(super) flow: Vec<FlowFile>,
+    /// Settings of senders, by name: [profiles](profiles.md).
+    /// Type: tables
+    /// Default: none
+    #[serde(default)]
+    pub(super) profile: BTreeMap<String, Spanned<toml::Table>>,
     /// Points that the combinations of lists cannot express: [point](#point).
     /// Type: tables
     /// Default: none
@@ -370,6 +376,9 @@ swept_table! {
         /// TCP implementations of sender and receiver. The last two need `--world emu`.
         /// Default: fullpipe in `sim`, the kernel in `emu`
         stack: Stack,
+        /// Name of a [profile](profiles.md), whose settings replace those of the sending host.
+        /// Default: none
+        profile: ProfileName,
     }
 }
 

@@ -12,10 +12,12 @@ use super::file::{
     DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile, TunablesFile,
 };
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
+use super::profiles::missing_profile;
 use super::queue::Queue;
 use super::swept::{Choice, Picker, Sweep};
 use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, MOST_RESULTS, Point};
+use crate::profile::Profiles;
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
 /// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
@@ -59,7 +61,11 @@ impl<'f> Tables<'f> {
 
 /// Returns every point of the experiment in order; the field that comes last in the file format varies
 /// fastest.
-pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point>, ExperimentError> {
+pub(super) fn points(
+    file: &ExperimentFile,
+    traces: &Traces,
+    profiles: &Profiles,
+) -> Result<Vec<Point>, ExperimentError> {
     let tables: Vec<Tables<'_>> = match file.point.as_slice() {
         [] => vec![Tables::plain(file)],
         points => points.iter().map(|point| Tables::overlaid(file, point)).collect(),
@@ -86,7 +92,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
-            scenario(tables, traces, &file.duration, every, picker).map_err(|error| {
+            scenario(tables, traces, profiles, &file.duration, every, picker).map_err(|error| {
                 let label = differences(tables.name, &picker.chosen);
                 let at = if label.is_empty() { label } else { format!("point '{label}': ") };
                 ExperimentError { message: format!("{at}{}", error.message), ..error }
@@ -151,6 +157,7 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 fn scenario(
     tables: &Tables<'_>,
     traces: &Traces,
+    profiles: &Profiles,
     duration: &Sweep<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
@@ -169,7 +176,7 @@ fn scenario(
         // The keys of the first flow have no prefix, so that conditions for a file with one flow can use
         // plain keys such as `cc`.
         let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
-        flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
+        flows.extend(self::flows(flow, &prefix, path.bdp(), profiles, picker)?);
     }
     if flows.len() > MOST_FLOWS {
         return Err(ExperimentError::new(
@@ -474,6 +481,7 @@ fn flows(
     file: &FlowFile,
     prefix: &str,
     bdp: Bytes,
+    profiles: &Profiles,
     picker: &mut Picker,
 ) -> Result<Vec<FlowSpec>, ExperimentError> {
     let key = |name: &str| format!("{prefix}{name}");
@@ -493,5 +501,10 @@ fn flows(
         ));
     }
     let stack = picker.pick(&key("stack"), file.stack.as_ref());
-    Ok(vec![FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack }; count as usize])
+    let profile = match picker.pick(&key("profile"), file.profile.as_ref()) {
+        None => None,
+        Some(name) => Some(*profiles.get(&name).ok_or_else(|| missing_profile(name))?),
+    };
+    let flow = FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile };
+    Ok(vec![flow; count as usize])
 }

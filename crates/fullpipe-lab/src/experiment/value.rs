@@ -15,6 +15,7 @@ use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
+use crate::profile::ProfileName;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -355,12 +356,21 @@ impl Value for Algorithm {
     }
 }
 
-/// Type: congestion control, or `NAME+iw` with an initial window of 44 segments
+/// Type: congestion control, `NAME+iw` with an initial window of 44 segments, or `NAME+PROFILE`
 impl Value for Arm {
     const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
+    }
+}
+
+/// Type: text
+impl Value for ProfileName {
+    const EXAMPLE: &'static str = "write the name of a [profile.NAME]";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse()
     }
 }
 
@@ -676,6 +686,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "cc" => equal::<Algorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
         "stack" => equal::<Stack>(a, b),
+        "profile" => equal::<ProfileName>(a, b),
         "app" => equal::<App>(a, b),
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),

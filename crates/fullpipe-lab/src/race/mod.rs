@@ -23,8 +23,9 @@ use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
-use crate::experiment::{Experiment, ExperimentError, Point, RatioBound};
+use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
+use crate::profile::Profiles;
 use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
@@ -50,6 +51,7 @@ pub struct RacePlan {
     name: String,
     cells: Vec<Cell>,
     arms: Vec<Arm>,
+    profiles: Profiles,
     against: Arm,
     bounds: Vec<RatioBound>,
 }
@@ -113,10 +115,16 @@ impl RacePlan {
     /// as many: 400 instead of 60.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
-    /// download that the simulator can run, or if the experiment has only one seed.
+    /// Returns the errors of [`Self::check_arms`], and an error if the experiment lacks the profile of an arm,
+    /// if a point of the experiment is not a single download that the simulator can run, or if the experiment
+    /// has only one seed.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
+        let profiles = experiment.profiles();
+        let mut named = arms.iter().filter_map(|arm| arm.profile);
+        if let Some(missing) = named.find(|name| !profiles.contains_key(name)) {
+            return Err(missing_profile(missing));
+        }
         experiment.check_simulated()?;
         let cells: Vec<Cell> =
             experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
@@ -133,6 +141,7 @@ impl RacePlan {
             bounds: bounds.cloned().collect(),
             cells,
             arms: arms.into(),
+            profiles: profiles.clone(),
             against,
         })
     }
@@ -194,7 +203,10 @@ impl RacePlan {
     /// Runs all arms of `cell` in turn with one seed. `scenario` is the scenario of the cell with that seed.
     pub fn run_pair(&self, cell: &Cell, scenario: &Scenario) -> Pair {
         let arms = self.arms.iter().filter(|arm| cell.includes(**arm, scenario.seed));
-        let runs = arms.map(|arm| (arm.to_string(), ArmRun::from(&sim::run(&arm.applied(scenario)))));
+        let runs = arms.map(|arm| {
+            let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
+            (arm.to_string(), ArmRun::from(&sim::run(&arm.applied(scenario, profile))))
+        });
         Pair {
             cell: cell.point.label.clone(),
             seed: scenario.seed,
@@ -249,6 +261,10 @@ impl Cell {
         }
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
+        // A stored pair is valid only for profiles with the same settings.
+        for profile in experiment.profiles() {
+            format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
+        }
         Ok(Self {
             identity: format!("{:016x}", hash.value()),
             point,
@@ -341,6 +357,26 @@ mod tests {
         assert!(!more.accepts(&more.cells()[2], &pair));
         let fewer = planned(CELLS, "bbr1+iw,bbr1", "bbr1+iw").expect("a plan");
         assert!(fewer.accepts(&fewer.cells()[2], &pair), "the order does not matter");
+    }
+
+    /// The sender of an arm has the settings of its profile: without loss, a launch of 44 segments is faster
+    /// than ten segments. A pair is not valid for a profile with other settings.
+    #[test]
+    fn an_arm_may_have_a_profile() {
+        let text = |window| format!("{CELLS}[profile.web]\nlaunch.window = {window}\n");
+        let plan = planned(&text(44), "bbr1,cubic+web,bbr1+web", "bbr1").expect("a plan");
+        let cell = &plan.cells()[0];
+        let pair = plan.run_pair(cell, &Scenario { seed: 5, ..cell.point.scenario.clone() });
+        let time = |arm: &str| pair.runs[arm].from_syn_ns.expect("complete");
+        for arm in ["cubic+web", "bbr1+web"] {
+            assert!(time(arm) < time("bbr1"), "{arm}: {pair:?}");
+        }
+        assert!(plan.accepts(cell, &pair));
+        let other = planned(&text(43), "bbr1,cubic+web,bbr1+web", "bbr1").expect("a plan");
+        assert!(!other.accepts(&other.cells()[0], &pair));
+
+        let error = planned(&text(44), "bbr1,bbr1+wob", "bbr1").expect_err("no such profile");
+        assert_eq!(error.message, "there is no profile 'wob'");
     }
 
     #[test]

@@ -68,10 +68,10 @@ struct Merge {
 }
 
 /// Returns the configuration of the connection at the sender (side 0) or the receiver (side 1) of flow
-/// `number`.
+/// `number`. A profile applies to the sender.
 pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64) -> Config {
     let host = &scenario.host;
-    Config {
+    let config = Config {
         mtu: scenario.path.mtu,
         cc: spec.cc,
         slow_start: spec.slow_start,
@@ -89,6 +89,10 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         tunables: host.tunables,
         seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         ..Config::default()
+    };
+    match &spec.profile {
+        Some(profile) if side == 0 => profile.applied(config),
+        _ => config,
     }
 }
 

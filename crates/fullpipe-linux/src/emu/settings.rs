@@ -56,9 +56,11 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
             "remove request from app, or use the simulator: --world sim",
         ));
     }
-    if ends[0] == End::Kernel && point.scenario.host.tunables != Tunables::LINUX {
+    let has_profile = point.scenario.flows.iter().any(|flow| flow.profile.is_some());
+    if ends[0] == End::Kernel && (has_profile || point.scenario.host.tunables != Tunables::LINUX) {
+        let what = if has_profile { "a profile" } else { "tunables" };
         return Err(Error::settings(
-            format!("point '{}' has tunables, which the kernel's TCP does not have", point.label),
+            format!("point '{}' has {what}, which the kernel's TCP cannot have", point.label),
             "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
         ));
     }
