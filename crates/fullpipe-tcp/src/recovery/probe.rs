@@ -110,7 +110,8 @@ impl TailProbe {
     /// Returns the probe timeout (PTO) for `segments_in_flight`.
     pub fn timeout(rule: &ProbeTimeout, rtt: &RttEstimator, segments_in_flight: u64) -> Duration {
         let Some(srtt) = rtt.srtt() else { return PTO_INITIAL };
-        let multiple = srtt.mul_div(u64::from(rule.srtt_percent), 100);
+        let nanos = srtt.as_nanos().saturating_mul(u64::from(rule.srtt_percent)) / 100;
+        let multiple = Duration::from_nanos(nanos);
         let wait = match rule.floor {
             None => multiple,
             Some(floor) => multiple.max(srtt + rtt.deviation4() + floor),
