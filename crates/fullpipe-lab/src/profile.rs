@@ -186,7 +186,7 @@ pub static KEYS: [Key; 12] = [
     },
     Key {
         name: "probe.floor",
-        meaning: "Minimum distance of the tail loss probe from SRTT plus four times the deviation.",
+        meaning: "Minimum distance of the tail loss probe from SRTT plus four deviations, within 2 SRTT.",
         default: "5ms",
         range: ["1ms", "100ms"],
         lab: ["0ms", "200ms"],

@@ -68,8 +68,8 @@ pub enum RtoRule {
 pub struct ProbeTimeout {
     /// Multiple of SRTT in percent, to which 2 ms are added.
     pub srtt_percent: u32,
-    /// Minimum distance of the probe timeout from `SRTT + 4 x` the mean deviation of the RTT. With `None`,
-    /// the timeout does not depend on the deviation.
+    /// Minimum distance of the probe timeout from SRTT plus four times the mean deviation of the RTT. It
+    /// raises the timeout at most to the two SRTT of RFC 8985. With `None`, the deviation has no effect.
     pub floor: Option<Duration>,
     /// ACK delay of the peer, which is added instead of 2 ms if a single segment is in flight
     /// (`MAX_ACK_DELAY` in RFC 8985).

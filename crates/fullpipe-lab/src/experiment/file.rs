@@ -312,7 +312,8 @@ swept_table! {
         /// Timeout of the tail loss probe, as a multiple of SRTT.
         /// Default: `2`
         tlp_factor: Factor,
-        /// Minimum distance of the tail loss probe from SRTT plus four times the mean deviation of the RTT.
+        /// Minimum distance of the tail loss probe from SRTT plus four times the mean deviation of the RTT,
+        /// within 2 SRTT.
         /// Range: up to `200ms`
         /// Default: none
         tlp_floor: Duration,

@@ -67,8 +67,9 @@ pub(super) struct Window {
     ssthresh: u64,
     /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Initial congestion window, the lower limit of the decay after idle time.
-    initial: u64,
+    /// Lower limit of the decay after idle time: the initial window, or ten segments after a launch, because
+    /// nothing paces the flight after the idle time.
+    restart: u64,
     /// Congestion window after the first timeout for the outstanding data.
     loss_window: u64,
     /// Pacing of the first flight, until the flight has been sent or something was lost.
@@ -85,7 +86,7 @@ impl Window {
             cwnd: initial,
             ssthresh: NO_SSTHRESH,
             credit: 0,
-            initial,
+            restart: hints.launch.map_or(initial, |_| initial.min(INITIAL_SEGMENTS)),
             loss_window: hints.loss_window.map_or(1, u64::from),
             first_flight: hints.launch.map(|rate| FirstFlight { rate, bytes: initial * cx.mss }),
             in_recovery: false,
@@ -266,7 +267,7 @@ impl Window {
             return;
         }
         self.ssthresh = self.remembered_ssthresh();
-        let floor = self.initial.min(self.cwnd);
+        let floor = self.restart.min(self.cwnd);
         // Pauses of up to one RTO do not count as idle, so the first halving comes just after one RTO.
         let halvings = (idle - 1) / rto;
         self.cwnd =

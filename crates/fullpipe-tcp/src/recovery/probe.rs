@@ -114,7 +114,7 @@ impl TailProbe {
         let multiple = Duration::from_nanos(nanos);
         let wait = match rule.floor {
             None => multiple,
-            Some(floor) => multiple.max(srtt + rtt.deviation4() + floor),
+            Some(floor) => multiple.max((srtt + rtt.deviation4() + floor).min(srtt * 2)),
         };
         wait + if segments_in_flight == 1 { rule.ack_delay } else { TIMER_SLACK }
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// Factor and ACK delay are tunables. With a floor, the timeout stays above the RTT by the floor and four
-    /// times the mean deviation, which is 50 ms after one sample of 100 ms.
+    /// times the mean deviation, but within two round trips (RFC 8985 section 7.2).
     #[test]
     fn the_timeout_follows_its_rule() {
         let mut rtt = RttEstimator::default();
@@ -186,7 +186,11 @@ mod tests {
         assert_eq!(TailProbe::timeout(&early, &rtt, 5), MS(127));
         assert_eq!(TailProbe::timeout(&early, &rtt, 1), MS(165));
         let careful = ProbeTimeout { floor: Some(MS(5)), ..early };
-        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(100 + 4 * 50 + 5 + 2));
+        // After one sample, the mean deviation is half of the RTT. Each equal sample reduces it by a quarter.
+        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(2 * 100 + 2));
+        (0..3).for_each(|_| rtt.on_sample(MS(100), 0, 0));
+        let deviation4 = Duration::from_micros(84_375);
+        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(100) + deviation4 + MS(5 + 2));
         // With a steady RTT, the deviation vanishes, and the multiple of SRTT is the larger bound.
         (0..100).for_each(|_| rtt.on_sample(MS(100), 0, 0));
         assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(127));

@@ -284,4 +284,8 @@ fn a_launch_paces_the_first_flight() {
         bench.signal(signal);
         assert_eq!(bench.cc.control().pacing, UNPACED, "{signal:?}");
     }
+    // After an idle time, nothing paces the flight, so the window decays to ten segments.
+    let mut bench = launched();
+    bench.signal(Signal::Idle { idle: ms(10_000), rto: ms(300) });
+    assert_eq!(bench.cwnd(), 10);
 }
