@@ -75,6 +75,10 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
         Some(pairs) => experiment.with_repeat(pairs),
         None => experiment,
     };
+    let experiment = match &args.profiles {
+        Some(path) => experiment.with_profiles(race::read_profiles(path)?),
+        None => experiment,
+    };
     experiment.check_size()?;
     let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| match &args.paths {
         Some(path) => Failure::from(error).about(path.display()),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
+pub(crate) use fullpipe::lab::nearest::nearest_name;
 
 use crate::args::Args;
 use crate::output::quoted;
@@ -77,15 +78,6 @@ fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
         return Some(name);
     }
     nearest_name(&typed, names())
-}
-
-/// Returns the name that is fewest typing errors away from `typed`; returns `None` if too many letters
-/// differ.
-pub(crate) fn nearest_name<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Letters that are missing, added, replaced, or swapped with their neighbour.
-    let (errors, name) = names.map(|name| (strsim::osa_distance(typed, name), name)).min()?;
-    // A third of the letters may be wrong, but at least one letter of a short word must be right.
-    (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
 }
 
 #[cfg(test)]

@@ -1,10 +1,17 @@
 //! Arms of a race: the senders that are compared with identical paths, hosts and seeds.
+//!
+//! | name | sender |
+//! |---|---|
+//! | `bbr1` | a congestion control, with the initial window of the scenario |
+//! | `bbr1+iw` | the same with an initial window of [`LAUNCH_WINDOW`] segments |
+//! | `bbr1+web` | the same with the settings of the profile `web` ([`crate::profile`]) |
 
 use std::fmt;
 use std::str::FromStr;
 
 use fullpipe_tcp::cc::Algorithm;
 
+use crate::profile::{Profile, ProfileName};
 use crate::scenario::Scenario;
 
 /// Launch window of `NAME+iw`, in segments: the initial window that several content delivery networks used
@@ -14,7 +21,7 @@ use crate::scenario::Scenario;
 pub const LAUNCH_WINDOW: u32 = 44;
 
 /// Suffix of the name of an arm that starts with [`LAUNCH_WINDOW`].
-const WITH_LAUNCH: &str = "+iw";
+const WITH_LAUNCH: &str = "iw";
 
 /// One of the senders that a race compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,20 +30,26 @@ pub struct Arm {
     pub cc: Algorithm,
     /// Initial congestion window in segments; `None` for the window of the scenario.
     pub launch: Option<u32>,
+    /// Name of the profile of the sender; `None` for the settings of the scenario.
+    pub profile: Option<ProfileName>,
 }
 
 impl Arm {
-    /// Returns the arms of all congestion controls, first without and then with the launch window.
+    /// Returns the arms of all congestion controls without a profile, first without and then with the launch
+    /// window.
     pub fn all() -> impl Iterator<Item = Self> {
-        let with = |launch| Algorithm::ALL.into_iter().map(move |cc| Self { cc, launch });
+        let with = |launch| Algorithm::ALL.into_iter().map(move |cc| Self { cc, launch, profile: None });
         with(None).chain(with(Some(LAUNCH_WINDOW)))
     }
 
-    /// Returns `scenario` with this sender for every flow.
+    /// Returns `scenario` with this sender for every flow. `profile` is the profile that the arm names.
     #[must_use]
-    pub fn applied(self, scenario: &Scenario) -> Scenario {
+    pub fn applied(self, scenario: &Scenario, profile: Option<Profile>) -> Scenario {
         let mut scenario = scenario.clone();
-        scenario.flows.iter_mut().for_each(|flow| flow.cc = self.cc);
+        for flow in &mut scenario.flows {
+            flow.cc = self.cc;
+            flow.profile = profile.or(flow.profile);
+        }
         scenario.host.initcwnd = self.launch.or(scenario.host.initcwnd);
         scenario
     }
@@ -44,8 +57,12 @@ impl Arm {
 
 impl fmt::Display for Arm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let launch = if self.launch.is_some() { WITH_LAUNCH } else { "" };
-        f.pad(&format!("{}{launch}", self.cc.name()))
+        let name = self.cc.name();
+        match (&self.profile, self.launch) {
+            (Some(profile), _) => f.pad(&format!("{name}+{profile}")),
+            (None, Some(_)) => f.pad(&format!("{name}+{WITH_LAUNCH}")),
+            (None, None) => f.pad(name),
+        }
     }
 }
 
@@ -56,7 +73,11 @@ pub struct UnknownArm(String);
 impl UnknownArm {
     /// Returns a hint that lists the known names; one line.
     pub fn hint(&self) -> String {
-        format!("{}; NAME{WITH_LAUNCH} starts with a window of {LAUNCH_WINDOW} segments", Algorithm::KNOWN)
+        format!(
+            "{}; NAME+{WITH_LAUNCH} starts with a window of {LAUNCH_WINDOW} segments, \
+             NAME+PROFILE has a profile",
+            Algorithm::KNOWN
+        )
     }
 }
 
@@ -72,12 +93,18 @@ impl FromStr for Arm {
     type Err = UnknownArm;
 
     fn from_str(text: &str) -> Result<Self, UnknownArm> {
-        let (name, launch) = match text.strip_suffix(WITH_LAUNCH) {
-            Some(name) => (name, Some(LAUNCH_WINDOW)),
-            None => (text, None),
-        };
-        let cc = name.parse().map_err(|_| UnknownArm(text.into()))?;
-        Ok(Self { cc, launch })
+        let unknown = || UnknownArm(text.into());
+        let (name, suffix) = text.split_once('+').map_or((text, None), |(name, suffix)| (name, Some(suffix)));
+        let cc = name.parse().map_err(|_| unknown())?;
+        let plain = Self { cc, launch: None, profile: None };
+        match suffix {
+            None => Ok(plain),
+            Some(WITH_LAUNCH) => Ok(Self { launch: Some(LAUNCH_WINDOW), ..plain }),
+            Some(profile) => {
+                let profile = profile.parse().map_err(|_| unknown())?;
+                Ok(Self { profile: Some(profile), ..plain })
+            }
+        }
     }
 }
 
@@ -91,9 +118,11 @@ mod tests {
             assert_eq!(arm.to_string().parse(), Ok(arm));
         }
         assert_eq!(Arm::all().count(), 2 * Algorithm::ALL.len());
-        let iw = Arm { cc: Algorithm::Bbr1, launch: Some(44) };
+        let iw = Arm { cc: Algorithm::Bbr1, launch: Some(44), profile: None };
         assert_eq!(("bbr+iw".parse(), iw.to_string().as_str()), (Ok(iw), "bbr1+iw"), "the kernel's name");
-        for name in ["", "+iw", "bbr1+iw+iw", "bbr9", "bbr1 "] {
+        let web = Arm { launch: None, profile: Some("web".parse().expect("a name")), ..iw };
+        assert_eq!(("bbr+web".parse(), web.to_string().as_str()), (Ok(web), "bbr1+web"));
+        for name in ["", "+iw", "bbr1+iw+iw", "bbr9", "bbr1 ", "bbr1+", "bbr1+IW", "bbr9+web"] {
             let error = name.parse::<Arm>().expect_err(name);
             assert_eq!(error.to_string(), format!("unknown arm '{name}'"));
         }

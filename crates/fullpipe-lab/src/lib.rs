@@ -11,6 +11,7 @@
 //! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | the specification of one run, with every value resolved |
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
+//! | [`profile`] | named settings of a sender, with a range for each key |
 //! | [`arm`], [`race`] | senders that are compared, and the plan, the pairs and the results of a comparison |
 //! | [`bootstrap`] | the ratio of two means, with its confidence interval |
 //! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
@@ -23,6 +24,7 @@
 //! | [`metric`] | figures of a run, under the names that experiment files use |
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
 //! | [`stats`] | means, medians and quantiles, and the confidence interval of a count |
+//! | [`nearest`] | the name that was meant by a misspelt one |
 //!
 //! This crate connects the TCP engine to the path simulator: segments of `fullpipe-tcp` become packets on a
 //! path of `fullpipe-path`. The crate does no I/O and reads no clock. The outcome of a simulated run is a
@@ -39,7 +41,9 @@ pub mod experiment;
 pub mod history;
 pub mod host;
 pub mod metric;
+pub mod nearest;
 pub mod outcome;
+pub mod profile;
 pub mod race;
 pub mod results;
 pub mod scenario;

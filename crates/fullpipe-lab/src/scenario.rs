@@ -4,10 +4,12 @@
 //! one point of such an experiment, with every value resolved.
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
+use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use crate::profile::Profile;
 use crate::workload::Workload;
 
 /// Complete set of inputs that determines a simulated run.
@@ -29,19 +31,22 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 5] = [
+const UNSET: [&str; 6] = [
     ", sack: true",
     ", initcwnd: None",
     ", slow_start_after_idle: true",
     ", notsent_lowat: None",
     ", request: None",
+    ", profile: None",
 ];
 
 impl Scenario {
     /// Returns the scenario as text, which identifies a stored run. A field that was added later appears only
     /// if it is set, so that runs stored earlier keep their identity.
     pub fn identity(&self) -> String {
-        UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
+        let linux = format!(", tunables: {:?}", Tunables::LINUX);
+        let text = format!("{self:?}").replace(&linux, "");
+        UNSET.iter().fold(text, |text, unset| text.replace(unset, ""))
     }
 }
 
@@ -203,6 +208,8 @@ pub struct HostSpec {
     pub slow_start_after_idle: bool,
     /// Amount of unsent data above which a sending socket is not writable (`net.ipv4.tcp_notsent_lowat`).
     pub notsent_lowat: Option<Bytes>,
+    /// Timers, loss detection and retries of both hosts.
+    pub tunables: Tunables,
 }
 
 impl HostSpec {
@@ -226,6 +233,7 @@ impl HostSpec {
             initcwnd: None,
             slow_start_after_idle: true,
             notsent_lowat: None,
+            tunables: Tunables::LINUX,
         }
     }
 }
@@ -247,6 +255,8 @@ pub struct FlowSpec {
     pub workload: Workload,
     /// TCP implementation at both ends of the flow; `None` for the default of the simulator or emulator.
     pub stack: Option<Stack>,
+    /// Settings of the sending connection, which replace those of the host; `None` for the host's settings.
+    pub profile: Option<Profile>,
 }
 
 impl FlowSpec {
@@ -260,6 +270,7 @@ impl FlowSpec {
             max_pacing_rate: None,
             workload: Workload::default(),
             stack: None,
+            profile: None,
         }
     }
 }
@@ -308,5 +319,7 @@ mod tests {
         assert!(unset.contains("ecn: false }, flows: ["), "{unset}");
         assert_eq!(set, unset.replace("ecn: false", "ecn: false, initcwnd: Some(30)"));
         assert!(unset.contains("workload: Workload { writing: Greedy, reading: Greedy }"), "{unset}");
+        assert!(identity("tunables = { retries = 3 }").contains("data: 3"));
+        assert_eq!(identity("tunables = { retries = 15 }"), unset, "the default");
     }
 }

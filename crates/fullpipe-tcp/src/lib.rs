@@ -42,5 +42,5 @@ pub use conn::{
     reset_for,
 };
 pub use limit::SendLimit;
-pub use tunables::{RtoRule, Tunables};
+pub use tunables::{ProbeTimeout, ReoWnd, Retries, RtoRule, TunableError, Tunables};
 pub use tx::{Piece, Segments, Transmit};

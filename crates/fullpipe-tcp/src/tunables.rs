@@ -1,4 +1,10 @@
 //! Settings that differ between correct TCP stacks, except those of congestion control.
+//!
+//! Each setting has a range within which a connection keeps its guarantees ([`Tunables::check`]): every byte
+//! arrives once, windows are respected, and a dead path falls silent.
+
+use core::fmt;
+use core::ops::RangeInclusive;
 
 use fullpipe_units::Duration;
 
@@ -8,6 +14,25 @@ use fullpipe_units::Duration;
 pub struct Tunables {
     /// Rule that derives the retransmission timeout from the RTT and its variation.
     pub rto: RtoRule,
+    /// Upper bound of the retransmission timeout, including back-off (`net.ipv4.tcp_rto_max_ms`).
+    pub rto_max: Duration,
+    /// Number of expiries in a row after which the retransmission timeout does not double yet. RFC 6298
+    /// section 5.5 doubles it after the first expiry.
+    pub rto_linear: u32,
+    /// Congestion window in segments after the first retransmission timeout for the outstanding data, unless
+    /// the window was smaller. After a repeated timeout, the window is always one segment, because the path
+    /// may be dead. RFC 5681 section 3.1 requires one segment.
+    pub loss_window: u32,
+    /// Rule for the timeout of the tail loss probe.
+    pub probe_timeout: ProbeTimeout,
+    /// Rule for the reordering window of RACK.
+    pub reo_wnd: ReoWnd,
+    /// Time after which an unanswered SYN-ACK is retransmitted early, once and in addition to
+    /// [`Retries::syn_ack`]; the timeout of one second starts after it. With `None`, that timeout starts with
+    /// the first SYN-ACK.
+    pub syn_ack_early: Option<Duration>,
+    /// Number of retransmissions before a connection gives up.
+    pub retries: Retries,
     /// Whether a lost retransmission in fast recovery counts as new congestion and reduces the window again,
     /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in recovery after a timeout.
     pub lost_retransmission_reduces: bool,
@@ -37,10 +62,62 @@ pub enum RtoRule {
     },
 }
 
+/// Rule for the timeout of the tail loss probe (PTO, RFC 8985 section 7.2). The retransmission timeout is an
+/// upper bound of the PTO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeTimeout {
+    /// Multiple of SRTT in percent, to which 2 ms are added.
+    pub srtt_percent: u32,
+    /// Minimum distance of the probe timeout from SRTT plus four times the mean deviation of the RTT. It
+    /// raises the timeout at most to the two SRTT of RFC 8985. With `None`, the deviation has no effect.
+    pub floor: Option<Duration>,
+    /// ACK delay of the peer, which is added instead of 2 ms if a single segment is in flight
+    /// (`MAX_ACK_DELAY` in RFC 8985).
+    pub ack_delay: Duration,
+}
+
+/// Rule for the reordering window of RACK (RFC 8985 section 6.2 step 4). Each round trip with a D-SACK adds
+/// the initial window again, up to SRTT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReoWnd {
+    /// Initial reordering window as a share of the minimum RTT, in units of 1/[`ReoWnd::UNIT`].
+    pub share: u32,
+    /// Whether the window stays zero until reordering or a D-SACK was seen. Otherwise it is zero only during
+    /// recovery, and after three segments were delivered out of order.
+    pub on_evidence: bool,
+}
+
+impl ReoWnd {
+    /// Number of units in the minimum RTT.
+    pub const UNIT: u32 = 64;
+}
+
+/// Number of retransmissions before a connection gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Retransmissions of a SYN, including four that are sent one second apart before the interval doubles
+    /// (`net.ipv4.tcp_syn_retries` + `net.ipv4.tcp_syn_linear_timeouts`).
+    pub syn: u32,
+    /// Retransmissions of a SYN-ACK (`net.ipv4.tcp_synack_retries`).
+    pub syn_ack: u32,
+    /// Retransmission timeouts, or window probes, without an answer (`net.ipv4.tcp_retries2`).
+    pub data: u32,
+    /// Retransmission timeouts without an answer after the application has closed the socket
+    /// (`net.ipv4.tcp_orphan_retries`).
+    pub orphan: u32,
+}
+
 impl Tunables {
     /// Settings of Linux 6.18.
     pub const LINUX: Self = Self {
         rto: RtoRule::Slack { floor: Duration::from_millis(200) },
+        rto_max: Duration::from_secs(120),
+        rto_linear: 0,
+        loss_window: 1,
+        probe_timeout: ProbeTimeout { srtt_percent: 200, floor: None, ack_delay: Duration::from_millis(200) },
+        reo_wnd: ReoWnd { share: ReoWnd::UNIT / 4, on_evidence: false },
+        syn_ack_early: None,
+        retries: Retries { syn: 10, syn_ack: 5, data: 15, orphan: 8 },
         lost_retransmission_reduces: false,
         app_limited_without_write: false,
         tso_deferral: true,
@@ -52,8 +129,70 @@ impl Tunables {
         lost_retransmission_reduces: true,
         app_limited_without_write: true,
         tso_deferral: false,
+        ..Self::LINUX
     };
+
+    /// Checks that each setting is in its range.
+    ///
+    /// # Errors
+    /// Returns an error that names the first setting out of its range, and the range.
+    pub fn check(&self) -> Result<(), TunableError> {
+        let ms = Duration::from_millis;
+        let (RtoRule::Slack { floor } | RtoRule::Rfc6298 { floor, .. }) = self.rto;
+        within("rto_min", floor, ms(10)..=ms(1_000), "10ms to 1s")?;
+        within("rto_max", self.rto_max, ms(1_000)..=ms(120_000), "1s to 120s")?;
+        within("rto_linear", self.rto_linear, 0..=2, "0 to 2")?;
+        within("loss_window", self.loss_window, 1..=10, "1 to 10 segments")?;
+        let ProbeTimeout { srtt_percent, floor, ack_delay } = self.probe_timeout;
+        within("tlp_factor", f64::from(srtt_percent) / 100.0, 1.0..=2.0, "1 to 2")?;
+        within("tlp_floor", floor.unwrap_or_default(), ms(0)..=ms(200), "0ms to 200ms")?;
+        within("tlp_ack_delay", ack_delay, ms(5)..=ms(200), "5ms to 200ms")?;
+        let share = f64::from(self.reo_wnd.share) / f64::from(ReoWnd::UNIT);
+        within("reo_wnd", share, 0.015_625..=1.0, "0.015625 to 1")?;
+        let early = self.syn_ack_early.unwrap_or(ms(1_000));
+        within("syn_ack_early", early, ms(100)..=ms(1_000), "100ms to 1s")?;
+        let Retries { syn, syn_ack, data, orphan } = self.retries;
+        within("syn_retries", syn, 1..=10, "1 to 10")?;
+        within("syn_ack_retries", syn_ack, 1..=10, "1 to 10")?;
+        within("retries", data, 3..=15, "3 to 15")?;
+        within("orphan_retries", orphan, 1..=15, "1 to 15")
+    }
 }
+
+fn within<T: PartialOrd + fmt::Display>(
+    key: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+    allowed: &'static str,
+) -> Result<(), TunableError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(TunableError { key, value: value.to_string(), allowed })
+}
+
+/// Error for a setting that is out of its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunableError {
+    key: &'static str,
+    value: String,
+    allowed: &'static str,
+}
+
+impl TunableError {
+    /// Returns the range of the setting, as text.
+    pub const fn allowed(&self) -> &'static str {
+        self.allowed
+    }
+}
+
+impl fmt::Display for TunableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} is out of range", self.key, self.value)
+    }
+}
+
+impl std::error::Error for TunableError {}
 
 impl Default for Tunables {
     fn default() -> Self {
@@ -64,5 +203,69 @@ impl Default for Tunables {
 impl Default for RtoRule {
     fn default() -> Self {
         Tunables::LINUX.rto
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both predefined sets are within the ranges. A setting beyond either end of its range is named, with
+    /// the range.
+    #[test]
+    fn ranges_are_checked() {
+        const LINUX: Tunables = Tunables::LINUX;
+        assert_eq!((LINUX.check(), Tunables::RFC.check()), (Ok(()), Ok(())));
+        let ms = Duration::from_millis;
+        let rto = |floor| Tunables { rto: RtoRule::Slack { floor }, ..LINUX };
+        let probe = |probe_timeout| Tunables { probe_timeout, ..LINUX };
+        let retries = |retries| Tunables { retries, ..LINUX };
+        for (tunables, message, allowed) in [
+            (rto(ms(9)), "rto_min 9 ms is out of range", "10ms to 1s"),
+            (rto(ms(1_001)), "rto_min 1 s is out of range", "10ms to 1s"),
+            (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999 ms is out of range", "1s to 120s"),
+            (Tunables { rto_linear: 3, ..LINUX }, "rto_linear 3 is out of range", "0 to 2"),
+            (Tunables { loss_window: 0, ..LINUX }, "loss_window 0 is out of range", "1 to 10 segments"),
+            (
+                probe(ProbeTimeout { srtt_percent: 99, ..LINUX.probe_timeout }),
+                "tlp_factor 0.99 is out of range",
+                "1 to 2",
+            ),
+            (
+                probe(ProbeTimeout { floor: Some(ms(201)), ..LINUX.probe_timeout }),
+                "tlp_floor 201 ms is out of range",
+                "0ms to 200ms",
+            ),
+            (
+                probe(ProbeTimeout { ack_delay: ms(4), ..LINUX.probe_timeout }),
+                "tlp_ack_delay 4 ms is out of range",
+                "5ms to 200ms",
+            ),
+            (
+                Tunables { reo_wnd: ReoWnd { share: 65, on_evidence: true }, ..LINUX },
+                "reo_wnd 1.015625 is out of range",
+                "0.015625 to 1",
+            ),
+            (
+                Tunables { syn_ack_early: Some(ms(99)), ..LINUX },
+                "syn_ack_early 99 ms is out of range",
+                "100ms to 1s",
+            ),
+            (retries(Retries { syn: 11, ..LINUX.retries }), "syn_retries 11 is out of range", "1 to 10"),
+            (
+                retries(Retries { syn_ack: 0, ..LINUX.retries }),
+                "syn_ack_retries 0 is out of range",
+                "1 to 10",
+            ),
+            (retries(Retries { data: 120, ..LINUX.retries }), "retries 120 is out of range", "3 to 15"),
+            (
+                retries(Retries { orphan: 16, ..LINUX.retries }),
+                "orphan_retries 16 is out of range",
+                "1 to 15",
+            ),
+        ] {
+            let error = tunables.check().expect_err(message);
+            assert_eq!((error.to_string().as_str(), error.allowed()), (message, allowed));
+        }
     }
 }

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
-use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::experiment::{self, Experiment};
+use fullpipe_lab::profile::Profiles;
 use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
@@ -41,6 +42,18 @@ const RESULT: &str = "race.json";
 /// Returns an error if the file cannot be read or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
     run::read_hinting(path, "pass an experiment file with downloads; without --paths, a race has 24 cells")
+}
+
+/// Reads a file with profiles for the arms of a race.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if one of its profiles is invalid.
+pub fn read_profiles(path: &Path) -> Result<Profiles, Error> {
+    let file = path.display();
+    let text = run::read_at_most(run::LARGEST_EXPERIMENT, path).map_err(|e| {
+        Error::new(format!("cannot read {file}: {e}"), "pass a file with tables [profile.NAME]")
+    })?;
+    experiment::read_profiles(&text).map_err(|e| Error::from(e).about(file))
 }
 
 /// Runs all pairs of `plan` in the simulator, unless `observer` stops the race early. The observer's progress

@@ -23,7 +23,7 @@ use crate::files::write_atomically;
 use crate::{Error, emu};
 
 /// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
-const LARGEST_EXPERIMENT: u64 = 1 << 20;
+pub(crate) const LARGEST_EXPERIMENT: u64 = 1 << 20;
 /// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
 const LARGEST_RATE_TRACE: u64 = 64 << 20;
 
@@ -311,7 +311,7 @@ pub(crate) fn read_hinting(path: &Path, hint: &str) -> Result<Experiment, Error>
 }
 
 /// Reads a text file of at most `most` bytes.
-fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
+pub(crate) fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {

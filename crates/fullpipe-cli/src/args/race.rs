@@ -13,9 +13,9 @@ Examples:
   fullpipe race --full --out race --check
   sudo fullpipe race --world emu
 
-An arm is a congestion control, or NAME+iw for one with an initial window of 44 segments. In each
-pair of a cell, all arms download the same file with identical packet losses. A ratio above 1 means
-that the arm is faster.
+An arm is a congestion control, NAME+iw for one with an initial window of 44 segments, or
+NAME+PROFILE for one with the settings of a profile. In each pair of a cell, all arms download the
+same file with identical packet losses. A ratio above 1 means that the arm is faster.
 
 Without --full and --paths, a race has 24 cells: three paths, no loss and 1 %, and four sizes. With
 --paths, the points of the experiment are the cells. Its [[flow]] needs bytes and
@@ -52,6 +52,10 @@ pub(crate) struct RaceArgs {
     /// Race over the points of an experiment (TOML)
     #[arg(long, value_name = "FILE")]
     pub(crate) paths: Option<PathBuf>,
+
+    /// Read profiles for the arms (TOML, [profile.NAME])
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profiles: Option<PathBuf>,
 
     /// Race over 60 cells: more sizes, rates, round-trip times, loss patterns and queues
     #[arg(long, conflicts_with = "paths")]

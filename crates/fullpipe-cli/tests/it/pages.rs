@@ -285,6 +285,7 @@ fn the_page_on_experiments_has_every_key() {
         ("[path.forward]", "\n## [path]\n"),
         ("[path.policer]", "\n## [path]\n"),
         ("[host]", "\n## [host]\n"),
+        ("[host.tunables]", "\n## [host]\n"),
         ("[[flow]]", "\n## [[flow]]\n"),
         ("[[point]]", "\n## [[point]]\n"),
         ("[[sample]]", "\n## [[sample]]\n"),

@@ -157,8 +157,9 @@ fn bounds_count_only_when_asked() {
 
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
-    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments";
-    let cases: [(&[&str], i32, &str, String); 8] = [
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments, \
+                 NAME+PROFILE has a profile";
+    let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
         (&["--arms", "bbr1,wireguard"], 2, "unknown arm 'wireguard'", known.into()),
@@ -168,6 +169,12 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             2,
             "the arm bbr1 is listed twice",
             "list each arm once; bbr is another name of bbr1".into(),
+        ),
+        (
+            &["--arms", "bbr1,bbr1+web"],
+            1,
+            "there is no profile 'web'",
+            "add a table [profile.web] to the experiment, or to the file of --profiles".into(),
         ),
         (&["--arms", "bbr3"], 2, "a race needs at least two arms", "add an arm, such as bbr1".into()),
         (

@@ -16,7 +16,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
 }
 
-/// Returns the schemas of all JSON documents and JSON lines that the command prints, except those of iperf3.
+/// Returns the schemas of profiles, and of all JSON documents and JSON lines that the command prints, except
+/// those of iperf3.
 fn schemas() -> Vec<(&'static str, String)> {
     let mut schemas = vec![
         ("diagnose", schema::<fullpipe::Diagnosis>()),
@@ -24,6 +25,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
         ("race", schema::<fullpipe::race::RaceReport>()),
+        ("profile", schema::<fullpipe::lab::profile::Profile>()),
         ("iperf3-added", schema::<fullpipe::diagnosis::Iperf3Additions<Value>>()),
     ];
     #[cfg(target_os = "linux")]

@@ -17,10 +17,12 @@ use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinn
 use super::queue::Queue;
 use super::swept::{Scalar, Sweep, refuse};
 use super::value::{
-    Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
+    Amount, App, BufferSize, Count, Delay, Factor, Loss, Mtu, Positive, Ratio, RttShare, Segments, Tries,
+    Value, WinScale,
 };
 use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
+use crate::profile::ProfileName;
 use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
@@ -64,6 +66,11 @@ pub(super) struct ExperimentFile {
     /// Type: one table or more
     /// Default: required
     pub(super) flow: Vec<FlowFile>,
+    /// Settings of senders, by name: [profiles](profiles.md).
+    /// Type: tables
+    /// Default: none
+    #[serde(default)]
+    pub(super) profile: BTreeMap<String, Spanned<toml::Table>>,
     /// Points that the combinations of lists cannot express: [point](#point).
     /// Type: tables
     /// Default: none
@@ -276,6 +283,71 @@ swept_table! {
         /// Default: none
         notsent_lowat: Positive,
     }
+    own {
+        /// Timers, loss detection and retries: [tunables](#hosttunables).
+        /// Type: table
+        /// Default: those of Linux
+        tunables: TunablesFile,
+    }
+}
+
+swept_table! {
+    TunablesFile {
+        /// Minimum of four times the RTT variation in the retransmission timeout (`tcp_rto_min_us`).
+        /// Range: `10ms` to `1s`
+        /// Default: `"200ms"`
+        rto_min: Duration,
+        /// Maximum retransmission timeout, including back-off (`tcp_rto_max_ms`).
+        /// Range: `1s` to `120s`
+        /// Default: `"120s"`
+        rto_max: Duration,
+        /// Number of timeouts in a row after which the timeout does not double yet.
+        /// Range: 0 to 2
+        /// Default: `0`
+        rto_linear: Tries,
+        /// Congestion window in segments after the first timeout. A repeated timeout leaves one segment.
+        /// Range: 1 to 10
+        /// Default: `1`
+        loss_window: Tries,
+        /// Timeout of the tail loss probe, as a multiple of SRTT.
+        /// Default: `2`
+        tlp_factor: Factor,
+        /// Minimum distance of the tail loss probe from SRTT plus four times the mean deviation of the RTT,
+        /// within 2 SRTT.
+        /// Range: up to `200ms`
+        /// Default: none
+        tlp_floor: Duration,
+        /// ACK delay of the peer, which the tail loss probe of a single segment allows for.
+        /// Range: `5ms` to `200ms`
+        /// Default: `"200ms"`
+        tlp_ack_delay: Duration,
+        /// Initial reordering window of RACK, as a share of the minimum RTT.
+        /// Default: `0.25`
+        reo_wnd: RttShare,
+        /// Whether the reordering window is zero until reordering or a D-SACK was seen.
+        /// Default: `false`
+        reo_wnd_on_evidence: bool,
+        /// Time after which an unanswered SYN-ACK is retransmitted early, once.
+        /// Range: `100ms` to `1s`
+        /// Default: none
+        syn_ack_early: Duration,
+        /// Number of retransmissions of a SYN, including four that are sent one second apart.
+        /// Range: 1 to 10
+        /// Default: `10`
+        syn_retries: Tries,
+        /// Number of retransmissions of a SYN-ACK (`tcp_synack_retries`).
+        /// Range: 1 to 10
+        /// Default: `5`
+        syn_ack_retries: Tries,
+        /// Number of timeouts in a row after which a connection gives up (`tcp_retries2`).
+        /// Range: 3 to 15
+        /// Default: `15`
+        retries: Tries,
+        /// Number of timeouts in a row after which a closed socket gives up (`tcp_orphan_retries`).
+        /// Range: 1 to 15
+        /// Default: `8`
+        orphan_retries: Tries,
+    }
 }
 
 swept_table! {
@@ -305,6 +377,9 @@ swept_table! {
         /// TCP implementations of sender and receiver. The last two need `--world emu`.
         /// Default: fullpipe in `sim`, the kernel in `emu`
         stack: Stack,
+        /// Name of a [profile](profiles.md), whose settings replace those of the sending host.
+        /// Default: none
+        profile: ProfileName,
     }
 }
 

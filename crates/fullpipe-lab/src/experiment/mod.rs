@@ -79,6 +79,7 @@
 mod error;
 mod file;
 mod impairments;
+mod profiles;
 mod queue;
 mod resolve;
 mod swept;
@@ -92,10 +93,12 @@ pub use error::ExperimentError;
 use error::Source;
 use file::{ExpectFile, ExperimentFile, PathFile, RatioFile};
 use impairments::Traces;
+pub use profiles::{missing_profile, read_profiles};
 pub use value::Amount;
 
 use crate::arm::Arm;
 use crate::metric::{Metric, Over};
+use crate::profile::Profiles;
 use crate::scenario::{Scenario, Stack};
 
 /// An experiment that has been validated and expanded into its points.
@@ -106,6 +109,7 @@ pub struct Experiment {
     repeat: u64,
     seed: u64,
     points: Vec<Point>,
+    profiles: Profiles,
     expectations: Vec<Expectation>,
     ratios: Vec<RatioBound>,
 }
@@ -279,7 +283,8 @@ impl Experiment {
         let overrides = file.point.iter().map(|point| &point.path);
         let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
         let traces = Traces::read(named, load)?;
-        let points = resolve::points(&file, &traces)?;
+        let profiles = profiles::resolved(&file.profile, &source)?;
+        let points = resolve::points(&file, &traces, &profiles)?;
         let comparisons = (file.expect.len() as u64).saturating_mul(points.len() as u64);
         if comparisons > MOST_COMPARISONS {
             return Err(ExperimentError::new(
@@ -298,7 +303,8 @@ impl Experiment {
         });
         let ratios = ratios.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
-        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations, ratios })
+        let (repeat, seed) = (file.repeat, file.seed);
+        Ok(Self { name, description, repeat, seed, points, profiles, expectations, ratios })
     }
 
     /// Returns the name of the experiment.
@@ -314,6 +320,19 @@ impl Experiment {
     /// Returns the points of the experiment, in the order of the file.
     pub fn points(&self) -> &[Point] {
         &self.points
+    }
+
+    /// Returns the profiles of the experiment, by name.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Adds profiles for the arms of a race. They replace profiles of the experiment with the same names, but
+    /// not in flows that the experiment gives a profile.
+    #[must_use]
+    pub fn with_profiles(mut self, profiles: Profiles) -> Self {
+        self.profiles.extend(profiles);
+        self
     }
 
     /// Returns the expectations of the experiment.

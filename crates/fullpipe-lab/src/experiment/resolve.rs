@@ -5,14 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_path::{Discipline, Scope};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
+use fullpipe_tcp::{ProbeTimeout, ReoWnd, Retries, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
+use super::file::{
+    DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile, TunablesFile,
+};
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
+use super::profiles::missing_profile;
 use super::queue::Queue;
 use super::swept::{Choice, Picker, Sweep};
 use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, MOST_RESULTS, Point};
+use crate::profile::Profiles;
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
 /// Maximum number of points of an experiment; a larger number is treated as a mistake in the file.
@@ -56,7 +61,11 @@ impl<'f> Tables<'f> {
 
 /// Returns every point of the experiment in order; the field that comes last in the file format varies
 /// fastest.
-pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point>, ExperimentError> {
+pub(super) fn points(
+    file: &ExperimentFile,
+    traces: &Traces,
+    profiles: &Profiles,
+) -> Result<Vec<Point>, ExperimentError> {
     let tables: Vec<Tables<'_>> = match file.point.as_slice() {
         [] => vec![Tables::plain(file)],
         points => points.iter().map(|point| Tables::overlaid(file, point)).collect(),
@@ -83,7 +92,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
-            scenario(tables, traces, &file.duration, every, picker).map_err(|error| {
+            scenario(tables, traces, profiles, &file.duration, every, picker).map_err(|error| {
                 let label = differences(tables.name, &picker.chosen);
                 let at = if label.is_empty() { label } else { format!("point '{label}': ") };
                 ExperimentError { message: format!("{at}{}", error.message), ..error }
@@ -148,6 +157,7 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 fn scenario(
     tables: &Tables<'_>,
     traces: &Traces,
+    profiles: &Profiles,
     duration: &Sweep<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
@@ -166,7 +176,7 @@ fn scenario(
         // The keys of the first flow have no prefix, so that conditions for a file with one flow can use
         // plain keys such as `cc`.
         let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
-        flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
+        flows.extend(self::flows(flow, &prefix, path.bdp(), profiles, picker)?);
     }
     if flows.len() > MOST_FLOWS {
         return Err(ExperimentError::new(
@@ -385,6 +395,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
     let after_idle = picker.pick("slow_start_after_idle", file.slow_start_after_idle.as_ref());
     let notsent_lowat = picker.pick("notsent_lowat", file.notsent_lowat.as_ref());
+    let tunables = tunables(&file.tunables, picker)?;
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -413,13 +424,64 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         initcwnd,
         slow_start_after_idle: after_idle.unwrap_or(true),
         notsent_lowat: notsent_lowat.map(|lowat| lowat.0.resolve(bdp)),
+        tunables,
     })
+}
+
+/// Returns the tunables of Linux with those that the file sets.
+fn tunables(file: &TunablesFile, picker: &mut Picker) -> Result<Tunables, ExperimentError> {
+    fn pick<T: Clone>(picker: &mut Picker, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
+        picker.pick(&format!("tunables.{key}"), field)
+    }
+    const LINUX: Tunables = Tunables::LINUX;
+    let rto_min = pick(picker, "rto_min", file.rto_min.as_ref());
+    let rto_max = pick(picker, "rto_max", file.rto_max.as_ref());
+    let rto_linear = pick(picker, "rto_linear", file.rto_linear.as_ref());
+    let loss_window = pick(picker, "loss_window", file.loss_window.as_ref());
+    let factor = pick(picker, "tlp_factor", file.tlp_factor.as_ref());
+    let floor = pick(picker, "tlp_floor", file.tlp_floor.as_ref());
+    let ack_delay = pick(picker, "tlp_ack_delay", file.tlp_ack_delay.as_ref());
+    let share = pick(picker, "reo_wnd", file.reo_wnd.as_ref());
+    let on_evidence = pick(picker, "reo_wnd_on_evidence", file.reo_wnd_on_evidence.as_ref());
+    let syn_ack_early = pick(picker, "syn_ack_early", file.syn_ack_early.as_ref());
+    let syn = pick(picker, "syn_retries", file.syn_retries.as_ref());
+    let syn_ack = pick(picker, "syn_ack_retries", file.syn_ack_retries.as_ref());
+    let data = pick(picker, "retries", file.retries.as_ref());
+    let orphan = pick(picker, "orphan_retries", file.orphan_retries.as_ref());
+    let tunables = Tunables {
+        rto: rto_min.map_or(LINUX.rto, |floor| RtoRule::Slack { floor }),
+        rto_max: rto_max.unwrap_or(LINUX.rto_max),
+        rto_linear: rto_linear.map_or(LINUX.rto_linear, |tries| tries.0),
+        loss_window: loss_window.map_or(LINUX.loss_window, |segments| segments.0),
+        probe_timeout: ProbeTimeout {
+            srtt_percent: factor.map_or(LINUX.probe_timeout.srtt_percent, |factor| factor.0),
+            floor,
+            ack_delay: ack_delay.unwrap_or(LINUX.probe_timeout.ack_delay),
+        },
+        reo_wnd: ReoWnd {
+            share: share.map_or(LINUX.reo_wnd.share, |share| share.0),
+            on_evidence: on_evidence.unwrap_or(LINUX.reo_wnd.on_evidence),
+        },
+        syn_ack_early,
+        retries: Retries {
+            syn: syn.map_or(LINUX.retries.syn, |tries| tries.0),
+            syn_ack: syn_ack.map_or(LINUX.retries.syn_ack, |tries| tries.0),
+            data: data.map_or(LINUX.retries.data, |tries| tries.0),
+            orphan: orphan.map_or(LINUX.retries.orphan, |tries| tries.0),
+        },
+        ..LINUX
+    };
+    match tunables.check() {
+        Ok(()) => Ok(tunables),
+        Err(error) => Err(ExperimentError::new(error.to_string(), format!("allowed: {}", error.allowed()))),
+    }
 }
 
 fn flows(
     file: &FlowFile,
     prefix: &str,
     bdp: Bytes,
+    profiles: &Profiles,
     picker: &mut Picker,
 ) -> Result<Vec<FlowSpec>, ExperimentError> {
     let key = |name: &str| format!("{prefix}{name}");
@@ -439,5 +501,10 @@ fn flows(
         ));
     }
     let stack = picker.pick(&key("stack"), file.stack.as_ref());
-    Ok(vec![FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack }; count as usize])
+    let profile = match picker.pick(&key("profile"), file.profile.as_ref()) {
+        None => None,
+        Some(name) => Some(*profiles.get(&name).ok_or_else(|| missing_profile(name))?),
+    };
+    let flow = FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile };
+    Ok(vec![flow; count as usize])
 }

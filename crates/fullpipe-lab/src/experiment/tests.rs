@@ -3,6 +3,7 @@
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::{RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
@@ -116,6 +117,20 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
+/// Tunables reach the connections at both ends. Those that the file does not set are those of Linux.
+#[test]
+fn tunables_reach_the_connections() {
+    let set = "tunables = { rto_min = '50ms', tlp_factor = 1.25, reo_wnd = 0.0625, retries = 3 }";
+    let experiment = read(PATH, set, FLOW, "");
+    let scenario = &experiment.points()[0].scenario;
+    for side in 0..2 {
+        let tunables = crate::sim::connection(scenario, &scenario.flows[0], 0, side).tunables;
+        assert_eq!(tunables.rto, RtoRule::Slack { floor: Duration::from_millis(50) });
+        assert_eq!((tunables.probe_timeout.srtt_percent, tunables.reo_wnd.share), (125, 4));
+        assert_eq!((tunables.retries.data, tunables.rto_max), (3, Tunables::LINUX.rto_max));
+    }
+}
+
 /// Every field accepts a list instead of a single value, and `where` can select the resulting points.
 #[test]
 fn every_field_can_be_swept() {
@@ -143,6 +158,11 @@ fn every_field_can_be_swept() {
         ("initcwnd", "10, 30"),
         ("slow_start_after_idle", "true, false"),
         ("notsent_lowat", "'16KiB', '1bdp'"),
+        ("tunables.rto_min", "'50ms', '200ms'"),
+        ("tunables.retries", "3, 15"),
+        ("tunables.tlp_factor", "1.25, 2"),
+        ("tunables.reo_wnd", "0.0625, 0.25"),
+        ("tunables.reo_wnd_on_evidence", "true, false"),
     ];
     let flow = [
         ("cc", "'reno', 'bbr1'"),
@@ -312,6 +332,7 @@ fn mistakes_are_named_in_one_line() {
             "line 6, column 7: mtu '575' is out of range",
             "allowed: 576 to 65535",
         ),
+        (f(PATH, "tunables.retries = 120", FLOW, ""), "retries 120 is out of range", "allowed: 3 to 15"),
         (
             f(&format!("{PATH}\nloss = []"), "", FLOW, ""),
             "line 6, column 8: an empty list defines no point",

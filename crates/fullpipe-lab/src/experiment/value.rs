@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use fullpipe_tcp::ReoWnd;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
@@ -14,6 +15,7 @@ use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
+use crate::profile::ProfileName;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -354,12 +356,21 @@ impl Value for Algorithm {
     }
 }
 
-/// Type: congestion control, or `NAME+iw` with an initial window of 44 segments
+/// Type: congestion control, `NAME+iw` with an initial window of 44 segments, or `NAME+PROFILE`
 impl Value for Arm {
     const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
+    }
+}
+
+/// Type: text
+impl Value for ProfileName {
+    const EXAMPLE: &'static str = "write the name of a [profile.NAME]";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse()
     }
 }
 
@@ -574,6 +585,66 @@ impl Value for Ratio {
     }
 }
 
+/// Number of attempts or of segments, whose range depends on the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tries(pub(super) u32);
+
+/// Type: whole number
+impl Value for Tries {
+    const EXAMPLE: &'static str = "write retries = 8";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        whole_number("number", text, 0, 1_000).map(|tries| Self(tries as u32))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(lerp(from.0.into(), to.0.into(), step, last).to_string())
+    }
+}
+
+/// Multiple of SRTT, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Factor(pub(super) u32);
+
+/// Type: number
+/// Range: 1 to 2
+impl Value for Factor {
+    const EXAMPLE: &'static str = "allowed: 1 to 2";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match text.parse::<f64>().map(|factor| (factor * 100.0).round()) {
+            Ok(percent) if (100.0..=200.0).contains(&percent) => Ok(Self(percent as u32)),
+            _ => Err(ExperimentError::new(format!("tlp_factor '{text}' is out of range"), Self::EXAMPLE)),
+        }
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 10_000))
+    }
+}
+
+/// Share of the minimum RTT, in units of 1/64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RttShare(pub(super) u32);
+
+/// Type: number
+/// Range: 0.015625 to 1, in steps of 1/64
+impl Value for RttShare {
+    const EXAMPLE: &'static str = "allowed: 0.015625 to 1";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let unit = f64::from(ReoWnd::UNIT);
+        match text.parse::<f64>().map(|share| (share * unit).round()) {
+            Ok(parts) if (1.0..=unit).contains(&parts) => Ok(Self(parts as u32)),
+            _ => Err(ExperimentError::new(format!("reo_wnd '{text}' is out of range"), Self::EXAMPLE)),
+        }
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 1_000_000 / u64::from(ReoWnd::UNIT)))
+    }
+}
+
 /// Type: `true` or `false`
 impl Value for bool {
     const EXAMPLE: &'static str = "write true or false";
@@ -615,11 +686,20 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "cc" => equal::<Algorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
         "stack" => equal::<Stack>(a, b),
+        "profile" => equal::<ProfileName>(a, b),
         "app" => equal::<App>(a, b),
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" => equal::<bool>(a, b),
+        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" | "reo_wnd_on_evidence" => {
+            equal::<bool>(a, b)
+        }
+        "rto_min" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => equal::<Duration>(a, b),
+        "rto_linear" | "loss_window" | "syn_retries" | "syn_ack_retries" | "retries" | "orphan_retries" => {
+            equal::<Tries>(a, b)
+        }
+        "tlp_factor" => equal::<Factor>(a, b),
+        "reo_wnd" => equal::<RttShare>(a, b),
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
             format!("'{key}' is not a field of a point"),

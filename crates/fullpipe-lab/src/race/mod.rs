@@ -24,8 +24,9 @@ use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
-use crate::experiment::{Experiment, ExperimentError, Point, RatioBound};
+use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
+use crate::profile::Profiles;
 use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
@@ -57,6 +58,7 @@ pub struct RacePlan {
     name: String,
     cells: Vec<Cell>,
     arms: Vec<Arm>,
+    profiles: Profiles,
     against: Arm,
     bounds: Vec<RatioBound>,
 }
@@ -141,11 +143,17 @@ impl RacePlan {
     /// pairs: 1000 instead of 60 up to 100 kB, and 400 up to 640 kB.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
-    /// download that the simulator can run, or if the experiment has only one seed. A race in another world
-    /// has the same plan, so that its results can be compared with simulated ones.
+    /// Returns the errors of [`Self::check_arms`], and an error if the experiment lacks the profile of an arm,
+    /// if a point of the experiment is not a single download that the simulator can run, or if the experiment
+    /// has only one seed. A race in another world has the same plan, so that its results can be compared with
+    /// simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
+        let profiles = experiment.profiles();
+        let mut named = arms.iter().filter_map(|arm| arm.profile);
+        if let Some(missing) = named.find(|name| !profiles.contains_key(name)) {
+            return Err(missing_profile(missing));
+        }
         experiment.check_simulated()?;
         let cells: Vec<Cell> =
             experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
@@ -162,6 +170,7 @@ impl RacePlan {
             bounds: bounds.cloned().collect(),
             cells,
             arms: arms.into(),
+            profiles: profiles.clone(),
             against,
         })
     }
@@ -250,7 +259,10 @@ impl RacePlan {
         mut run: impl FnMut(&Scenario) -> Result<ArmRun, E>,
     ) -> Result<Pair, E> {
         let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
-        let runs = arms.map(|arm| Ok::<_, E>((arm.to_string(), run(&arm.applied(scenario))?)));
+        let runs = arms.map(|arm| {
+            let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
+            Ok::<_, E>((arm.to_string(), run(&arm.applied(scenario, profile))?))
+        });
         Ok(Pair {
             cell: cell.point.label.clone(),
             seed: scenario.seed,
@@ -309,6 +321,10 @@ impl Cell {
         }
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
+        // A stored pair is valid only for profiles with the same settings.
+        for profile in experiment.profiles() {
+            format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
+        }
         Ok(Self {
             identity: format!("{:016x}", hash.value()),
             point,
@@ -428,6 +444,26 @@ mod tests {
         older.as_object_mut().expect("an object").remove("world");
         let older: Pair = serde_json::from_value(older).expect("readable");
         assert_eq!(serde_json::to_value(&older).expect("JSON"), stored);
+    }
+
+    /// The sender of an arm has the settings of its profile: without loss, a launch of 44 segments is faster
+    /// than ten segments. A pair is not valid for a profile with other settings.
+    #[test]
+    fn an_arm_may_have_a_profile() {
+        let text = |window| format!("{CELLS}[profile.web]\nlaunch.window = {window}\n");
+        let plan = planned(&text(44), "bbr1,cubic+web,bbr1+web", "bbr1").expect("a plan");
+        let cell = &plan.cells()[0];
+        let pair = plan.run_pair(cell, &Scenario { seed: 5, ..cell.point.scenario.clone() });
+        let time = |arm: &str| pair.runs[arm].from_syn_ns.expect("complete");
+        for arm in ["cubic+web", "bbr1+web"] {
+            assert!(time(arm) < time("bbr1"), "{arm}: {pair:?}");
+        }
+        assert!(plan.accepts(SIM, cell, &pair));
+        let other = planned(&text(43), "bbr1,cubic+web,bbr1+web", "bbr1").expect("a plan");
+        assert!(!other.accepts(SIM, &other.cells()[0], &pair));
+
+        let error = planned(&text(44), "bbr1,bbr1+wob", "bbr1").expect_err("no such profile");
+        assert_eq!(error.message, "there is no profile 'wob'");
     }
 
     #[test]

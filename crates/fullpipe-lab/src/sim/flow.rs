@@ -2,7 +2,7 @@
 //! is computed.
 
 use fullpipe_tcp::wire::{Flags, Segment};
-use fullpipe_tcp::{Config, Connection, Event, Tunables};
+use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
 use crate::history::{FinalState, History, Moment};
@@ -68,10 +68,10 @@ struct Merge {
 }
 
 /// Returns the configuration of the connection at the sender (side 0) or the receiver (side 1) of flow
-/// `number`.
+/// `number`. A profile applies to the sender.
 pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64) -> Config {
     let host = &scenario.host;
-    Config {
+    let config = Config {
         mtu: scenario.path.mtu,
         cc: spec.cc,
         slow_start: spec.slow_start,
@@ -86,9 +86,13 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         max_pacing_rate: spec.max_pacing_rate,
         ecn: host.ecn,
         sack: host.sack,
-        tunables: Tunables::LINUX,
+        tunables: host.tunables,
         seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         ..Config::default()
+    };
+    match &spec.profile {
+        Some(profile) if side == 0 => profile.applied(config),
+        _ => config,
     }
 }
 

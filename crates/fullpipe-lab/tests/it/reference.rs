@@ -14,12 +14,13 @@ use snapbox::data::DataFormat;
 use snapbox::{Assert, Data};
 
 /// Types of the tables of an experiment file, in the order of the page.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "ExperimentFile",
     "PathFile",
     "DirectionFile",
     "LimiterFile",
     "HostFile",
+    "TunablesFile",
     "FlowFile",
     "PointFile",
     "SampleFile",
@@ -194,12 +195,13 @@ fn every_key_has_a_type_a_default_and_a_meaning() {
 }
 
 /// Lines of a small experiment, by the type of the table that they belong to.
-const SMALL: [(&str, &str); 6] = [
+const SMALL: [(&str, &str); 7] = [
     ("ExperimentFile", "name = 'x'\nduration = '20s'\n"),
     ("PathFile", "[path]\nrate = '10mbit'\nrtt = '40ms'\n"),
     ("DirectionFile", "[path.backward]\n"),
     ("LimiterFile", "[path.shaper]\nrate = '5mbit'\n"),
     ("HostFile", "[host]\n"),
+    ("TunablesFile", "[host.tunables]\n"),
     ("FlowFile", "[[flow]]\ncc = 'cubic'\n"),
 ];
 

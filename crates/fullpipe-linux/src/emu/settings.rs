@@ -2,6 +2,7 @@
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
+use fullpipe_tcp::Tunables;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use rustix::system::uname;
@@ -68,6 +69,14 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     }
     let ends = ends(&point.scenario)
         .map_err(|error| Error { message: format!("point '{}': {}", point.label, error.message), ..error })?;
+    let has_profile = point.scenario.flows.iter().any(|flow| flow.profile.is_some());
+    if ends[0] == End::Kernel && (has_profile || point.scenario.host.tunables != Tunables::LINUX) {
+        let what = if has_profile { "a profile" } else { "tunables" };
+        return Err(Error::settings(
+            format!("point '{}' has {what}, which the kernel's TCP cannot have", point.label),
+            "set stack = \"fullpipe\" in [[flow]], or use the simulator: --world sim",
+        ));
+    }
     let path = &point.scenario.path;
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {

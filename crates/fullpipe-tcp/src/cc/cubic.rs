@@ -70,9 +70,10 @@ pub struct Cubic {
 impl Cubic {
     /// Returns a CUBIC controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
+        let kind = hints.slow_start.unwrap_or(SlowStart::HyStart);
         Self {
             window: Window::new(cx, hints),
-            slow_start: Watch::new(cx, hints.slow_start.unwrap_or(SlowStart::HyStart)),
+            slow_start: Watch::new(cx, kind, hints.launch.is_some()),
             curve: Curve::default(),
         }
     }

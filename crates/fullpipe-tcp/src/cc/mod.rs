@@ -22,6 +22,7 @@ mod bbr3;
 mod bic;
 mod cubic;
 mod gain;
+mod launch;
 mod reno;
 mod slow_start;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use bbr1::Bbr1;
 pub use bbr3::Bbr3;
 pub use bic::Bic;
 pub use cubic::Cubic;
+pub use launch::Launch;
 pub use reno::Reno;
 pub use vegas::Vegas;
 pub use window::INITIAL_SEGMENTS;
@@ -173,6 +175,11 @@ pub struct Hints {
     pub rtt: Option<Duration>,
     /// Initial congestion window in bytes; `None` means RFC 6928's ten segments.
     pub initial_cwnd: Option<u64>,
+    /// Pacing rate of the first flight ([`Launch::pacing_rate`]); `None` selects the controller's own rate.
+    pub launch: Option<Rate>,
+    /// Congestion window in segments after a retransmission timeout
+    /// ([`Tunables::loss_window`](crate::Tunables::loss_window)); `None` means one segment.
+    pub loss_window: Option<u32>,
     /// Exit rule of slow start, for Reno and CUBIC; `None` selects the algorithm's default.
     pub slow_start: Option<SlowStart>,
 }

@@ -24,7 +24,7 @@ impl Reno {
     /// Returns a Reno controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let kind = hints.slow_start.unwrap_or(SlowStart::Standard);
-        Self { window: Window::new(cx, hints), slow_start: Watch::new(cx, kind) }
+        Self { window: Window::new(cx, hints), slow_start: Watch::new(cx, kind, hints.launch.is_some()) }
     }
 }
 

@@ -13,7 +13,7 @@
 //! Either sign sets `ssthresh = cwnd` at once. While the host does not pace, a train is compared with *half*
 //! the minimum RTT, since the forward and the return path each hold half a round trip. A paced sender spreads
 //! a round over up to half a round trip by itself, so there the whole RTT is the threshold. The host counts
-//! as pacing once the pacer has held a segment back.
+//! as pacing once the pacer has held a segment back, or if it paces the first flight ([`super::Launch`]).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -54,10 +54,12 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    pub(super) fn new(cx: &Context, kind: SlowStart) -> Self {
+    /// Returns the rule `kind` for a new connection. `host_paces` indicates whether the first flight is
+    /// paced.
+    pub(super) fn new(cx: &Context, kind: SlowStart, host_paces: bool) -> Self {
         match kind {
             SlowStart::Standard => Self::Nothing,
-            SlowStart::HyStart => Self::HyStart(HyStart::new(cx)),
+            SlowStart::HyStart => Self::HyStart(HyStart { host_paces, ..HyStart::new(cx) }),
             SlowStart::HyStartPlusPlus => Self::PlusPlus(HyStartPlusPlus::new(cx)),
         }
     }

@@ -69,8 +69,15 @@ impl<C: CongestionControl> Bench<C> {
         let mut cx = context();
         cx.srtt = Some(ms(100));
         cx.min_rtt = Some(ms(100));
-        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS), slow_start: None };
+        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS), ..Hints::default() };
         Self { cc: build(&cx, &hints), cx }
+    }
+
+    /// Creates a bench whose controller gets additional `hints`.
+    pub(super) fn hinted(segments: u64, hints: Hints, build: impl FnOnce(&Context, &Hints) -> C) -> Self {
+        Self::new(segments, |cx, plain| {
+            build(cx, &Hints { rtt: plain.rtt, initial_cwnd: plain.initial_cwnd, ..hints })
+        })
     }
 
     /// Returns the congestion window in segments.
@@ -212,7 +219,7 @@ impl<C: CongestionControl> Run<C> {
         let mut cx = context();
         cx.srtt = Some(rtt);
         cx.min_rtt = Some(rtt);
-        let hints = Hints { rtt: Some(rtt), initial_cwnd: None, slow_start: None };
+        let hints = Hints { rtt: Some(rtt), ..Hints::default() };
         Self {
             cc: build(&cx, &hints),
             cx,

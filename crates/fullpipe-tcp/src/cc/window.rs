@@ -10,12 +10,12 @@
 //!        │  stops exactly at ssthresh     ▲
 //!        └────────── the rest ────────────┘
 //!   loss     ssthresh = cut(cwnd), cwnd = ssthresh    (PRR gets there gradually)
-//!   timeout  ssthresh = cut(cwnd), cwnd = 1
+//!   timeout  ssthresh = cut(cwnd), cwnd = 1   (or the loss window, see `Tunables::loss_window`)
 //! ```
 //!
 //! Each algorithm passes its own parts: `count` and the function `cut`.
 
-use fullpipe_units::Duration;
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, Signal};
 
@@ -51,6 +51,14 @@ struct Undo {
     ssthresh: u64,
 }
 
+/// Pacing of the first flight of a connection, for hosts that do not pace otherwise.
+#[derive(Clone, Copy, Debug)]
+struct FirstFlight {
+    rate: Rate,
+    /// Number of bytes after which the flight has been sent.
+    bytes: u64,
+}
+
 /// Congestion window and slow-start threshold in whole segments.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -59,8 +67,13 @@ pub(super) struct Window {
     ssthresh: u64,
     /// ACKed segments credited towards the next increase in congestion avoidance.
     credit: u64,
-    /// Initial congestion window, the lower limit of the decay after idle time.
-    initial: u64,
+    /// Lower limit of the decay after idle time: the initial window, or ten segments after a launch, because
+    /// nothing paces the flight after the idle time.
+    restart: u64,
+    /// Congestion window after the first timeout for the outstanding data.
+    loss_window: u64,
+    /// Pacing of the first flight, until the flight has been sent or something was lost.
+    first_flight: Option<FirstFlight>,
     in_recovery: bool,
     undo: Option<Undo>,
 }
@@ -73,7 +86,9 @@ impl Window {
             cwnd: initial,
             ssthresh: NO_SSTHRESH,
             credit: 0,
-            initial,
+            restart: hints.launch.map_or(initial, |_| initial.min(INITIAL_SEGMENTS)),
+            loss_window: hints.loss_window.map_or(1, u64::from),
+            first_flight: hints.launch.map(|rate| FirstFlight { rate, bytes: initial * cx.mss }),
             in_recovery: false,
             undo: None,
         }
@@ -122,7 +137,21 @@ impl Window {
     /// recovery no ACK may change the window, because recovery sets it.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
+        if self.first_flight.is_some() {
+            self.pace_first_flight(cx);
+        }
         !cx.in_recovery && sample.may_grow
+    }
+
+    /// Adjusts the pacing of the first flight to an ACK. On a path so short that ACKs arrive before the whole
+    /// flight has been sent, these ACKs allow a higher rate, that of slow start.
+    #[cold]
+    fn pace_first_flight(&mut self, cx: &Context) {
+        let window = Bytes::new(self.cwnd.saturating_mul(self.mss));
+        let acked = cx.srtt.map(|srtt| Rate::of(window, srtt).mul_div(PACING_SLOW_START, 100));
+        self.first_flight = self.first_flight.filter(|flight| cx.sent < flight.bytes).map(|flight| {
+            FirstFlight { rate: acked.map_or(flight.rate, |acked| flight.rate.max(acked)), ..flight }
+        });
     }
 
     /// Returns whether the window is fully used. A window that was never filled does not show the capacity of
@@ -195,8 +224,9 @@ impl Window {
                     self.reduce(cut);
                 }
                 self.in_recovery = false;
-                self.cwnd = 1;
+                self.cwnd = if first { self.loss_window.min(self.cwnd) } else { 1 };
                 self.credit = 0;
+                self.first_flight = None;
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
                 if let Some(Undo { cwnd, ssthresh }) = self.undo.take() {
@@ -217,6 +247,7 @@ impl Window {
         self.ssthresh = cut(self.cwnd).max(MIN_SSTHRESH);
         self.cwnd = self.ssthresh;
         self.credit = 0;
+        self.first_flight = None;
     }
 
     fn before_cut(&self) -> Undo {
@@ -236,7 +267,7 @@ impl Window {
             return;
         }
         self.ssthresh = self.remembered_ssthresh();
-        let floor = self.initial.min(self.cwnd);
+        let floor = self.restart.min(self.cwnd);
         // Pauses of up to one RTO do not count as idle, so the first halving comes just after one RTO.
         let halvings = (idle - 1) / rto;
         self.cwnd =
@@ -248,7 +279,10 @@ impl Window {
         Control {
             cwnd: bytes(self.cwnd),
             ssthresh: bytes(self.ssthresh),
-            pacing: Pacing::SrttRatio { slow_start: PACING_SLOW_START, avoidance: PACING_AVOIDANCE },
+            pacing: match self.first_flight {
+                Some(FirstFlight { rate, .. }) => Pacing::Rate(rate),
+                None => Pacing::SrttRatio { slow_start: PACING_SLOW_START, avoidance: PACING_AVOIDANCE },
+            },
             send_quantum: SendQuantum::FromRate { min_segments: 2 },
             recovery: Recovery::Prr,
             mark_app_limited: false,

@@ -5,7 +5,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::KeepAlive;
 use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
-use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
+use crate::cc::{Algorithm, INITIAL_SEGMENTS, Launch, SlowStart};
 use crate::wire::IpChoices;
 
 /// IP version.
@@ -56,6 +56,9 @@ pub struct Config {
     /// Initial congestion window in segments, as set on a route (`ip route ... initcwnd`); `None` means 10
     /// segments (RFC 6928).
     pub initcwnd: Option<u32>,
+    /// Window and pacing rate of the first flight, in place of `initcwnd`. A lost SYN or SYN-ACK may be a
+    /// sign of congestion, so `initcwnd` applies after one.
+    pub launch: Option<Launch>,
     /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
     /// section 4.1): the window is halved once per RTO of idle time, down to the initial window. Rate-based
     /// algorithms ignore this setting.
@@ -116,6 +119,7 @@ impl Default for Config {
             cc: Algorithm::Cubic,
             slow_start: None,
             initcwnd: None,
+            launch: None,
             slow_start_after_idle: true,
             notsent_lowat: None,
             sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },

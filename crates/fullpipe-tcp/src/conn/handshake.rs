@@ -19,12 +19,8 @@ use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
-/// Number of retransmissions of a SYN before the connection gives up, and the number sent one second apart
-/// before the interval doubles (TCP-9).
-const SYN_RETRIES: u32 = 10;
+/// Number of retransmissions of a SYN that are sent one second apart before the interval doubles (TCP-9).
 const SYN_LINEAR_TIMEOUTS: u32 = 4;
-/// Number of retransmissions of a SYN-ACK before the connection gives up.
-const SYN_ACK_RETRIES: u32 = 5;
 
 /// TCP options that both ends have offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,21 +49,13 @@ pub(super) struct Handshake {
     pub(super) retries: u32,
     /// Number of SYNs or SYN-ACKs sent, for any reason.
     transmissions: u32,
-    sent_at: Instant,
     /// Departure time of the first SYN or SYN-ACK.
     opened_at: Instant,
 }
 
 impl Handshake {
     pub(super) fn new(passive: bool) -> Self {
-        Self {
-            passive,
-            pending: false,
-            retries: 0,
-            transmissions: 0,
-            sent_at: Instant::ZERO,
-            opened_at: Instant::ZERO,
-        }
+        Self { passive, pending: false, retries: 0, transmissions: 0, opened_at: Instant::ZERO }
     }
 
     /// Returns whether a SYN or SYN-ACK is due to be sent.
@@ -82,16 +70,32 @@ impl Handshake {
         if self.transmissions == 0 {
             self.opened_at = now;
         }
-        self.sent_at = now;
         self.transmissions += 1;
-        let linear = if answer { 0 } else { SYN_LINEAR_TIMEOUTS };
-        let due = now + Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7));
+        let due = now + self.timeout(answer, config);
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
+    }
+
+    /// Returns the time after which an early retransmission of the SYN-ACK is due; `None` if there is none.
+    fn early(&self, config: &Config) -> Option<Duration> {
+        config.tunables.syn_ack_early.filter(|_| self.passive)
+    }
+
+    /// Returns the time from the transmission of a SYN-ACK (if `answer`) or a SYN to the next one.
+    fn timeout(&self, answer: bool, config: &Config) -> Duration {
+        let early = self.early(config);
+        if let Some(early) = early.filter(|_| self.retries == 0) {
+            return early;
+        }
+        // The early retransmission does not count: the timeout of one second starts with it.
+        let linear = if answer { u32::from(early.is_some()) } else { SYN_LINEAR_TIMEOUTS };
+        Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7))
     }
 
     /// Handles a SYN or SYN-ACK that was not answered in time. Returns whether the connection gives up.
     fn on_timeout(&mut self, now: Instant, config: &Config) -> bool {
-        let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
+        let retries = config.tunables.retries;
+        let early = u32::from(self.early(config).is_some());
+        let most = if self.passive { retries.syn_ack + early } else { retries.syn };
         let waited = now.saturating_since(self.opened_at);
         if self.retries >= most || config.user_timeout.is_some_and(|most| waited >= most) {
             return true;
@@ -102,8 +106,26 @@ impl Handshake {
     }
 
     /// Returns the handshake RTT when the answer arrives, or `None` if a SYN was retransmitted (Karn's rule).
-    fn rtt(&self, now: Instant) -> Option<Duration> {
-        (self.transmissions == 1 && self.retries == 0).then(|| now.saturating_since(self.sent_at))
+    /// After an early retransmission, the timestamp in the answer (`echo`) may still belong to the first
+    /// SYN-ACK.
+    fn rtt(&self, now: Instant, echo: Option<u32>, config: &Config) -> Option<Duration> {
+        let only_one = self.transmissions == 1 && self.retries == 0;
+        let of_first = only_one || self.is_answer_to_first(echo, config);
+        of_first.then(|| now.saturating_since(self.opened_at))
+    }
+
+    /// Returns the number of SYNs or SYN-ACKs that count as lost when the answer arrives. An early
+    /// retransmission counts, unless the timestamp in the answer (`echo`) shows that the first SYN-ACK has
+    /// arrived.
+    fn lost(&self, echo: Option<u32>, config: &Config) -> u32 {
+        self.retries - u32::from(self.is_answer_to_first(echo, config))
+    }
+
+    /// Returns whether a SYN-ACK was retransmitted early although the first one has arrived.
+    fn is_answer_to_first(&self, echo: Option<u32>, config: &Config) -> bool {
+        let first = Timestamps::clock(self.opened_at);
+        let retransmitted = self.retries > 0 && self.transmissions > 1;
+        retransmitted && self.early(config).is_some() && echo == Some(first)
     }
 }
 
@@ -314,7 +336,9 @@ impl Connection {
         // window field is scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
         let window = u64::from(segment.window) << shift;
-        self.sender.establish(now, window, self.handshake.rtt(now), self.handshake.retries > 1);
+        let echo = self.receiver.timestamps_of(segment).map(|timestamps| timestamps.echo);
+        let rtt = self.handshake.rtt(now, echo, &self.config);
+        self.sender.establish(now, window, rtt, self.handshake.lost(echo, &self.config));
         self.watch_silence();
         self.events.add(Event::Connected);
     }

@@ -9,7 +9,8 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::RtoRule;
 
-/// Maximum retransmission timeout, including back-off.
+/// Largest upper bound of the retransmission timeout, including back-off
+/// ([`Tunables::rto_max`](crate::Tunables::rto_max)).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Retransmission timeout before the first RTT sample (RFC 6298 section 2.1).
 pub const RTO_INITIAL: Duration = Duration::from_secs(1);
@@ -115,6 +116,14 @@ impl RttEstimator {
         Duration::from_nanos(self.var4 / 4)
     }
 
+    /// Returns four times the mean deviation of the RTT, excluding the floor.
+    pub fn deviation4(&self) -> Duration {
+        Duration::from_nanos(match self.rule {
+            RtoRule::Slack { .. } => self.mdev4,
+            RtoRule::Rfc6298 { .. } => self.var4,
+        })
+    }
+
     /// Returns the smallest RTT of the last five minutes.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt.map(|(rtt, _)| rtt)
@@ -159,6 +168,20 @@ mod tests {
         assert_eq!(feed(&[100; 50]).rto().as_micros(), 300_000);
         assert_eq!(feed(&[210; 100]).rto().as_micros(), 410_000);
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
+    }
+
+    /// With a floor of 50 ms, the timeout falls to 50 ms above a steady RTT. The deviation has no floor, and
+    /// falls below any margin.
+    #[test]
+    fn a_lower_floor_leaves_less_slack() {
+        let mut estimator = RttEstimator::new(RtoRule::Slack { floor: MS(50) });
+        estimator.on_sample(MS(100), 5, 10);
+        assert_eq!((estimator.rto(), estimator.deviation4()), (MS(300), MS(200)));
+        for round in 1..100 {
+            estimator.on_sample(MS(100), 10 * round + 5, 10 * (round + 1));
+        }
+        assert_eq!(estimator.rto().as_micros(), 150_000);
+        assert!(estimator.deviation4() < MS(1), "{}", estimator.deviation4());
     }
 
     /// With profile `rfc`, the timeout is 300, 250, 325 and 282.8 ms without a floor, and one second with the

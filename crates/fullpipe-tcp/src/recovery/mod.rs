@@ -27,6 +27,7 @@ pub mod undo;
 
 use fullpipe_units::{Duration, Instant};
 
+use crate::Tunables;
 use crate::cc::{LossCause, SentKind};
 use crate::estimate::{RateSnapshot, RttEstimator};
 use crate::wire::Timestamps;
@@ -76,12 +77,12 @@ pub(crate) struct LossRecovery {
 }
 
 impl LossRecovery {
-    pub(crate) fn new(has_sack: bool) -> Self {
+    pub(crate) fn new(has_sack: bool, tunables: &Tunables) -> Self {
         Self {
             board: Scoreboard::default(),
-            rack: Rack::default(),
+            rack: Rack::new(tunables.reo_wnd),
             newreno: NewReno::default(),
-            rto: Rto::default(),
+            rto: Rto::new(tunables),
             rto_base: Instant::ZERO,
             probe: TailProbe::default(),
             prr: Prr::default(),

@@ -11,8 +11,8 @@
 //! # Tail loss probe
 //!
 //! If the end of a flight is lost, no later segment is delivered, so RACK cannot detect the loss. After two
-//! round trips without an ACK the sender transmits one segment as a probe. The SACK of the probe reveals the
-//! hole; if the probe repeats the lost segment, it fills the hole.
+//! round trips ([`ProbeTimeout`]) without an ACK the sender transmits one segment as a probe. The SACK of the
+//! probe reveals the hole; if the probe repeats the lost segment, it fills the hole.
 //!
 //! ```text
 //!   idle ──silence for PTO──► probing(high_seq) ──ACK > high_seq, or duplicate──► repaired | not needed
@@ -20,9 +20,10 @@
 
 use fullpipe_units::Duration;
 
-/// Maximum ACK delay of the peer (`MAX_ACK_DELAY` in RFC 8985).
-const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Slack of the probe timeout beyond two round trips, if several segments are in flight.
+use crate::ProbeTimeout;
+use crate::estimate::RttEstimator;
+
+/// Slack of the probe timeout if several segments are in flight.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 /// Probe timeout (PTO) before the first RTT sample.
 const PTO_INITIAL: Duration = Duration::from_secs(1);
@@ -107,11 +108,15 @@ pub enum ProbeEnd {
 
 impl TailProbe {
     /// Returns the probe timeout (PTO) for `segments_in_flight`.
-    pub fn timeout(srtt: Option<Duration>, segments_in_flight: u64) -> Duration {
-        match srtt {
-            None => PTO_INITIAL,
-            Some(srtt) => srtt * 2 + if segments_in_flight == 1 { MAX_ACK_DELAY } else { TIMER_SLACK },
-        }
+    pub fn timeout(rule: &ProbeTimeout, rtt: &RttEstimator, segments_in_flight: u64) -> Duration {
+        let Some(srtt) = rtt.srtt() else { return PTO_INITIAL };
+        let nanos = srtt.as_nanos().saturating_mul(u64::from(rule.srtt_percent)) / 100;
+        let multiple = Duration::from_nanos(nanos);
+        let wait = match rule.floor {
+            None => multiple,
+            Some(floor) => multiple.max((srtt + rtt.deviation4() + floor).min(srtt * 2)),
+        };
+        wait + if segments_in_flight == 1 { rule.ack_delay } else { TIMER_SLACK }
     }
 
     /// Returns whether a tail loss probe is outstanding.
@@ -157,13 +162,40 @@ impl TailProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tunables;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+    const LINUX: ProbeTimeout = Tunables::LINUX.probe_timeout;
 
     #[test]
     fn timeout_allows_for_a_delayed_ack_of_a_single_segment() {
-        let srtt = Duration::from_millis(100);
-        assert_eq!(TailProbe::timeout(Some(srtt), 5), Duration::from_millis(202));
-        assert_eq!(TailProbe::timeout(Some(srtt), 1), Duration::from_millis(400));
-        assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
+        let mut rtt = RttEstimator::default();
+        assert_eq!(TailProbe::timeout(&LINUX, &rtt, 1), Duration::from_secs(1));
+        rtt.on_sample(MS(100), 0, 0);
+        assert_eq!(TailProbe::timeout(&LINUX, &rtt, 5), MS(202));
+        assert_eq!(TailProbe::timeout(&LINUX, &rtt, 1), MS(400));
+    }
+
+    /// Factor and ACK delay are tunables. With a floor, the timeout stays above the RTT by the floor and four
+    /// times the mean deviation, but within two round trips (RFC 8985 section 7.2).
+    #[test]
+    fn the_timeout_follows_its_rule() {
+        let mut rtt = RttEstimator::default();
+        rtt.on_sample(MS(100), 0, 0);
+        let early = ProbeTimeout { srtt_percent: 125, ack_delay: MS(40), ..LINUX };
+        assert_eq!(TailProbe::timeout(&early, &rtt, 5), MS(127));
+        assert_eq!(TailProbe::timeout(&early, &rtt, 1), MS(165));
+        let careful = ProbeTimeout { floor: Some(MS(5)), ..early };
+        // After one sample, the mean deviation is half of the RTT. Each equal sample reduces it by a quarter.
+        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(2 * 100 + 2));
+        (0..3).for_each(|_| rtt.on_sample(MS(100), 0, 0));
+        let deviation4 = Duration::from_micros(84_375);
+        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(100) + deviation4 + MS(5 + 2));
+        // With a steady RTT, the deviation vanishes, and the multiple of SRTT is the larger bound.
+        (0..100).for_each(|_| rtt.on_sample(MS(100), 0, 0));
+        assert_eq!(TailProbe::timeout(&careful, &rtt, 5), MS(127));
+        let steep = ProbeTimeout { srtt_percent: 100, ..careful };
+        assert_eq!(TailProbe::timeout(&steep, &rtt, 5).as_millis(), 107);
     }
 
     /// A loss that the probe repaired causes one window reduction (RFC 8985 section 7; TLP-2 and TLP-3). A

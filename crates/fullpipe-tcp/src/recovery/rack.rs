@@ -18,8 +18,9 @@ use std::collections::VecDeque;
 use fullpipe_units::{Duration, Instant};
 
 use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
+use crate::{ReoWnd, Tunables};
 
-/// Maximum multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
+/// Maximum multiple of the initial reordering window (RFC 8985 section 6.2 step 4).
 const MAX_REO_WND_MULT: u64 = 255;
 /// Number of recoveries without a D-SACK after which the reordering window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
@@ -30,6 +31,7 @@ pub(super) const DUP_THRESH: u64 = 3;
 /// Variables of RACK, with the names of RFC 8985.
 #[derive(Clone, Debug)]
 pub struct Rack {
+    rule: ReoWnd,
     xmit_ts: Instant,
     end_seq: u64,
     rtt: Duration,
@@ -48,6 +50,7 @@ pub struct Rack {
 impl Default for Rack {
     fn default() -> Self {
         Self {
+            rule: Tunables::LINUX.reo_wnd,
             xmit_ts: Instant::ZERO,
             end_seq: 0,
             rtt: Duration::ZERO,
@@ -75,6 +78,11 @@ pub struct ReoWndInputs {
 }
 
 impl Rack {
+    /// Returns the state of RACK for a new connection whose reordering window follows `rule`.
+    pub fn new(rule: ReoWnd) -> Self {
+        Self { rule, ..Self::default() }
+    }
+
     /// Records that record `number` was retransmitted at `sent_at`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
         self.resent.push_back((number, sent_at));
@@ -164,10 +172,16 @@ impl Rack {
 
     /// Returns the reordering window (RFC 8985 section 6.2 step 4).
     fn reo_wnd(&self, inputs: ReoWndInputs, sacked_segments: u64) -> Duration {
-        if !self.reordering_seen && (inputs.in_recovery || sacked_segments >= DUP_THRESH) {
+        let waits = if self.rule.on_evidence {
+            self.reordering_seen || self.reo_wnd_mult > 1
+        } else {
+            self.reordering_seen || !(inputs.in_recovery || sacked_segments >= DUP_THRESH)
+        };
+        if !waits {
             return Duration::ZERO;
         }
-        (inputs.min_rtt * self.reo_wnd_mult / 4).min(inputs.srtt)
+        let share = self.reo_wnd_mult * u64::from(self.rule.share);
+        inputs.min_rtt.mul_div(share, u64::from(ReoWnd::UNIT)).min(inputs.srtt)
     }
 
     /// Returns whether a record may be lost. Without loss, everything is delivered in order, so no
@@ -369,6 +383,24 @@ mod tests {
             rack.on_recovery_exit();
         }
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
+    }
+
+    /// With evidence required, the window is zero until reordering or a D-SACK was seen. Then each of these
+    /// rounds adds a sixteenth of `min_rtt`.
+    #[test]
+    fn a_window_on_evidence_starts_at_zero() {
+        let rule = ReoWnd { share: ReoWnd::UNIT / 16, on_evidence: true };
+        let (mut board, mut rack) = (board(3), Rack::new(rule));
+        sack(&mut board, &mut rack, ms(100), 200, 300);
+        assert_eq!(detect(&mut board, &mut rack, ms(100)), (vec![0, 1], None));
+        rack.on_dsack(300, 400);
+        assert_eq!(rack.reo_wnd(INPUTS, 3), RTT / 8);
+        let mut rack = Rack { reordering_seen: true, ..Rack::new(rule) };
+        assert_eq!(rack.reo_wnd(INPUTS, 3), RTT / 16);
+        for round in 1..=255 {
+            rack.on_dsack(round * 1000, round * 1000 + 500);
+        }
+        assert_eq!(rack.reo_wnd(INPUTS, 3), RTT, "at most SRTT");
     }
 
     /// RFC 8985 section 6.2 step 2: RACK.rtt is updated by every delivered segment, not only by the newest

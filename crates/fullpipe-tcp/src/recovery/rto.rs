@@ -7,12 +7,18 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use crate::estimate::{RTO_MAX, RttEstimator};
+use crate::Tunables;
+use crate::estimate::RttEstimator;
 
 /// Back-off of the retransmission timeout, and state of F-RTO (RFC 5682).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Rto {
-    /// Number of timeout doublings: expiries and unanswered probes since the last valid RTT sample.
+    /// Upper bound of the timeout.
+    max: Duration,
+    /// Number of expiries after which the timeout does not double yet.
+    linear: u32,
+    /// Number of expiries and unanswered probes since the last valid RTT sample. Each of them doubles the
+    /// timeout, except the first `linear` ones.
     backoff: u32,
     /// Number of RTO expiries since the cumulative ACK last advanced.
     expiries: u32,
@@ -24,11 +30,30 @@ pub struct Rto {
     asked_at: Option<u64>,
 }
 
+impl Default for Rto {
+    fn default() -> Self {
+        Self::new(&Tunables::LINUX)
+    }
+}
+
 impl Rto {
+    /// Returns the state of the retransmission timeout for a new connection.
+    pub fn new(tunables: &Tunables) -> Self {
+        Self {
+            max: tunables.rto_max,
+            linear: tunables.rto_linear,
+            backoff: 0,
+            expiries: 0,
+            repair_until: None,
+            suspect_since: None,
+            asked_at: None,
+        }
+    }
+
     /// Returns the retransmission timeout in effect, including back-off.
     pub fn timeout(&self, rtt: &RttEstimator) -> Duration {
-        let doubled = rtt.rto() * (1u64 << self.backoff.min(20));
-        doubled.min(RTO_MAX)
+        let doublings = self.backoff.saturating_sub(self.linear).min(20);
+        (rtt.rto() * (1u64 << doublings)).min(self.max)
     }
 
     /// Handles an RTO expiry with data outstanding up to `snd_nxt`; `recovering` indicates whether fast
@@ -120,7 +145,7 @@ impl Rto {
         self.repair_until.is_some()
     }
 
-    /// Returns the number of times that the retransmission timeout has doubled.
+    /// Returns the number of expiries and unanswered probes since the last valid RTT sample.
     pub fn backoff(&self) -> u32 {
         self.backoff
     }
@@ -154,6 +179,25 @@ mod tests {
         assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
         rto.on_valid_sample();
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
+    }
+
+    /// The first expiries may leave the timeout as it is, and its upper bound may be lower than 120 s. The
+    /// upper bound also applies to a timeout that has not doubled.
+    #[test]
+    fn back_off_and_upper_bound_are_tunable() {
+        let rtt = RttEstimator::default();
+        let ms = Duration::from_millis;
+        for (rto_linear, rto_max, expected) in
+            [(1, ms(120_000), [1, 1, 2, 4, 8]), (2, ms(3_000), [1, 1, 1, 2, 3]), (0, ms(1_000), [1; 5])]
+        {
+            let mut rto = Rto::new(&Tunables { rto_linear, rto_max, ..Tunables::LINUX });
+            let seconds = expected.map(|_| {
+                let timeout = rto.timeout(&rtt);
+                rto.on_expiry(Instant::ZERO, 0, 100, false);
+                timeout.as_nanos() / 1_000_000_000
+            });
+            assert_eq!(seconds, expected);
+        }
     }
 
     /// An expiry for other data during recovery cannot be spurious (RFC 5682; FRTO-4). After a repeated

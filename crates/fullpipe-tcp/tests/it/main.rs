@@ -11,5 +11,6 @@ mod model;
 mod pair;
 mod rfc9293;
 mod scripts;
+mod settings;
 mod walls;
 mod wire;

@@ -9,12 +9,13 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, Launch};
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment};
 use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 
 use crate::driver::{self, InFlight, Transmission};
+use crate::settings::{any_launch, any_tunables};
 
 const SEEDS: u64 = 4000;
 /// Maximum virtual duration of a run; the slowest runs back off for minutes.
@@ -57,6 +58,9 @@ struct Weather {
     straggler_percent: u64,
     /// Pause of the writing application after each fifth of its data.
     pause: Duration,
+    /// Settings of both connections; `None` means one of the two predefined sets.
+    tunables: Option<Tunables>,
+    launch: Option<Launch>,
 }
 
 #[derive(Debug)]
@@ -90,7 +94,14 @@ impl Weather {
             bleached: pick(16, &[0, 0, 1]) == 1,
             straggler_percent: pick(14, &[0, 0, 0, 2]),
             pause: Duration::from_secs(pick(15, &[0, 0, 0, 0, 0, 3, 20 * DAY, 30 * DAY, 70 * DAY])),
+            tunables: None,
+            launch: None,
         }
+    }
+
+    /// Returns the path of `seed`, with random settings of both connections.
+    fn with_any_settings(seed: u64) -> Self {
+        Self { tunables: Some(any_tunables(seed)), launch: any_launch(seed), ..Self::of(seed) }
     }
 
     /// Returns whether damaged packets remain undetected.
@@ -134,7 +145,12 @@ impl Weather {
             max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
             ecn: pick(10, 2) == 0,
             sack: pick(11, 4) != 0,
-            tunables: if pick(12, 4) == 0 { Tunables::RFC } else { Tunables::LINUX },
+            tunables: match self.tunables {
+                Some(tunables) => tunables,
+                None if pick(12, 4) == 0 => Tunables::RFC,
+                None => Tunables::LINUX,
+            },
+            launch: self.launch,
             seed: self.seed,
             ..Config::default()
         }
@@ -183,8 +199,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
-        let weather = Weather::of(seed);
+    fn new(weather: Weather) -> Self {
         let host = |conn, to_write, expected: u64| Host {
             conn,
             to_write,
@@ -482,7 +497,7 @@ fn sockets(from: Side, v6: bool) -> (SocketAddr, SocketAddr) {
 fn every_byte_arrives_once_and_in_order() {
     let mut given_up = 0;
     for seed in 0..SEEDS {
-        let result = std::panic::catch_unwind(|| World::new(seed).run());
+        let result = std::panic::catch_unwind(|| World::new(Weather::of(seed)).run());
         let Ok(world) = result else { panic!("seed {seed}: {:?}", Weather::of(seed)) };
         if world.weather.is_blind() {
             continue;
@@ -500,4 +515,29 @@ fn every_byte_arrives_once_and_in_order() {
         assert_eq!(client.conn.acknowledged(), world.weather.bytes);
     }
     assert!(given_up <= SEEDS / 50, "{given_up} gave up");
+}
+
+/// Any combination of settings within their ranges keeps the guarantees. With fewer retransmissions than in
+/// Linux, a connection gives up sooner, but only on a path that loses packets.
+#[test]
+fn any_settings_keep_the_guarantees() {
+    let (mut complete, mut given_up) = (0, 0);
+    for seed in 0..SEEDS / 4 {
+        let result = std::panic::catch_unwind(|| World::new(Weather::with_any_settings(seed)).run());
+        let Ok(world) = result else { panic!("seed {seed}: {:?}", Weather::with_any_settings(seed)) };
+        if world.weather.is_blind() {
+            continue;
+        }
+        let [client, server] = &world.hosts;
+        if client.aborted || server.aborted {
+            assert!(world.weather.lost_percent() > 0, "seed {seed} gave up: {:?}", world.weather);
+            given_up += 1;
+            continue;
+        }
+        assert_eq!((server.read, client.read), (world.weather.bytes, world.weather.reply), "seed {seed}");
+        assert_eq!(server.conn.received(), world.weather.bytes);
+        assert_eq!(client.conn.acknowledged(), world.weather.bytes);
+        complete += 1;
+    }
+    assert!(complete > 2 * given_up, "{given_up} gave up, {complete} did not");
 }

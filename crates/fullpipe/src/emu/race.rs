@@ -39,9 +39,15 @@ const REPETITIONS: u32 = 2;
 /// Estimated number of round trips of a download, in addition to the time that the link needs for its bytes.
 const ROUND_TRIPS: u64 = 6;
 
-/// Checks whether this kernel has the congestion control of every arm.
+/// Checks whether this kernel has the sender of every arm: its congestion control, without a profile.
 pub(crate) fn check_arms(plan: &RacePlan) -> Result<(), Error> {
     plan.arms().iter().try_for_each(|arm| {
+        if arm.profile.is_some() {
+            return Err(Error::new(
+                format!("arm {arm}: the kernel's TCP cannot have a profile"),
+                "race in the simulator: --world sim",
+            ));
+        }
         check_congestion_control(arm.cc).map_err(|error| {
             let error = Error::from(error);
             error.about(format_args!("arm {arm}"))

@@ -151,6 +151,8 @@ pub struct Bbr1 {
 
     /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
+    /// Segments that may be in flight in addition after the first timeout for the outstanding data.
+    loss_window: u64,
     repair: Repair,
     /// Whether packet conservation applies: in the first round of recovery, the sender sends no more than was
     /// delivered.
@@ -187,11 +189,13 @@ impl Bbr1 {
             round_start: false,
             cwnd,
             ssthresh: None,
-            pacing_rate: first_pacing_rate(cwnd * cx.mss, rtt),
+            pacing_rate: hints.launch.unwrap_or_else(|| first_pacing_rate(cwnd * cx.mss, rtt)),
             prior_cwnd: 0,
+            loss_window: hints.loss_window.map_or(1, u64::from),
             repair: Repair::None,
             conserving: false,
-            has_seen_rtt: rtt.is_some(),
+            // The rate of a launch applies whether or not the handshake measured an RTT.
+            has_seen_rtt: rtt.is_some() || hints.launch.is_some(),
             idle_restart: false,
             window_is_low: false,
             draws: 0,
@@ -513,7 +517,9 @@ impl CongestionControl for Bbr1 {
                 if first {
                     self.save_cwnd();
                 }
-                self.cwnd = cx.inflight.div_ceil(self.mss) + 1;
+                let inflight = cx.inflight.div_ceil(self.mss);
+                let more = if first { self.loss_window } else { 1 };
+                self.cwnd = (inflight + 1).max((inflight + more).min(self.cwnd));
                 self.repair = Repair::Loss;
                 self.full_pipe.forget_growth();
                 // A retransmission timeout ends the round and counts as loss.

@@ -505,3 +505,32 @@ fn slow_links_are_measured_exactly() {
     run.until(at_ms(60_000), |_| ());
     assert!(close(run.value("bw"), 100_000.0, 0.001), "{}", run.value("bw"));
 }
+
+/// The rate of a launch replaces the first pacing rate, and a measured RTT does not change it. In Startup,
+/// the bandwidth raises the rate, but does not lower it.
+#[test]
+fn a_launch_sets_the_first_pacing_rate() {
+    let rate = Rate::from_bps(20_000_000);
+    let mut bench = Bench::hinted(44, Hints { launch: Some(rate), ..Hints::default() }, Bbr1::new);
+    assert_eq!((bench.cwnd(), bench.cc.pacing_rate), (44, rate));
+    rate_sample(&mut bench, 1_000_000, false);
+    assert_eq!(bench.cc.pacing_rate, rate);
+    rate_sample(&mut bench, 30_000_000, false);
+    assert_eq!(bench.cc.pacing_rate, HIGH_GAIN.pacing(bench.cc.bandwidth()));
+    assert!(bench.cc.pacing_rate > Rate::from_bps(80_000_000));
+}
+
+/// The first timeout may leave several segments in addition to those in flight, but not more than the window
+/// before. A repeated timeout leaves one.
+#[test]
+fn a_loss_window_is_for_the_first_timeout() {
+    for (inflight, after) in [(0, 4), (8, 10), (10, 11)] {
+        let hints = Hints { loss_window: Some(4), ..Hints::default() };
+        let mut bench = Bench::hinted(10, hints, Bbr1::new);
+        bench.cx.inflight = inflight * MSS;
+        bench.signal(Signal::Timeout { first: true });
+        assert_eq!(bench.cwnd(), after, "{inflight} in flight");
+        bench.signal(Signal::Timeout { first: false });
+        assert_eq!(bench.cwnd(), inflight + 1);
+    }
+}

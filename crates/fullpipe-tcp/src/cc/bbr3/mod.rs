@@ -149,6 +149,8 @@ pub struct Bbr3 {
     // Control parameters derived from the path model.
     cwnd: u64,
     initial_cwnd: u64,
+    /// Segments that may be in flight in addition after the first timeout for the outstanding data.
+    loss_window: u64,
     /// Congestion window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     ssthresh: Option<u64>,
@@ -183,11 +185,13 @@ impl Bbr3 {
             episode: None,
             cwnd,
             initial_cwnd: cwnd,
+            loss_window: hints.loss_window.map_or(1, u64::from),
             prior_cwnd: 0,
             ssthresh: None,
-            pacing_rate: first_pacing_rate(cwnd, rtt),
+            pacing_rate: hints.launch.unwrap_or_else(|| first_pacing_rate(cwnd, rtt)),
             send_quantum: 0,
-            has_seen_rtt: rtt.is_some(),
+            // The rate of a launch applies whether or not the handshake measured an RTT.
+            has_seen_rtt: rtt.is_some() || hints.launch.is_some(),
         };
         this.set_send_quantum();
         this
@@ -549,9 +553,10 @@ impl CongestionControl for Bbr3 {
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         match signal {
             Signal::EnterRecovery => self.begin_episode(),
-            Signal::Timeout { .. } => {
+            Signal::Timeout { first } => {
                 self.begin_episode();
-                self.cwnd = cx.inflight + self.mss;
+                let more = if first { self.loss_window * self.mss } else { self.mss };
+                self.cwnd = (cx.inflight + self.mss).max((cx.inflight + more).min(self.cwnd));
             }
             Signal::ExitRecovery => {
                 self.restore_cwnd();

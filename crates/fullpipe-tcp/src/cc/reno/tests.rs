@@ -1,4 +1,4 @@
-use fullpipe_units::Duration;
+use fullpipe_units::{Duration, Rate};
 
 use super::*;
 use crate::cc::testing::{Bench, MSS, Run, at_ms, ms};
@@ -244,4 +244,48 @@ fn control_asks_for_what_linux_does() {
     assert_eq!(control.pacing, Pacing::SrttRatio { slow_start: 200, avoidance: 120 });
     assert_eq!(control.send_quantum, SendQuantum::FromRate { min_segments: 2 });
     assert_eq!(control.recovery, Recovery::Prr);
+}
+
+/// The first timeout may leave a window of several segments, but no more than the threshold. A repeated
+/// timeout leaves one segment.
+#[test]
+fn a_loss_window_is_for_the_first_timeout() {
+    for (segments, after) in [(20, 4), (3, 2)] {
+        let hints = Hints { loss_window: Some(4), ..Hints::default() };
+        let mut bench = Bench::hinted(segments, hints, Reno::new);
+        bench.signal(Signal::Timeout { first: true });
+        assert_eq!(bench.cwnd(), after);
+        bench.signal(Signal::Timeout { first: false });
+        assert_eq!(bench.cwnd(), 1);
+    }
+}
+
+/// Until the first flight has been sent, it is paced at the rate of the launch, or at the rate of slow start
+/// if ACKs show that this rate is higher. A loss ends the pacing.
+#[test]
+fn a_launch_paces_the_first_flight() {
+    const UNPACED: Pacing = Pacing::SrttRatio { slow_start: 200, avoidance: 120 };
+    let rate = Rate::from_bps(20_000_000);
+    let launched = || Bench::hinted(44, Hints { launch: Some(rate), ..Hints::default() }, Reno::new);
+    let mut bench = launched();
+    assert_eq!((bench.cwnd(), bench.cc.control().pacing), (44, Pacing::Rate(rate)));
+    bench.cx.sent = 43 * MSS;
+    bench.ack(1);
+    assert_eq!((bench.cwnd(), bench.cc.control().pacing), (45, Pacing::Rate(rate)));
+    bench.cx.srtt = Some(ms(10));
+    bench.ack(1);
+    assert_eq!(bench.cc.control().pacing, Pacing::Rate(Rate::from_bps(2 * 45 * MSS * 8 * 100)));
+    bench.cx.sent = 44 * MSS;
+    bench.ack(1);
+    assert_eq!((bench.cwnd(), bench.cc.control().pacing), (47, UNPACED));
+
+    for signal in [Signal::EnterRecovery, Signal::Timeout { first: true }, Signal::TlpRepaired] {
+        let mut bench = launched();
+        bench.signal(signal);
+        assert_eq!(bench.cc.control().pacing, UNPACED, "{signal:?}");
+    }
+    // After an idle time, nothing paces the flight, so the window decays to ten segments.
+    let mut bench = launched();
+    bench.signal(Signal::Idle { idle: ms(10_000), rto: ms(300) });
+    assert_eq!(bench.cwnd(), 10);
 }

@@ -3,7 +3,7 @@ use crate::cc::testing::{MSS, context, ms};
 use crate::cc::{Hints, Signal};
 
 fn window(cx: &Context, segments: u64) -> Window {
-    Window::new(cx, &Hints { rtt: None, initial_cwnd: Some(segments * MSS), slow_start: None })
+    Window::new(cx, &Hints { initial_cwnd: Some(segments * MSS), ..Hints::default() })
 }
 
 /// Runs a round of ACKs that arrive `gap` apart with the given RTTs. Returns the number of ACKs until slow

@@ -11,12 +11,6 @@ use crate::cc::Signal;
 use crate::recovery::Losses;
 use crate::recovery::probe::ProbeEnd;
 
-/// Number of unanswered retransmission timeouts after which a connection gives up (Linux: `tcp_retries2`).
-pub(super) const MAX_TIMEOUTS: u32 = 15;
-/// Number of unanswered retransmission timeouts after which a detached connection gives up (Linux:
-/// `tcp_orphan_retries`).
-const ORPHAN_TIMEOUTS: u32 = 8;
-
 impl Sender {
     /// Handles an ACK that answers an original transmission rather than its retransmission (Eifel, RFC 3522).
     /// `hole` is the offset up to which data was acknowledged before. Returns whether the whole episode is
@@ -204,7 +198,8 @@ impl Sender {
         if self.recovery.board.is_empty() {
             return false;
         }
-        let most = if detached { ORPHAN_TIMEOUTS } else { MAX_TIMEOUTS };
+        let retries = self.config.tunables.retries;
+        let most = if detached { retries.orphan } else { retries.data };
         if self.recovery.rto.expiries() >= most || self.exceeds_user_timeout(now) {
             return true;
         }

@@ -104,6 +104,7 @@ impl Sender {
         let decision = Decision::new(config.cc.build(&cx, &Hints::default()), mss);
         let agreed = Agreed { sack: config.sack, timestamps: true };
         let rtt = RttEstimator::new(config.tunables.rto);
+        let recovery = LossRecovery::new(agreed.sack, &config.tunables);
         Self {
             config,
             draws,
@@ -116,7 +117,7 @@ impl Sender {
             retransmission: Retransmission::default(),
             snd_una: 0,
             peer: PeerWindow::default(),
-            recovery: LossRecovery::new(agreed.sack),
+            recovery,
             losses: LossBuffer::default(),
             ecn: Reduction::default(),
             rtt,
@@ -146,13 +147,13 @@ impl Sender {
     }
 
     /// Completes the handshake. The peer offers `window`. `handshake_rtt` is the RTT sample of the handshake,
-    /// unless Karn's rule forbids a sample. `lost` indicates whether more than one SYN was lost.
+    /// unless Karn's rule forbids a sample. `lost` is the number of SYNs or SYN-ACKs that were lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,
         window: u64,
         handshake_rtt: Option<Duration>,
-        lost: bool,
+        lost: u32,
     ) {
         self.heard_at = now;
         self.timer = None;
@@ -166,9 +167,16 @@ impl Sender {
         self.rate.delivered_time = now;
         // The loss of more than one SYN indicates congestion, so the congestion window starts at one segment
         // (TCP-10).
-        let initial_cwnd = if lost { self.mss } else { self.config.initial_window(self.mss) };
-        let slow_start = self.config.slow_start;
-        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
+        let initial_cwnd = if lost > 1 { self.mss } else { self.config.initial_window(self.mss) };
+        let launch = self.config.launch.filter(|_| lost == 0);
+        let rtt = self.rtt.srtt();
+        let hints = Hints {
+            rtt,
+            initial_cwnd: Some(launch.map_or(initial_cwnd, |launch| launch.bytes(self.mss))),
+            launch: launch.map(|launch| launch.pacing_rate(self.mss, rtt)),
+            loss_window: Some(self.config.tunables.loss_window),
+            slow_start: self.config.slow_start,
+        };
         let cx = self.context(now);
         self.decision.replace(self.config.cc.build(&cx, &hints));
         self.decision.refresh(&cx);

@@ -17,10 +17,8 @@
 
 use fullpipe_units::Instant;
 
-use super::episodes::MAX_TIMEOUTS;
 use super::{Phase, Sender};
 use crate::SendLimit;
-use crate::estimate::RTO_MAX;
 use crate::recovery::probe::{ProbeKind, TailProbe};
 
 /// Kind of timer that runs in the sending half.
@@ -75,8 +73,9 @@ impl Sender {
     /// Returns whether window probes have been unanswered for too long. A `detached` connection also gives up
     /// when the back-off reaches its maximum, even if the peer answers the probes.
     fn gives_up_on_window(&self, detached: bool) -> bool {
-        let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= RTO_MAX;
-        orphan || self.probes.unanswered() >= MAX_TIMEOUTS
+        let tunables = &self.config.tunables;
+        let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= tunables.rto_max;
+        orphan || self.probes.unanswered() >= tunables.retries.data
     }
 
     /// Returns whether data has been in flight, or has waited for a closed window, for longer than the user
@@ -113,7 +112,8 @@ impl Sender {
             self.arm_timeout(now);
             return;
         };
-        let probe_at = now + TailProbe::timeout(self.rtt.srtt(), recovery.board.outstanding() as u64);
+        let (rule, in_flight) = (&self.config.tunables.probe_timeout, recovery.board.outstanding() as u64);
+        let probe_at = now + TailProbe::timeout(rule, &self.rtt, in_flight);
         let timeout_at = oldest.sent_at.max(recovery.rto_base) + recovery.rto.timeout(&self.rtt);
         // The probe is sent at the latest when the retransmission timeout would expire.
         let at = probe_at.min(timeout_at).max(now);

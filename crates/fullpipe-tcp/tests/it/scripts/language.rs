@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, Launch};
 use fullpipe_tcp::wire::{Flags, IcmpError};
-use fullpipe_tcp::{Config, IpVersion, KeepAlive, Tunables};
+use fullpipe_tcp::{Config, IpVersion, KeepAlive, ReoWnd, RtoRule, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 /// A parsed test script.
@@ -200,6 +200,12 @@ impl Setup {
                     other => return Err(format!("no profile '{other}'")),
                 }
             }
+            "tunable" => tunable(&mut config.tunables, value)?,
+            "launch" => {
+                let (window, rate) = value.split_once(' ').ok_or("a launch is WINDOW RATE")?;
+                let rate = Rate::from_str(rate).map_err(|why| why.to_string())?;
+                config.launch = Some(Launch { window: number(window)?, rate });
+            }
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
             "ipv6" => config.ip = IpVersion::V6,
@@ -235,6 +241,30 @@ fn buffer(text: &str) -> Parsed<Buffer> {
         Some(("auto", size)) => Ok(Buffer::Auto { max: Bytes::new(number(size.trim())?) }),
         _ => Err("a buffer is 'fixed BYTES' or 'auto BYTES'".into()),
     }
+}
+
+/// Parses a tunable such as `rto_min 0.05`, with the key of an experiment file. Times are in seconds.
+fn tunable(tunables: &mut Tunables, text: &str) -> Parsed<()> {
+    let (key, value) = text.split_once(' ').ok_or("a tunable is KEY VALUE")?;
+    let parts = |unit: u32| Ok::<u32, String>((number::<f64>(value)? * f64::from(unit)).round() as u32);
+    match key {
+        "rto_min" => tunables.rto = RtoRule::Slack { floor: seconds(value)? },
+        "rto_max" => tunables.rto_max = seconds(value)?,
+        "rto_linear" => tunables.rto_linear = number(value)?,
+        "loss_window" => tunables.loss_window = number(value)?,
+        "tlp_factor" => tunables.probe_timeout.srtt_percent = parts(100)?,
+        "tlp_floor" => tunables.probe_timeout.floor = Some(seconds(value)?),
+        "tlp_ack_delay" => tunables.probe_timeout.ack_delay = seconds(value)?,
+        "reo_wnd" => tunables.reo_wnd.share = parts(ReoWnd::UNIT)?,
+        "reo_wnd_on_evidence" => tunables.reo_wnd.on_evidence = number(value)?,
+        "syn_ack_early" => tunables.syn_ack_early = Some(seconds(value)?),
+        "syn_retries" => tunables.retries.syn = number(value)?,
+        "syn_ack_retries" => tunables.retries.syn_ack = number(value)?,
+        "retries" => tunables.retries.data = number(value)?,
+        "orphan_retries" => tunables.retries.orphan = number(value)?,
+        other => return Err(format!("no tunable '{other}'")),
+    }
+    tunables.check().map_err(|why| why.to_string())
 }
 
 /// Parses a number of seconds with up to nine decimals, without rounding.
@@ -392,6 +422,10 @@ fn setup_lines_are_understood_or_refused() {
     let refused = |line: &str| parse(&format!("checks X\n{line}\n")).expect_err(line).1;
     for line in
         ["sndbuff fixed 4096", "fairqueue", "no_sack", "side servr", "cc cubik", "mtu", "profile unix"]
+    {
+        refused(line);
+    }
+    for line in ["launch 44", "launch 44 fast", "tunable retries", "tunable retrys 3", "tunable retries 120"]
     {
         refused(line);
     }

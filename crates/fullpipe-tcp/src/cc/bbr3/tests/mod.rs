@@ -608,3 +608,23 @@ fn extreme_paths() {
         }
     }
 }
+
+/// As in BBRv1, the rate of a launch replaces the first pacing rate, and the first timeout may leave several
+/// segments in addition to those in flight.
+#[test]
+fn launch_and_loss_window() {
+    let rate = mbps(20);
+    let hints = Hints { launch: Some(rate), loss_window: Some(4), ..Hints::default() };
+    let mut bench = Bench::hinted(44, hints, Bbr3::new);
+    assert_eq!((bench.cwnd(), pacing(&bench.cc)), (44, rate));
+    bench.ack(0);
+    assert_eq!(pacing(&bench.cc), rate);
+    for (inflight, after) in [(0, 4), (40, 44), (43, 44)] {
+        bench.cc.cwnd = 44 * MSS;
+        bench.cx.inflight = inflight * MSS;
+        bench.signal(Signal::Timeout { first: true });
+        assert_eq!(bench.cwnd(), after, "{inflight} in flight");
+        bench.signal(Signal::Timeout { first: false });
+        assert_eq!(bench.cwnd(), inflight + 1);
+    }
+}

@@ -1,0 +1,51 @@
+//! First flight of a connection whose window exceeds RFC 6928's ten segments.
+//!
+//! A burst of that size would overflow short queues, so the flight is paced, like the unvalidated phase of
+//! Careful Resume (RFC 9959). The first ten segments leave at once, as in every connection (`tx/pacer.rs`).
+
+use fullpipe_units::{Bytes, Duration, Rate};
+
+/// Window and pacing rate of the first flight, chosen by the owner of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Initial congestion window in segments.
+    pub window: u32,
+    /// Upper bound of the pacing rate of the first flight.
+    pub rate: Rate,
+}
+
+impl Launch {
+    /// Share of the RTT over which the first flight is spread at least. A full round trip would cost a small
+    /// transfer more time than the larger window saves.
+    const RTT_SHARE: u64 = 4;
+
+    /// Returns the initial congestion window in bytes.
+    pub const fn bytes(self, mss: u64) -> u64 {
+        self.window as u64 * mss
+    }
+
+    /// Returns the pacing rate of the first flight: a window per quarter of the RTT, but at most
+    /// [`Launch::rate`].
+    pub fn pacing_rate(self, mss: u64, rtt: Option<Duration>) -> Rate {
+        let spread = |rtt: Duration| Rate::of(Bytes::new(self.bytes(mss)), rtt / Self::RTT_SHARE);
+        rtt.map_or(self.rate, |rtt| self.rate.min(spread(rtt)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a short path, the bound of the rate applies; on a long path, the flight takes a quarter of the RTT.
+    #[test]
+    fn the_flight_is_spread_over_a_quarter_of_the_rtt() {
+        let launch = Launch { window: 44, rate: Rate::from_bps(20_000_000) };
+        let ms = Duration::from_millis;
+        assert_eq!(launch.bytes(1_448), 63_712);
+        for (rtt, bps) in
+            [(None, 20_000_000), (Some(0), 20_000_000), (Some(50), 20_000_000), (Some(200), 10_193_920)]
+        {
+            assert_eq!(launch.pacing_rate(1_448, rtt.map(ms)), Rate::from_bps(bps), "{rtt:?}");
+        }
+    }
+}
