@@ -25,6 +25,7 @@ Exit codes:
   0  done
   1  unusable input, or a failed run
   2  wrong usage
+  3  with --check: no cell disagrees, but some could not be compared because other load disturbed their runs
   4  missing permission to create network namespaces or TUN devices
   5  with --check: the results differ by more than allowed, or too few limits are classified correctly";
 
@@ -85,7 +86,8 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 
-    /// Exit with code 5 if a cell disagrees, the ladder misses its criterion, or too many limits are wrong
+    /// Exit with code 5 if a cell disagrees, the ladder misses its criterion, or too many limits are wrong, and
+    /// with code 3 if a cell could not be compared
     #[arg(long)]
     pub(crate) check: bool,
 }

@@ -132,6 +132,35 @@ impl Cell<'_> {
     }
 }
 
+/// Answer of `--check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The results meet the requirements.
+    Holds,
+    /// What was compared meets the requirements, but cells lack a valid kernel run.
+    Incomplete,
+    /// The results do not meet the requirements.
+    Fails,
+}
+
+impl Verdict {
+    /// Returns the verdict on `cells`, the cells with a valid kernel run out of `points` in all. A cell without
+    /// one is neither an agreement nor a disagreement between simulator and kernel.
+    pub fn of(cells: &[Cell<'_>], points: usize) -> Self {
+        match (cells.iter().all(Cell::holds), cells.len() == points) {
+            (false, _) => Self::Fails,
+            (true, false) => Self::Incomplete,
+            (true, true) => Self::Holds,
+        }
+    }
+}
+
+impl From<bool> for Verdict {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Holds } else { Self::Fails }
+    }
+}
+
 /// Returns the cells of `experiment` that both simulator and kernel have run, in the order of the experiment.
 /// `blocks` contains simulated runs of further blocks of seeds.
 pub fn cells<'e>(
@@ -368,6 +397,21 @@ mod tests {
         assert!(!agree(2, &[1.0, 1.0], &[1.4, 1.6]));
         assert!(agree(3, &[9.1], &[10.0]));
         assert!(!agree(3, &[8.9], &[10.0]));
+    }
+
+    #[test]
+    fn a_cell_that_could_not_be_compared_is_no_disagreement() {
+        let experiment = experiment();
+        let label = &experiment.points()[0].label;
+        let verdict = |sim: f64, points| {
+            let (sim, kernel) = ([run(label, 1, sim)], [run(label, 1, 10.0)]);
+            Verdict::of(&cells(&experiment, &sim, &[], &kernel), points)
+        };
+        assert_eq!(verdict(10.0, 1), Verdict::Holds);
+        assert_eq!(verdict(10.0, 2), Verdict::Incomplete);
+        assert_eq!(verdict(5.0, 1), Verdict::Fails);
+        assert_eq!(verdict(5.0, 2), Verdict::Fails, "what was compared counts");
+        assert_eq!(Verdict::of(&[], 1), Verdict::Incomplete);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     let table = compared.table(&crate::command(mode, args)) + &again(&cells, &compared) + &remarks;
     let complete = compared.has_all_runs() && ladders.len() == cells.len();
     let holds = complete && ladder_validation::is_proven(&compared.rungs);
-    Ok(Comparison { table, holds, complete })
+    Ok(Comparison { table, verdict: holds.into(), complete })
 }
 
 /// Returns the cells of `experiment` and the drawn cells, or only the one with the number `only`.

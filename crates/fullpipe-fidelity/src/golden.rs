@@ -63,7 +63,8 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
         let _ = writeln!(table, "\n{what} Target met: {}.", if *is_met { "yes" } else { "**no**" });
     }
     let complete = compared.has_all_rungs() && compared.has_all_runs();
-    Ok(Comparison { table, holds: complete && targets.iter().all(|target| target.is_met), complete })
+    let verdict = (complete && targets.iter().all(|target| target.is_met)).into();
+    Ok(Comparison { table, verdict, complete })
 }
 
 /// Returns the ladder of the published log with the kernel runs of its rungs, and all of its rungs.

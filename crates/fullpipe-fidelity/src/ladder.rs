@@ -29,7 +29,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Comp
     let command = crate::command("--ladder ", args);
     let holds = compared.has_all_rungs() && ladder_validation::is_proven(&compared.rungs);
     // The table names the runs that are missing, so it is complete without them.
-    Ok(Comparison { table: compared.table(&command), holds, complete: true })
+    Ok((compared.table(&command), holds).into())
 }
 
 /// Computes the ladder of a point with a known path. The kernel runs of the rungs have the seeds `seeds`.

@@ -40,7 +40,7 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
-use fullpipe_fidelity::cells::{self, Cell};
+use fullpipe_fidelity::cells::{self, Verdict};
 
 use crate::args::FidelityArgs;
 use crate::kernel::{RunDetail, RunRequest};
@@ -50,6 +50,9 @@ const FURTHER_BLOCKS: u64 = 4;
 
 /// Exit code of `--check` if the result does not meet the requirements.
 const EXPECTATION: u8 = 5;
+/// Exit code of `--check` if nothing disagrees, but cells could not be compared because every attempt of their
+/// kernel runs was disturbed.
+const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
     let args = match FidelityArgs::try_parse() {
@@ -83,15 +86,20 @@ fn refuse(error: &Error) -> ExitCode {
 /// Comparison with the kernel, as Markdown.
 struct Comparison {
     table: String,
-    /// Whether the results meet the requirements.
-    holds: bool,
+    verdict: Verdict,
     /// Whether the table is complete. A table that lacks runs does not replace a page.
     complete: bool,
 }
 
+impl From<(String, Verdict)> for Comparison {
+    fn from((table, verdict): (String, Verdict)) -> Self {
+        Self { table, verdict, complete: true }
+    }
+}
+
 impl From<(String, bool)> for Comparison {
     fn from((table, holds): (String, bool)) -> Self {
-        Self { table, holds, complete: true }
+        (table, Verdict::from(holds)).into()
     }
 }
 
@@ -125,14 +133,18 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     } else {
         ("Fidelity", cells(&experiment, args)?.into())
     };
-    let Comparison { table, holds, complete } = comparison;
+    let Comparison { table, verdict, complete } = comparison;
     write_to(&mut stdout().lock(), "standard output", &table)?;
     match &args.page {
         Some(page) if complete => page::write(page, title, section, &table)?,
         Some(page) => eprintln!("note: runs are missing, so {} stays as it is", page.display()),
         None => {}
     }
-    Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
+    Ok(match verdict {
+        Verdict::Fails if args.check => ExitCode::from(EXPECTATION),
+        Verdict::Incomplete if args.check => ExitCode::from(INCOMPLETE),
+        _ => ExitCode::SUCCESS,
+    })
 }
 
 /// Returns the command that recreates the same table from the stored runs.
@@ -142,7 +154,7 @@ fn command(mode: &str, args: &FidelityArgs) -> String {
 }
 
 /// Returns the table of cells, and whether simulator and kernel agree in every cell.
-fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
+fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, Verdict), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, args, RunDetail::Figures)?;
     let sim = simulated(&wanted)?;
@@ -156,9 +168,8 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
     let table = kernel.heading(&command) + &cells::table(&cells);
-    // A cell without a valid run does not count as an agreement between simulator and kernel.
-    let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
-    Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
+    let verdict = Verdict::of(&cells, experiment.points().len());
+    Ok((table + &published.unwrap_or_default() + &kernel.missing(), verdict))
 }
 
 /// Returns the requests for the runs of `points`, ordered by seed. Points without random loss are run only
