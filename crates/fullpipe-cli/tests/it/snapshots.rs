@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::pages::output_of;
 use crate::process::{example, fullpipe};
 use serde_json::Value;
 use snapbox::assert::DEFAULT_ACTION_ENV;
@@ -98,24 +99,30 @@ fn version() {
     }
 }
 
+/// A guide shows parts of the same output, so the command is run once for both.
 #[test]
 fn diagnose() {
-    let (log, sysctl) = (example("cross-border/cubic.iperf3.txt"), example("cross-border/sysctl-before.txt"));
-    let arguments = ["diagnose", &log, "--link", "1gbit", "--rtt", "210ms", "--sysctl", &sysctl];
-    matches("diagnose-cubic.txt", &arguments);
+    let output = output_of(
+        "fullpipe diagnose examples/cross-border/cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl \
+         examples/cross-border/sysctl-before.txt",
+    );
+    is_as_in("diagnose-cubic.txt", &output);
 }
 
-/// The example that is part of the program is the same log with the same facts.
+/// The example that is part of the program is the same log with the same facts, so its ladder is the same.
 #[test]
 fn example_within_the_program() {
-    let (code, stdout, stderr) = fullpipe(&["diagnose", "--example"]);
-    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let output = output_of("fullpipe diagnose --example --brief");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/diagnose-cubic.txt");
     let of_the_file = fs::read_to_string(file).expect("a snapshot");
-    let next =
-        stdout.strip_prefix(of_the_file.as_str()).unwrap_or_else(|| panic!("another diagnosis:\n{stdout}"));
-    assert!(next.contains("\n  fullpipe diagnose LOG --link 1gbit --rtt 210ms --sysctl SYSCTL\n"), "{next}");
-    assert!(next.ends_with("Other examples: cubic-tuned, bbr\n"), "{next}");
+    let (_, ladder) = output.split_once("\n\nLadder: ").expect("a ladder");
+    let (ladder, _) = ladder.split_once("\n\n").expect("an end of the ladder");
+    assert!(of_the_file.contains(&format!("\n\nLadder: {ladder}\n")), "another ladder:\n{output}");
+    assert!(
+        output.contains("\n  fullpipe diagnose LOG --link 1gbit --rtt 210ms --sysctl SYSCTL\n"),
+        "{output}"
+    );
+    assert!(output.ends_with("Other examples: cubic-tuned, bbr\n"), "{output}");
 }
 
 /// The link is slow, because the test would only take longer on a gigabit link.
