@@ -300,7 +300,7 @@ mod tests {
     fn long_jobs_come_first_and_have_few_pairs() {
         let text = "name = 'small'\nduration = '60s'\nrepeat = 12\nseed = 5\n\
                     [path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\n\
-                    [[flow]]\ncc = 'bbr1'\nbytes = ['1MB', '2MB']\napp = { request = '200B' }\n";
+                    [[flow]]\ncc = 'bbr1'\nbytes = ['700kB', '4MB']\napp = { request = '200B' }\n";
         let experiment = fullpipe_lab::experiment::Experiment::from_toml(text).expect("valid");
         let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse().expect("an arm"));
         let plan = RacePlan::new(&experiment, &[bbr1, iw], bbr1).expect("a plan");
