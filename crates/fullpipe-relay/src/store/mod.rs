@@ -1,0 +1,293 @@
+//! Files at the receiver, in an order of writes that a crash cannot break.
+//!
+//! ```text
+//!   record in the journal ─► temporary file in the target's folder ─► write ─► fdatasync ─► fsync of the folder
+//!     ─► journal: these blocks are durable ─► the sender is informed
+//!   ... all blocks ─► size, mode, mtime, fsync ─► journal: placing ─► rename ─► fsync of the folder
+//!     ─► journal: record removed ─► the sender is informed
+//! ```
+//!
+//! Whatever the journal claims is therefore on disk, and a target has either its old or its whole new content.
+//! After a failed `fdatasync`, the kernel regards the lost pages as clean, so a second call would succeed
+//! without writing them. The temporary file is then abandoned, and never synced again.
+
+mod disk;
+mod journal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
+pub(crate) use journal::{Journal, Record, RedbJournal};
+
+use crate::engine::{BLOCK, MOST_SIZE};
+use crate::error::Error;
+use crate::frame::Source;
+use crate::name::{JOURNAL_FOLDER, RelativePath, folder_of};
+
+/// Store in a folder of this host.
+pub(crate) type FileStore = Store<RootDisk, RedbJournal>;
+
+/// Targets that transfers are writing at present.
+type Busy = Arc<Mutex<BTreeSet<RelativePath>>>;
+
+/// Files below a root, with the journal of unfinished ones.
+#[derive(Debug)]
+pub(crate) struct Store<D, J> {
+    disk: D,
+    journal: J,
+    busy: Busy,
+    /// Folders whose names survive a crash. A folder that exists may be that of a crashed process, which did not
+    /// come to sync it.
+    durable_folders: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// Exclusive right to write a target.
+#[derive(Debug)]
+struct Lease {
+    busy: Busy,
+    target: RelativePath,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        locked(&self.busy).remove(&self.target);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An unfinished file.
+#[derive(Debug)]
+pub(crate) struct Unfinished<F> {
+    file: Arc<F>,
+    temporary: PathBuf,
+    record: Record,
+    /// The name of the temporary file survives a crash.
+    has_durable_name: bool,
+    lease: Lease,
+}
+
+impl<F> Unfinished<F> {
+    /// Returns the open file.
+    pub(crate) fn file(&self) -> Arc<F> {
+        Arc::clone(&self.file)
+    }
+
+    /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
+    pub(crate) fn durable(&self) -> &[(u64, u64)] {
+        &self.record.durable
+    }
+}
+
+/// How a target was found.
+#[derive(Debug)]
+pub(crate) enum Opened<F> {
+    /// The target has the size and the modification time of the source.
+    Same,
+    /// The file has to be received.
+    Unfinished {
+        file: Unfinished<F>,
+        /// An earlier copy of another source was discarded.
+        restarted: bool,
+    },
+}
+
+impl FileStore {
+    /// Opens the store in the folder `root`, and completes what a crash interrupted.
+    pub(crate) fn open_root(root: &Path) -> Result<Self, Error> {
+        let failed =
+            |error: io::Error| Error::system(format_args!("open the folder {}", root.display()), &error);
+        let disk = RootDisk::open(root).map_err(failed)?;
+        let file = disk.journal(Path::new(JOURNAL_FOLDER)).map_err(failed)?;
+        let journal = RedbJournal::open(file).map_err(|error| Error {
+            hint: "one relay serves a folder at a time: stop the other one, or choose another --root".into(),
+            ..failed(error)
+        })?;
+        Self::new(disk, journal)
+    }
+}
+
+impl<D: Disk, J: Journal> Store<D, J> {
+    /// Creates a store, and completes what a crash interrupted.
+    pub(crate) fn new(disk: D, journal: J) -> Result<Self, Error> {
+        let store = Self { disk, journal, busy: Busy::default(), durable_folders: Mutex::default() };
+        store.recover().map_err(|error| Error::system("complete interrupted copies", &error))?;
+        Ok(store)
+    }
+
+    /// Completes the renames that the journal has decided.
+    fn recover(&self) -> io::Result<()> {
+        for (target, record) in self.journal.all()? {
+            if !record.placing {
+                continue;
+            }
+            let inode = |path: &Path| Ok::<_, io::Error>(self.disk.status(path)?.map(|status| status.inode));
+            let temporary = temporary(&target);
+            if record.inode.is_some() && inode(&temporary)? == record.inode {
+                self.disk.rename(&temporary, target.as_path())?;
+            }
+            match self.disk.sync_folder(target.folder()) {
+                // The folder was removed since, with the file in it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                synced => synced?,
+            }
+            self.journal.remove(&target)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the temporary file of a target, and continues an earlier copy of the same source.
+    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
+        if source.size > MOST_SIZE {
+            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        if !locked(&self.busy).insert(target.clone()) {
+            return Err(Error::runtime(
+                format!("another transfer is writing {target}"),
+                "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
+            ));
+        }
+        let lease = Lease { busy: Arc::clone(&self.busy), target: target.clone() };
+        self.open_leased(lease, source).map_err(|error| Error::system(format_args!("write {target}"), &error))
+    }
+
+    fn open_leased(&self, lease: Lease, source: Source) -> io::Result<Opened<D::File>> {
+        let target = &lease.target;
+        if let Some(status) = self.disk.status(target.as_path())? {
+            if !status.is_file {
+                return Err(io::Error::other("it exists and is not a regular file"));
+            }
+            if (status.size, status.mtime_ns) == (source.size, source.mtime_ns) {
+                self.forget(target)?;
+                return Ok(Opened::Same);
+            }
+        }
+        let temporary = temporary(target);
+        let earlier = self.journal.get(target)?;
+        if let Some(record) = &earlier
+            && record.source == source
+            && record.inode.is_some()
+            && let Some(file) = self.open_existing(&temporary)?
+            && Some(self.disk.inode(&file)?) == record.inode
+        {
+            let record = Record { placing: false, ..record.clone() };
+            let file = Unfinished { file: Arc::new(file), temporary, record, has_durable_name: true, lease };
+            return Ok(Opened::Unfinished { file, restarted: false });
+        }
+        let restarted = earlier.is_some_and(|record| record.source != source);
+        let record = Record { source, inode: None, durable: Vec::new(), placing: false };
+        self.create_folders(target.folder())?;
+        // The record comes first, so that a crash leaves no temporary file that nothing knows.
+        self.journal.put(target, &record)?;
+        if self.disk.status(&temporary)?.is_some() {
+            self.disk.remove(&temporary)?;
+        }
+        let file = Arc::new(self.disk.create(&temporary)?);
+        let file = Unfinished { file, temporary, record, has_durable_name: false, lease };
+        Ok(Opened::Unfinished { file, restarted })
+    }
+
+    /// Removes what an unfinished copy of a target has left, which nothing needs any more.
+    fn forget(&self, target: &RelativePath) -> io::Result<()> {
+        if self.journal.get(target)?.is_none() {
+            return Ok(());
+        }
+        let temporary = temporary(target);
+        if self.disk.status(&temporary)?.is_some() {
+            self.disk.remove(&temporary)?;
+        }
+        self.journal.remove(target)
+    }
+
+    fn open_existing(&self, path: &Path) -> io::Result<Option<D::File>> {
+        match self.disk.open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_folders(&self, folder: &Path) -> io::Result<()> {
+        if folder == Path::new(".") {
+            return Ok(());
+        }
+        let mut path = PathBuf::new();
+        for name in folder.components() {
+            path.push(name);
+            match self.disk.create_folder(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if locked(&self.durable_folders).contains(&path) {
+                        continue;
+                    }
+                }
+                created => created?,
+            }
+            self.disk.sync_folder(folder_of(&path))?;
+            locked(&self.durable_folders).insert(path.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes a block.
+    pub(crate) fn write(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(file, bytes, offset)
+    }
+
+    /// Reads a block that an earlier transfer wrote.
+    pub(crate) fn read(&self, file: &D::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.read_at(file, buffer, offset)
+    }
+
+    /// Makes the written blocks durable, and records that `durable` are. Blocks that are being written at the
+    /// same time must not be among them.
+    pub(crate) fn sync(&self, file: &mut Unfinished<D::File>, durable: Vec<(u64, u64)>) -> io::Result<()> {
+        self.disk.sync_data(&file.file)?;
+        if !file.has_durable_name {
+            self.disk.sync_folder(file.lease.target.folder())?;
+            file.has_durable_name = true;
+        }
+        file.record.inode = Some(self.disk.inode(&file.file)?);
+        file.record.durable = durable;
+        self.journal.put(&file.lease.target, &file.record)
+    }
+
+    /// Gives a complete and verified file its name.
+    pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
+        let Source { size, mtime_ns, .. } = file.record.source;
+        self.disk.finish(&file.file, size, Attributes { mode, mtime_ns })?;
+        if !file.has_durable_name {
+            // Until the rename, nothing needs the name; but recovery must find the file if the journal says so.
+            self.disk.sync_folder(file.lease.target.folder())?;
+            file.has_durable_name = true;
+        }
+        let target = &file.lease.target;
+        file.record.inode = Some(self.disk.inode(&file.file)?);
+        file.record.durable = vec![(0, size.div_ceil(BLOCK))];
+        file.record.placing = true;
+        self.journal.put(target, &file.record)?;
+        self.disk.rename(&file.temporary, target.as_path())?;
+        self.disk.sync_folder(target.folder())?;
+        self.journal.remove(target)
+    }
+
+    /// Discards an unfinished file whose content cannot be trusted.
+    pub(crate) fn abandon(&self, file: &Unfinished<D::File>) -> io::Result<()> {
+        self.disk.remove(&file.temporary)?;
+        self.journal.remove(&file.lease.target)
+    }
+}
+
+/// Returns the path of a target's temporary file, in the same folder. The name is a hash, because the target's
+/// name may be too long for an addition.
+fn temporary(target: &RelativePath) -> PathBuf {
+    let hash = blake3::hash(target.name().as_encoded_bytes()).to_hex();
+    target.folder().join(format!(".fullpipe-{}.partial", &hash[..16]))
+}
