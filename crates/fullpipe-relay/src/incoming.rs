@@ -100,8 +100,8 @@ impl Incoming {
         let mut stored = locked(&self.stored);
         let Some(file) = stored.as_mut() else { return Ok(Vec::new()) };
         let (begun, after) = {
-            let arrivals = &mut locked(&self.progress).arrivals;
-            (arrivals.begin_sync(), arrivals.after_sync())
+            let mut progress = locked(&self.progress);
+            (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
         };
         if begun.is_empty() {
             return Ok(begun);

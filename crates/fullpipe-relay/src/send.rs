@@ -19,7 +19,7 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -40,6 +40,8 @@ use crate::wire::{self, Readiness};
 /// Number of files that are announced and not yet placed. Announcements need no answer, so that many small
 /// files are on their way in one round trip.
 const OPEN: usize = 128;
+/// Time that the reason of a failure may take to arrive after connection 0 has failed.
+const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Settings of a copy.
 #[derive(Clone, Debug)]
@@ -139,9 +141,12 @@ impl Relay {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
         let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection };
-        wire::write_message(&mut tls, &hello).await.map_err(failed)?;
-        // A relay that does not accept the key says so here, because the client ends its handshake first.
-        match wire::next_message::<Reply>(&mut tls).await.map_err(failed)? {
+        // A relay that does not accept the key ends the connection, because the client ends its handshake first.
+        // The reason is then there to read, even if the message can no longer be written.
+        let written = wire::write_message(&mut tls, &hello).await;
+        let answer = wire::next_message::<Reply>(&mut tls).await.map_err(failed)?;
+        written.map_err(failed)?;
+        match answer {
             Some(Reply::Welcome { version: VERSION }) => Ok((tls, readiness)),
             Some(Reply::Failed { message, hint }) => Err(Error::network(message, hint)),
             Some(_) => Err(Error::network(format!("{} breaks the protocol", self.name), "")),
@@ -258,7 +263,8 @@ async fn run(
         tokio::spawn(async move { relay.connect(number).await })
     });
     for (number, other) in (1..).zip(others.collect::<Vec<_>>()) {
-        let failed = |error| Error::runtime(format!("cannot open connection {number}: {error}"), "");
+        let failed =
+            |error: JoinError| Error::runtime(format!("cannot open connection {number}: {error}"), "");
         match other.await.map_err(failed)? {
             Ok(opened) => begin(&mut tasks, number, opened, None),
             Err(error) => driver.lose(number, &io::Error::other(error.message))?,
@@ -305,6 +311,10 @@ impl Sender {
         mut requests: Option<mpsc::UnboundedReceiver<Request>>,
     ) {
         if let Err(error) = self.send(&mut writer, &mut requests).await {
+            // The relay may have stated the reason, which the task that reads reports.
+            if self.number == 0 {
+                tokio::time::sleep(REASON).await;
+            }
             // After the end of the copy, nobody listens.
             let _ = self.events.send(Event::Lost(self.number, error));
         }
