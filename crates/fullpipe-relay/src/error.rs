@@ -54,6 +54,10 @@ impl Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "free some disk space; the same command then continues the copy"
             }
+            io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::PermissionDenied => {
+                "check the owner and the permissions of the file and its folder"
+            }
             io::ErrorKind::AddrInUse => "stop the other server, or choose another port with --listen",
             _ => "",
         };

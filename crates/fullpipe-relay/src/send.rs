@@ -40,6 +40,8 @@ use crate::wire::{self, Readiness};
 /// Number of files that are announced and not yet placed. Announcements need no answer, so that many small
 /// files are on their way in one round trip.
 const OPEN: usize = 128;
+/// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
+const GREETING: std::time::Duration = std::time::Duration::from_secs(15);
 /// Time that the reason of a failure may take to arrive after connection 0 has failed.
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -128,6 +130,16 @@ impl Relay {
 
     /// Opens a connection, and waits until the relay has accepted it.
     async fn connect(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
+        let opened = tokio::time::timeout(GREETING, self.greet(connection)).await;
+        opened.unwrap_or_else(|_| {
+            Err(Error::network(
+                format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
+                "check that fullpipe relay serve listens on this port",
+            ))
+        })
+    }
+
+    async fn greet(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| {
             Error::network(
                 format!("cannot connect to {}: {error}", self.name),

@@ -75,10 +75,10 @@ impl Fixture {
         path
     }
 
-    pub(crate) fn options(&self, sources: &[PathBuf], target: &str, address: SocketAddr) -> CopyOptions {
+    pub(crate) fn options(&self, source: &Path, target: &str, address: SocketAddr) -> CopyOptions {
         let target = format!("relay://{address}/{target}");
         CopyOptions {
-            sources: sources.into(),
+            sources: vec![source.into()],
             target: End::parse(target.as_ref()).expect("an end"),
             connections: 3,
             identity: self.client.clone(),
@@ -86,8 +86,8 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn copy(&self, sources: &[PathBuf], target: &str) -> Result<CopyReport, Error> {
-        copy(&self.options(sources, target, self.address), &())
+    pub(crate) fn copy(&self, source: &Path, target: &str) -> Result<CopyReport, Error> {
+        copy(&self.options(source, target, self.address), &())
     }
 
     pub(crate) fn placed(&self, name: &str) -> PathBuf {

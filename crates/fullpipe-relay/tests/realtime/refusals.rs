@@ -15,7 +15,7 @@ use crate::Fixture;
 fn a_key_that_is_not_pinned_is_refused() {
     let fixture = Fixture::new();
     let source = fixture.source("a", 5);
-    let mut options = fixture.options(&[source], "a", fixture.address);
+    let mut options = fixture.options(&source, "a", fixture.address);
     options.peer = None;
     let error = copy(&options, &()).expect_err("no key is pinned");
     assert_eq!(error.kind, Kind::Rights);
@@ -30,7 +30,7 @@ fn a_key_that_is_not_pinned_is_refused() {
 fn a_client_that_is_not_allowed_is_refused() {
     let fixture = Fixture::new();
     let source = fixture.source("a", 5);
-    let mut options = fixture.options(&[source], "a", fixture.address);
+    let mut options = fixture.options(&source, "a", fixture.address);
     options.identity = Identity::load_or_create(&fixture.folder.path().join("other.key")).expect("a key");
     let error = copy(&options, &()).expect_err("not in the allow list");
     assert_eq!(
@@ -47,12 +47,12 @@ fn targets_outside_the_root_are_refused() {
     let outside = tempfile::tempdir().expect("a folder");
     symlink(outside.path(), fixture.placed("link")).expect("a link");
     for target in ["../a", "x/../../a", ".fullpipe/journal", "link/a"] {
-        let error = fixture.copy(&[source.clone()], target).expect_err(target);
+        let error = fixture.copy(&source, target).expect_err(target);
         assert!(!error.message.is_empty(), "{target}");
     }
     assert_eq!(fs::read_dir(outside.path()).expect("a folder").count(), 0);
     fs::create_dir(fixture.placed("folder")).expect("a folder");
-    let error = fixture.copy(&[source], "folder").expect_err("a folder has the name");
+    let error = fixture.copy(&source, "folder").expect_err("a folder has the name");
     assert!(error.message.contains("is not a regular file"), "{error}");
 }
 
@@ -72,7 +72,7 @@ fn peers_that_are_no_client_do_not_disturb_others() {
     oldest.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
     assert_eq!(oldest.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
     let source = fixture.source("a", 5);
-    fixture.copy(&[source], "a").expect("the relay still serves");
+    fixture.copy(&source, "a").expect("the relay still serves");
 }
 
 struct Nothing;
