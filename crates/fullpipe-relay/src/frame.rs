@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Numbers are big-endian. A control frame has the stream and the offset zero. A reader checks the header
-//! before it reads or allocates anything, so a frame costs at most [`MOST_JSON`] or [`BLOCK`].
+//! before it reads or allocates anything, so a frame costs at most 64 KiB or 1 MiB.
 //! `docs/reference/copy-protocol.md` describes the exchange of messages.
 
 use std::fmt;

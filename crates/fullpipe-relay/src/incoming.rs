@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::engine::{Arrivals, block_range};
 use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
+use crate::locked;
 use crate::store::{FileStore, Unfinished};
 
 /// A file that is being received.
@@ -41,10 +42,6 @@ pub(crate) enum Decision {
     Place,
     /// The content differs from that of the source.
     Discard,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Incoming {

@@ -41,6 +41,8 @@ mod target;
 mod tls;
 mod wire;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
@@ -49,6 +51,12 @@ pub use report::{ConnectionReport, CopyReport};
 pub use send::{CopyObserver, CopyOptions, copy};
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use target::{End, PORT};
+
+/// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of another
+/// task does not invalidate them.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Creates the runtime of a client or a relay.
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use rustls::ClientConfig;
@@ -31,11 +31,11 @@ use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
 use crate::report::{ConnectionReport, CopyReport};
-use crate::runtime;
 use crate::sources::{SourceFile, list, source_of};
 use crate::target::End;
 use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
+use crate::{locked, runtime};
 
 /// Number of files that are announced and not yet placed. Announcements need no answer, so that many small
 /// files are on their way in one round trip.
@@ -91,10 +91,6 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
     let files = list(&options.sources, path, *is_folder)?;
     let relay = Relay::new(host, *port, options)?;
     runtime()?.block_on(run(&Arc::new(relay), files, options.connections, observer))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The relay as a client sees it.

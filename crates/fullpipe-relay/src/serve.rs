@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -21,7 +21,7 @@ use crate::keys::{AllowList, Fingerprint, Identity};
 use crate::pending::Pending;
 use crate::session::Session;
 use crate::store::FileStore;
-use crate::{runtime, tls, wire};
+use crate::{locked, runtime, tls, wire};
 
 /// Time in which a client has to complete the handshake and its first message.
 const GREETING: Duration = Duration::from_secs(10);
@@ -70,10 +70,6 @@ struct Greeting {
     connection: u32,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Serves until the process ends.
 ///
 /// # Errors
@@ -87,7 +83,7 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
         ));
     }
     let config = tls::server(&options.identity, options.allow.clone())?;
-    let mut stores = BTreeMap::new();
+    let mut stores: BTreeMap<PathBuf, Arc<FileStore>> = BTreeMap::new();
     for root in std::iter::once(options.root.as_path()).chain(options.allow.roots()) {
         let folder = root.canonicalize();
         let folder = folder

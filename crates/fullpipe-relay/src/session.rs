@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
 use tokio::io::AsyncRead;
@@ -14,10 +14,12 @@ use crate::error::Error;
 use crate::frame::{DataHeader, Header, Reply, Request};
 use crate::incoming::{Decision, Incoming};
 use crate::store::{FileStore, Opened};
-use crate::wire;
+use crate::{locked, wire};
 
 /// Maximum number of files of a transfer that are open at the same time.
 pub(crate) const MOST_OPEN: usize = 256;
+/// Maximum number of ranges of blocks in a message, so that the message is shorter than its limit.
+const MOST_RANGES: usize = 2000;
 /// Number of files that are placed at the same time. Each waits for several writes to the disk, which a disk
 /// and its file system combine.
 const PLACING: usize = 16;
@@ -41,10 +43,6 @@ pub(crate) struct Session {
 pub(crate) struct Totals {
     pub(crate) files: u64,
     pub(crate) received: Bytes,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn invalid(message: &'static str) -> io::Error {
@@ -150,7 +148,9 @@ impl Session {
         let durable = file.durable().to_vec();
         let incoming = Arc::new(Incoming::new(stream, name, source.size, mode, file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
-        self.reply(Reply::Opened { stream, durable: durable.clone(), restarted });
+        // Of ranges that are not reported, the blocks are retransmitted and dropped.
+        let reported = durable.iter().take(MOST_RANGES).copied().collect();
+        self.reply(Reply::Opened { stream, durable: reported, restarted });
         if !durable.is_empty() {
             let session = Arc::clone(self);
             tokio::spawn(async move { session.hash_durable(incoming, durable).await });
@@ -245,8 +245,11 @@ impl Session {
         for incoming in streams {
             let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
             match flat(spawn_blocking(move || file.sync(&store)).await) {
-                Ok(blocks) if blocks.is_empty() => {}
-                Ok(blocks) => self.reply(Reply::Durable { stream: incoming.stream, blocks }),
+                Ok(blocks) => {
+                    for blocks in blocks.chunks(MOST_RANGES) {
+                        self.reply(Reply::Durable { stream: incoming.stream, blocks: blocks.to_vec() });
+                    }
+                }
                 Err(error) => self.fail(Error::system(format_args!("write {}", incoming.name), &error)),
             }
         }

@@ -1,7 +1,7 @@
 //! TLS 1.3 with raw public keys at both ends, and errors of handshakes.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -18,6 +18,7 @@ use rustls::{
 
 use crate::error::Error;
 use crate::keys::{AllowList, Fingerprint, Identity};
+use crate::locked;
 
 /// Name of the protocol in the handshake (ALPN). A peer that speaks only another version is refused there.
 const PROTOCOL: &[u8] = b"fullpipe-copy/1";
@@ -68,7 +69,7 @@ impl ServerCertVerifier for PinnedRelay {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let found = Fingerprint::of(end_entity);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        *locked(&self.seen) = Some(found);
         if self.expected == Some(found) { Ok(ServerCertVerified::assertion()) } else { Err(refused()) }
     }
 
@@ -192,7 +193,7 @@ pub(crate) fn handshake_error(
     expected: Option<Fingerprint>,
     seen: &SeenKey,
 ) -> Error {
-    let seen = *seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = *locked(seen);
     match (seen, expected) {
         (Some(seen), None) => {
             return Error::rights(

@@ -19,7 +19,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
 pub(crate) use journal::{Journal, Record, RedbJournal};
@@ -27,6 +27,7 @@ pub(crate) use journal::{Journal, Record, RedbJournal};
 use crate::engine::{BLOCK, MOST_SIZE};
 use crate::error::Error;
 use crate::frame::Source;
+use crate::locked;
 use crate::name::{JOURNAL_FOLDER, RelativePath, folder_of};
 
 /// Store in a folder of this host.
@@ -57,10 +58,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         locked(&self.busy).remove(&self.target);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An unfinished file.
