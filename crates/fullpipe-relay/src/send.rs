@@ -42,6 +42,8 @@ use crate::{locked, runtime};
 const OPEN: usize = 128;
 /// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
 const GREETING: std::time::Duration = std::time::Duration::from_secs(15);
+/// Time in which the relay has to close the connections after the last file.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(5);
 /// Time that the reason of a failure may take to arrive after connection 0 has failed.
 const REASON: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -284,8 +286,10 @@ async fn run(
         driver.handle(event)?;
     }
     driver.end();
-    // The connection that carries the messages ends when the relay has read the last one.
-    while tasks.join_next().await.is_some() {}
+    // The connections end when the relay has read the last message. One that hangs is not waited for, because every
+    // file has been placed.
+    let ending = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FAREWELL, ending).await;
     Ok(driver.report(started))
 }
 
