@@ -107,7 +107,7 @@ fn after_ten_kills_of_either_end_every_byte_has_arrived() {
         fs::write(ends.path(&format!("out/small-{number}")), content(number, 3_000)).expect("written");
     }
     let mut relay = Some(ends.serve());
-    for number in 0..10 {
+    for number in 0..10_u64 {
         let client = Command::new(crate::PROGRAM)
             .args(ends.arguments("out", "out"))
             .stdout(Stdio::null())
@@ -115,7 +115,7 @@ fn after_ten_kills_of_either_end_every_byte_has_arrived() {
             .spawn()
             .expect("it starts");
         pause(30 + draw(7, 0, number) % 400);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             kill(client);
         } else {
             kill(relay.take().expect("a relay"));

@@ -61,11 +61,11 @@ impl Model {
         let state = &mut *state;
         state.left = u64::MAX;
         // Only the process has ended: nothing is forgotten, but nothing more has become durable.
-        if draw(seed, 4, 0) % 3 == 0 {
+        if draw(seed, 4, 0).is_multiple_of(3) {
             return;
         }
         let (names, synced) = (state.names.clone(), state.synced_names.clone());
-        let folder_is_new = draw(seed, 0, 0) % 2 == 0;
+        let folder_is_new = draw(seed, 0, 0).is_multiple_of(2);
         state.names = if folder_is_new { names } else { synced };
         if !folder_is_new {
             state.folders = state.synced_folders.clone();
@@ -76,14 +76,14 @@ impl Model {
             inode.content.resize(inode.content.len().max(synced.content.len()), 0);
             let pages = inode.content.chunks_mut(4096).enumerate();
             for (page, bytes) in pages {
-                if draw(seed, 1, (number << 32) + page as u64) % 2 == 0 {
+                if draw(seed, 1, (number << 32) + page as u64).is_multiple_of(2) {
                     let old = synced.content.get(page * 4096..).unwrap_or_default();
                     for (at, byte) in bytes.iter_mut().enumerate() {
                         *byte = old.get(at).copied().unwrap_or(0);
                     }
                 }
             }
-            if synced.content == inode.content || draw(seed, 2, *number) % 2 == 0 {
+            if synced.content == inode.content || draw(seed, 2, *number).is_multiple_of(2) {
                 inode.mtime_ns = synced.mtime_ns;
             }
         }
