@@ -59,10 +59,13 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
         None => experiment,
     };
     experiment.check_size()?;
-    let plan = RacePlan::new(&experiment, &arms, against).map_err(Failure::from);
-    plan.map_err(|failure| match &args.paths {
-        Some(path) => failure.about(path.display()),
-        None => failure,
+    let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| match &args.paths {
+        Some(path) => Failure::from(error).about(path.display()),
+        None => error.into(),
+    })?;
+    Ok(match args.pairs {
+        Some(pairs) => plan.with_pairs(pairs),
+        None => plan,
     })
 }
 

@@ -11,13 +11,13 @@
 
 use fullpipe_units::Draws;
 
+use crate::stats::{TAIL, bisect};
+
 /// Number of resamples. About 75 of them lie beyond each end of a 95 % interval, so another choice of
 /// resamples moves an end by a few percent of the interval's width.
 const RESAMPLES: usize = 2_999;
 /// Number of the random stream for the resamples.
 const STREAM: u64 = 0x626f_6f74;
-/// Probability beyond each end of a 95 % interval.
-const TAIL: f64 = 0.025;
 
 /// Ratio of the means of paired samples, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,16 +109,7 @@ fn share_of_normal(z: f64) -> f64 {
 /// Returns the value below which a standard normal variable lies with probability `share`, by bisection
 /// between -8 and 8.
 fn quantile_of_normal(share: f64) -> f64 {
-    let (mut low, mut high) = (-8.0, 8.0);
-    for _ in 0..60 {
-        let middle = (low + high) / 2.0;
-        if share_of_normal(middle) < share {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    (low + high) / 2.0
+    bisect(-8.0, 8.0, |z| share_of_normal(z) < share)
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl FlowFigures {
 }
 
 /// Header bytes of a TCP data packet: IPv4 20, TCP 20, timestamp option 12.
-pub(crate) const HEADERS: u64 = 52;
+pub const HEADERS: u64 = 52;
 
 /// A metric of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,7 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
 }
 
 /// Probability beyond each bound of a 95 % interval.
-const TAIL: f64 = 0.025;
+pub(crate) const TAIL: f64 = 0.025;
 /// Half width of a 95 % interval in the normal approximation of the Poisson distribution, in standard
 /// deviations.
 const DEVIATIONS: f64 = 1.96;
@@ -109,7 +109,7 @@ fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the point between `low` and `high` where `below` becomes false.
-fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
+pub(crate) fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
     // Each step adds one bit; 80 bits are more than a double can hold.
     for _ in 0..80 {
         let middle = 0.5 * (low + high);

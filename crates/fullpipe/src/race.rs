@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn both_races_of_the_program_are_valid() {
-        for (text, cells, pairs) in [(QUICK, 24, 840), (FULL, 60, 3_610)] {
+        for (text, cells, pairs) in [(QUICK, 24, 7_500), (FULL, 60, 16_670)] {
             let experiment = Experiment::from_toml(text).expect("valid");
             let [cubic, bbr1, iw] =
                 ["cubic", "bbr1", "bbr1+iw"].map(|arm| arm.parse::<Arm>().expect("an arm"));

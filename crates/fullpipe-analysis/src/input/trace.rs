@@ -433,7 +433,8 @@ mod tests {
         assert_eq!((moved(&flows[2]), moved(&flows[3])), (Bytes::ZERO, Bytes::new(12)));
     }
 
-    /// A flow beside so many others that their intervals would not fit keeps the largest ones, with a note.
+    /// If the intervals of all companions exceed the maximum, only the largest companions are kept, and a note
+    /// states how many.
     #[test]
     fn companions_are_bounded() {
         let delivered: Vec<u64> = (0..1_000).map(|nth| 1_000_000 * nth).collect();

@@ -19,7 +19,9 @@ that the arm is faster.
 Without --full and --paths, a race has 24 cells: three paths, no loss and 1 %, and four sizes. With
 --paths, the points of the experiment are the cells. Its [[flow]] needs bytes and
 app = { request = \"200B\" }; the arms replace its cc. repeat is the number of pairs of a cell with
-random loss; a cell without has 10.
+random loss, 60 for example. Downloads of up to 100 kB have 50/3 as many (1000), because a few of
+them wait for a timeout, and downloads of up to 640 kB have 20/3 as many (400). A cell without
+random loss has 10.
 
 Exit codes:
   0  done
@@ -50,7 +52,7 @@ pub(crate) struct RaceArgs {
     #[arg(long, conflicts_with = "paths")]
     pub(crate) full: bool,
 
-    /// Number of pairs of each cell with random loss; overrides the value in FILE
+    /// Number of pairs of each cell with random loss, whatever the size of the download
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub(crate) pairs: Option<u64>,
 

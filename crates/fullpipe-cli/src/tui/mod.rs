@@ -124,6 +124,8 @@ pub(crate) struct Screen {
     colour: bool,
     /// Flag that a signal sets to end the live view.
     asked_to_end: Arc<AtomicBool>,
+    /// Whether the live view has given the terminal back.
+    over: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
 }
@@ -132,8 +134,10 @@ impl Screen {
     /// Takes control of the terminal, if there is one.
     pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
+            keyboard::end_with_terminal(Arc::clone(&over));
             // ratatui's panic hook restores the terminal before the panic message is printed.
             let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
             Surface::Terminal(terminal)
@@ -141,7 +145,7 @@ impl Screen {
             Surface::Lines(None)
         };
         let model = Model::new(host);
-        Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
+        Ok(Self { model, surface, colour: look.colour, asked_to_end, over, drawn: None, ended: false })
     }
 
     /// Adds a sample of a socket to the live view. `crosses_link` is false if both ends are on this host.
@@ -242,6 +246,7 @@ impl Drop for Screen {
         if matches!(self.surface, Surface::Terminal(_)) {
             // A terminal that was closed cannot be restored, and cannot show the error either.
             let _ = ratatui::try_restore();
+            self.over.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -158,7 +158,7 @@ fn flows_that_fill_the_link_together_share_it() {
     for model in [both, one] {
         let picture = model.picture().expect("rows");
         assert_eq!(picture.limit(), "link: the link is full: 2 connections share it (certain)");
-        let line = picture.bars.iter().find(|bar| bar.gauge == picture::Gauge::Line).expect("a bar");
+        let line = picture.bars.iter().find(|bar| bar.gauge == picture::Gauge::Link).expect("a bar");
         assert!(line.lit && line.share > 0.85, "{line:?}");
     }
 }

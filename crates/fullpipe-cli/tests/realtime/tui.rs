@@ -71,7 +71,9 @@ fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
 #[test]
 fn a_closed_terminal_ends_the_view() {
     let trace = trace("tui-closed");
-    let mut terminal = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal"));
+    let mut terminal = File::from(
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal"),
+    );
     grantpt(&terminal).expect("a terminal");
     unlockpt(&terminal).expect("a terminal");
     let name = ptsname(&terminal, Vec::new()).expect("a terminal").into_string().expect("a path");
@@ -84,7 +86,7 @@ fn a_closed_terminal_ends_the_view() {
         .spawn()
         .expect("it starts");
     let mut sent = Vec::new();
-    while !String::from_utf8_lossy(&sent).contains("rwnd") {
+    while !String::from_utf8_lossy(&sent).contains(TAKEN) {
         let mut part = [0; 4096];
         let read = terminal.read(&mut part).expect("the view draws");
         sent.extend_from_slice(&part[..read]);

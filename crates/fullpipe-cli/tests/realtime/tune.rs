@@ -247,7 +247,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
     fs::write(&journal, &damaged).unwrap();
     let text = done(tune(&root, &["rollback"], &[]));
-    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it stays {}", tuned.trim());
+    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it remains {}", tuned.trim());
     assert!(text.contains(&lost) && text.contains("0001.json.damaged.2"), "{text}");
     assert!(
         !journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists(),

@@ -33,12 +33,11 @@ impl fmt::Display for RaceTable<'_> {
 impl RaceTable<'_> {
     fn table(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         let RaceReport { cells, against, .. } = self.report;
-        let made =
-            |cell: &CellReport, name: &str| cell.arms.iter().position(|arm| arm.arm == name && arm.runs > 0);
         let mut lines: Vec<Line<'_>> = cells
             .iter()
             .filter_map(|cell| {
-                Some((cell, &cell.arms[made(cell, against.as_str())?], &cell.arms[made(cell, name)?]))
+                let [base, arm] = [cell.arm(against)?, cell.arm(name)?];
+                (base.runs > 0 && arm.runs > 0).then_some((cell, base, arm))
             })
             .collect();
         // A cell without a ratio has downloads that did not complete, which is worse than any ratio.
