@@ -138,8 +138,8 @@ impl CopyObserver for CopyProgress {
 
     fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("note: {text}")),
-            None => eprintln!("note: {text}"),
+            Some(bar) => bar.suspend(|| eprintln!("note: {}", one_line(text))),
+            None => eprintln!("note: {}", one_line(text)),
         }
     }
 }
@@ -155,6 +155,11 @@ impl ServeObserver for ServeReport {
     }
 
     fn report(&self, text: &str) {
-        eprintln!("{text}");
+        eprintln!("{}", one_line(text));
     }
+}
+
+/// Replaces control characters: names of files and messages of a peer may contain them.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }

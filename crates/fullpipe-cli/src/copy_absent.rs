@@ -1,5 +1,5 @@
-//! Stub for builds without the feature `copy`, and for systems other than Linux: the commands `copy` and `relay`
-//! return an error.
+//! Stub for builds without the feature `copy`, and for systems other than Linux: the commands `copy` and
+//! `relay` return an error.
 
 use std::process::ExitCode;
 

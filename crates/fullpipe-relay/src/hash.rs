@@ -37,11 +37,18 @@ impl BlockValues {
         Self { size, values: vec![None; usize::try_from(missing).unwrap_or(usize::MAX)], missing }
     }
 
-    /// Sets the value of the block with the number `index`.
-    pub(crate) fn set(&mut self, index: u64, value: ChainingValue) {
+    /// Sets the value of the block with the number `index`. Returns `false` if the file has no such block, or
+    /// if the block has had another value.
+    pub(crate) fn set(&mut self, index: u64, value: ChainingValue) -> bool {
         let entry = usize::try_from(index).ok().and_then(|index| self.values.get_mut(index));
-        if entry.is_some_and(|entry| entry.replace(value).is_none()) {
-            self.missing -= 1;
+        match entry {
+            None => false,
+            Some(Some(earlier)) => *earlier == value,
+            Some(entry) => {
+                *entry = Some(value);
+                self.missing -= 1;
+                true
+            }
         }
     }
 
@@ -106,8 +113,8 @@ mod tests {
                 assert_eq!(values.root(), None, "{size} bytes, before block {index}");
                 let (offset, length) = block_range(size, index).expect("a block of the file");
                 let bytes = &content[offset as usize..offset as usize + length];
-                values.set(index, block_value(size, offset, bytes));
-                values.set(index, block_value(size, offset, bytes));
+                assert!(values.set(index, block_value(size, offset, bytes)));
+                assert!(values.set(index, block_value(size, offset, bytes)), "the same value again");
             }
             assert_eq!(values.root(), Some(Hex(*blake3::hash(&content).as_bytes())), "{size} bytes");
         }
@@ -121,8 +128,10 @@ mod tests {
         changed[BLOCK as usize + 9] ^= 1;
         for index in 0..3 {
             let (offset, length) = block_range(size, index).expect("a block of the file");
-            values.set(index, block_value(size, offset, &changed[offset as usize..offset as usize + length]));
+            let bytes = &changed[offset as usize..offset as usize + length];
+            assert!(values.set(index, block_value(size, offset, bytes)));
         }
         assert_ne!(values.root(), Some(Hex(*blake3::hash(&content(size)).as_bytes())));
+        assert!(!values.set(1, [0; 32]) && !values.set(3, [0; 32]), "another value, and no such block");
     }
 }

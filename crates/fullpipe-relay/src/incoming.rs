@@ -74,15 +74,23 @@ impl Incoming {
         store.write(&self.file, bytes, offset)?;
         let value = block_value(self.size, offset, bytes);
         let mut progress = locked(&self.progress);
-        progress.arrivals.written(index);
         progress.values.set(index, value);
+        progress.arrivals.written(index);
         Ok(())
     }
 
-    /// Reads the blocks that an earlier transfer wrote, and adds them to the hash.
-    pub(crate) fn hash_durable(&self, store: &FileStore, durable: &[(u64, u64)]) -> io::Result<()> {
+    /// Reads the blocks that an earlier transfer wrote, and adds them to the hash, until `is_ended`.
+    pub(crate) fn hash_durable(
+        &self,
+        store: &FileStore,
+        durable: &[(u64, u64)],
+        is_ended: impl Fn() -> bool,
+    ) -> io::Result<()> {
         let mut buffer = Vec::new();
         for index in durable.iter().flat_map(|(start, end)| *start..*end) {
+            if is_ended() {
+                break;
+            }
             let Some((offset, length)) = block_range(self.size, index) else { break };
             buffer.resize(length, 0);
             store.read(&self.file, &mut buffer, offset)?;
@@ -95,7 +103,7 @@ impl Incoming {
     /// Makes the written blocks durable, and returns their ranges.
     pub(crate) fn sync(&self, store: &FileStore) -> io::Result<Vec<(u64, u64)>> {
         let mut stored = locked(&self.stored);
-        let Some(file) = stored.as_mut() else { return Ok(Vec::new()) };
+        let Some(file) = stored.as_mut().filter(|file| file.is_journaled()) else { return Ok(Vec::new()) };
         let (begun, after) = {
             let mut progress = locked(&self.progress);
             (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
@@ -120,8 +128,8 @@ impl Incoming {
         locked(&self.progress).expected = Some(hash);
     }
 
-    /// Returns the decision on the file as soon as every block and the sender's hash are known. Only one caller
-    /// receives it.
+    /// Returns the decision on the file as soon as every block and the sender's hash are known. Only one
+    /// caller receives it.
     pub(crate) fn decide(&self) -> Option<Decision> {
         let mut progress = locked(&self.progress);
         let expected = progress.expected?;
@@ -146,6 +154,15 @@ impl Incoming {
         }
         *stored = None;
         placed
+    }
+
+    /// Discards the temporary file if no later copy can continue it.
+    pub(crate) fn release(&self, store: &FileStore) {
+        let mut stored = locked(&self.stored);
+        let is_decided = locked(&self.progress).is_decided;
+        if !is_decided && stored.as_ref().is_some_and(|file| !file.is_journaled()) {
+            Self::discard(&mut stored, store);
+        }
     }
 
     /// Discards the temporary file. A failure is not reported, because it follows one that is.

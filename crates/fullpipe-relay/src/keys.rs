@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::signature::Ed25519KeyPair;
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::Ed25519KeyPair;
 use rustls::SignatureAlgorithm;
-use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
@@ -112,7 +113,7 @@ impl Identity {
 
     /// Makes a new key; returns it with its PKCS #8 document.
     pub(crate) fn generate() -> Result<(Self, Vec<u8>), Error> {
-        let document = Ed25519KeyPair::generate().and_then(|pair| pair.to_pkcs8());
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let der = document.map(|document| document.as_ref().to_vec()).ok();
         let made = der.and_then(|der| Some((Self::from_der(der.clone())?, der)));
         made.ok_or_else(|| Error::runtime("the system's random number generator failed", ""))

@@ -52,8 +52,8 @@ pub use send::{CopyObserver, CopyOptions, copy};
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use target::{End, PORT};
 
-/// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of another
-/// task does not invalidate them.
+/// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of
+/// another task does not invalidate them.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

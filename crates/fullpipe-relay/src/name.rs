@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Folder of the journal below a root. No file may be copied into it.
 pub(crate) const JOURNAL_FOLDER: &str = ".fullpipe";
+/// Beginning and end of the names of temporary files. No file may be copied to such a name.
+pub(crate) const TEMPORARY: (&str, &str) = (".fullpipe-", ".partial");
 /// Maximum length of a path in bytes (`PATH_MAX` of Linux, with the final zero).
 const MOST_PATH: usize = 4095;
 /// Maximum length of a component in bytes (`NAME_MAX` of Linux).
@@ -38,8 +40,8 @@ impl RelativePath {
     /// Checks a path.
     ///
     /// # Errors
-    /// Returns an error if the path is empty, absolute or too long, contains `..`, or leads into the folder of
-    /// the journal.
+    /// Returns an error if the path is empty, absolute or too long, contains `..`, leads into the folder of
+    /// the journal, or has the name of a temporary file.
     pub fn new(path: &Path) -> Result<Self, NameError> {
         let bytes = path.as_os_str().as_bytes();
         if bytes.len() > MOST_PATH {
@@ -64,7 +66,12 @@ impl RelativePath {
         if first.as_os_str() == JOURNAL_FOLDER {
             return Err(NameError("the path leads into the folder of the journal"));
         }
-        Ok(Self(checked))
+        let checked = Self(checked);
+        let name = checked.name().as_bytes();
+        if name.starts_with(TEMPORARY.0.as_bytes()) && name.ends_with(TEMPORARY.1.as_bytes()) {
+            return Err(NameError("the name is that of an unfinished copy"));
+        }
+        Ok(checked)
     }
 
     /// Returns the path, relative to the root.
@@ -182,6 +189,7 @@ mod tests {
         assert!(path(&[b'a'; 256]).is_err() && path(&b"a/".repeat(2100)).is_err());
         assert_eq!(path(b"./a//b/"), path(b"a/b"));
         assert!(path(b"a/.fullpipe/b").is_ok(), "only the root has a journal");
+        assert!(path(b"a/.fullpipe-0123.partial").is_err() && path(b"a/.fullpipe-0123").is_ok());
         for text in ["%2e%2e/a", "%2fetc", "a%00", "%", "%4", "%zz", "a/%2E./b"] {
             assert!(RelativePath::try_from(text.to_owned()).is_err(), "{text}");
         }

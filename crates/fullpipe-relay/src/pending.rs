@@ -3,7 +3,7 @@
 //! A host that opens many connections without a key only displaces its own.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Maximum number of pending connections of an address.
 const MOST: usize = 8;
@@ -22,11 +22,12 @@ impl<T> Default for Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Adds a connection and returns its number. The oldest connection of an address with too many is dropped.
+    /// Adds a connection and returns its number. The oldest connection of an address with too many is
+    /// dropped.
     pub(crate) fn enter(&mut self, address: IpAddr, connection: T) -> u64 {
         let number = self.next;
         self.next += 1;
-        let queue = self.connections.entry(address).or_default();
+        let queue = self.connections.entry(network(address)).or_default();
         queue.push_back((number, connection));
         if queue.len() > MOST {
             queue.pop_front();
@@ -36,11 +37,20 @@ impl<T> Pending<T> {
 
     /// Removes a connection that has been accepted, or has ended.
     pub(crate) fn leave(&mut self, address: IpAddr, number: u64) {
+        let address = network(address);
         let Some(queue) = self.connections.get_mut(&address) else { return };
         queue.retain(|(other, _)| *other != number);
         if queue.is_empty() {
             self.connections.remove(&address);
         }
+    }
+}
+
+/// Returns the IPv4 address, or the first 64 bits of the IPv6 address: a host may choose the others.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
     }
 }
 
@@ -70,5 +80,13 @@ mod tests {
             pending.leave(two, number);
         }
         assert!(pending.connections.is_empty());
+    }
+
+    #[test]
+    fn the_addresses_of_an_ipv6_network_count_together() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(network(address("2001:db8::1:2:3:4")), network(address("2001:db8::5")));
+        assert_ne!(network(address("2001:db8::5")), network(address("2001:db8:0:1::5")));
+        assert_eq!(network(address("::ffff:192.0.2.1")), address("192.0.2.1"));
     }
 }

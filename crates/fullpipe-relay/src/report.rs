@@ -9,7 +9,8 @@ use serde::Serialize;
 /// Result of a copy.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CopyReport {
-    /// Name and version of this document's format.
+    /// Name and version of the format of this JSON document.
+    #[schemars(extend("const" = Self::SCHEMA))]
     pub schema: &'static str,
     /// Number of files that were copied or found to be the same.
     pub files: u64,
@@ -23,7 +24,8 @@ pub struct CopyReport {
     pub resumed_bytes: u64,
     /// Duration of the copy in seconds.
     pub wall_s: f64,
-    /// Time from the start to the first block that was passed to the kernel, in seconds; null if none was sent.
+    /// Time from the start to the first block that was passed to the kernel, in seconds; null if none was
+    /// sent.
     pub first_byte_s: Option<f64>,
     /// Payload that was sent per second, in bit/s.
     pub goodput_bps: u64,

@@ -15,16 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Rate};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::Instant;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::{Block, Dispatcher, block_count, block_range};
+use crate::engine::{Block, Dispatcher, MOST_SIZE, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{HEADER, MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hash::{BlockValues, block_value};
@@ -75,8 +76,8 @@ impl CopyObserver for () {}
 /// Copies files to a relay. The same call continues an interrupted copy.
 ///
 /// # Errors
-/// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot be
-/// written there. What is durable at the relay by then is kept.
+/// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot
+/// be written there. What is durable at the relay by then is kept.
 pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyReport, Error> {
     let End::Relay { host, port, path, is_folder } = &options.target else {
         return Err(Error::usage(
@@ -92,7 +93,11 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
     }
     let files = list(&options.sources, path, *is_folder)?;
     let relay = Relay::new(host, *port, options)?;
-    runtime()?.block_on(run(&Arc::new(relay), files, options.connections, observer))
+    let runtime = runtime()?;
+    let copied = runtime.block_on(run(&Arc::new(relay), files, options.connections, observer));
+    // After a failure, threads may still read large files, and nothing needs the result.
+    runtime.shutdown_background();
+    copied
 }
 
 /// The relay as a client sees it.
@@ -112,7 +117,8 @@ impl Relay {
         let seen = SeenKey::default();
         let config = tls::client(&options.identity, options.peer, Arc::clone(&seen))?;
         let mut transfer = [0; 16];
-        aws_lc_rs::rand::fill(&mut transfer)
+        SystemRandom::new()
+            .fill(&mut transfer)
             .map_err(|_| Error::runtime("the system's random number generator failed", ""))?;
         Ok(Self {
             host: host.to_owned(),
@@ -128,7 +134,7 @@ impl Relay {
 
     /// Opens a connection, and waits until the relay has accepted it.
     async fn connect(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
-        let opened = tokio::time::timeout(GREETING, self.greet(connection)).await;
+        let opened = timeout(GREETING, self.greet(connection)).await;
         opened.unwrap_or_else(|_| {
             Err(Error::network(
                 format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
@@ -151,8 +157,8 @@ impl Relay {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
         let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection };
-        // A relay that does not accept the key ends the connection, because the client ends its handshake first.
-        // The reason is then there to read, even if the message can no longer be written.
+        // A relay that does not accept the key ends the connection, because the client ends its handshake
+        // first. The reason is then there to read, even if the message can no longer be written.
         let written = wire::write_message(&mut tls, &hello).await;
         let answer = wire::next_message::<Reply>(&mut tls).await.map_err(failed)?;
         written.map_err(failed)?;
@@ -181,8 +187,11 @@ impl Outgoing {
             _ => error,
         })?;
         let value = block_value(self.source.source.size, offset, content);
-        locked(&self.values).set(index, value);
-        Ok(())
+        if locked(&self.values).set(index, value) {
+            return Ok(());
+        }
+        // A block of a lost connection is read a second time.
+        Err(io::Error::other("it has changed while it was copied"))
     }
 
     /// Hashes the blocks that are not sent.
@@ -267,29 +276,38 @@ async fn run(
     let mut driver =
         Driver::new(relay, files, Arc::clone(&shared), requests, events.clone(), connections, observer);
     driver.announce()?;
-    // The files are announced before the other connections are open, which saves a round trip.
-    let others = (1..connections).map(|number| {
+    // The other connections are opened while the first one carries messages and blocks, so that one that
+    // cannot be opened delays nothing.
+    let mut opening = JoinSet::new();
+    for number in 1..connections {
         let relay = Arc::clone(relay);
-        tokio::spawn(async move { relay.connect(number).await })
-    });
-    for (number, other) in (1..).zip(others.collect::<Vec<_>>()) {
-        let failed =
-            |error: JoinError| Error::runtime(format!("cannot open connection {number}: {error}"), "");
-        match other.await.map_err(failed)? {
-            Ok(opened) => begin(&mut tasks, number, opened, None),
-            Err(error) => driver.lose(number, &io::Error::other(error.message))?,
-        }
+        opening.spawn(async move { (number, relay.connect(number).await) });
     }
     while !driver.is_complete() {
-        // The driver holds a sender, so the channel cannot end.
-        let Some(event) = reported.recv().await else { break };
-        driver.handle(event)?;
+        tokio::select! {
+            // The driver holds a sender, so the channel cannot end.
+            Some(event) = reported.recv() => driver.handle(event)?,
+            Some(Ok((number, opened))) = opening.join_next() => match opened {
+                Ok(opened) => begin(&mut tasks, number, opened, None),
+                Err(error) => driver.lose(number, &io::Error::other(error.message))?,
+            },
+        }
     }
+    // A small copy is complete before they are open. A connection that is cut in its handshake would be an
+    // error to the relay, and one that hangs is not worth more time.
+    let _ = timeout(FAREWELL, async {
+        while let Some(opened) = opening.join_next().await {
+            if let Ok((number, Ok(opened))) = opened {
+                begin(&mut tasks, number, opened, None);
+            }
+        }
+    })
+    .await;
     driver.end();
-    // The connections end when the relay has read the last message. One that hangs is not waited for, because every
-    // file has been placed.
+    // The connections end when the relay has read the last message. One that hangs is not waited for, because
+    // every file has been placed.
     let ending = async { while tasks.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(FAREWELL, ending).await;
+    let _ = timeout(FAREWELL, ending).await;
     Ok(driver.report(started))
 }
 
@@ -466,6 +484,10 @@ impl<'a> Driver<'a> {
     /// Announces as many files as may be open.
     fn announce(&mut self) -> Result<(), Error> {
         while self.open.len() < OPEN {
+            let open: u64 = self.open.values().map(|file| file.size).sum();
+            if self.waiting.front().is_some_and(|next| open + next.source.size > MOST_SIZE) {
+                break;
+            }
             let Some(source) = self.waiting.pop_front() else { break };
             let unreadable =
                 |error: io::Error| Error::system(format_args!("read {}", source.path.display()), &error);

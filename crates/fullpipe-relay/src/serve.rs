@@ -19,7 +19,7 @@ use crate::frame::{MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hex::Hex;
 use crate::keys::{AllowList, Fingerprint, Identity};
 use crate::pending::Pending;
-use crate::session::Session;
+use crate::session::{MOST_REPLIES, Session};
 use crate::store::FileStore;
 use crate::{locked, runtime, tls, wire};
 
@@ -27,6 +27,8 @@ use crate::{locked, runtime, tls, wire};
 const GREETING: Duration = Duration::from_secs(10);
 /// Time in which the last replies of a transfer have to be sent.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Maximum number of transfers at the same time.
+const MOST_TRANSFERS: usize = 64;
 /// Pause after an error of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,7 +81,7 @@ pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result
     if options.allow.is_empty() {
         return Err(Error::usage(
             "a relay without --allow accepts no client",
-            "pass the fingerprint that fullpipe relay key prints on the client, for example --allow sha256:...",
+            "run fullpipe relay key on the client, and pass what it prints: --allow sha256:...",
         ));
     }
     let config = tls::server(&options.identity, options.allow.clone())?;
@@ -184,17 +186,30 @@ impl Relay {
         self.stores.get(&root.canonicalize().ok()?).cloned()
     }
 
+    /// Adds a transfer; returns whether its name is free, and the relay has room for it.
+    fn enter(&self, transfer: Transfer, session: &Arc<Session>) -> bool {
+        let mut transfers = locked(&self.transfers);
+        let has_room = transfers.len() < MOST_TRANSFERS && !transfers.contains_key(&transfer);
+        if has_room {
+            transfers.insert(transfer, Arc::clone(session));
+        }
+        has_room
+    }
+
     /// Serves connection 0 of a transfer, and with it the transfer.
     async fn transfer(&self, greeting: Greeting, peer: SocketAddr) -> io::Result<()> {
-        let Greeting { tls, transfer, .. } = greeting;
+        let Greeting { mut tls, transfer, .. } = greeting;
         let store =
             self.store(transfer.0).ok_or_else(|| io::Error::other("the root of the client is gone"))?;
-        let (replies, mut outgoing) = mpsc::unbounded_channel();
+        let (replies, mut outgoing) = mpsc::channel(MOST_REPLIES);
         let session = Arc::new(Session::new(store, replies));
-        if locked(&self.transfers).contains_key(&transfer) {
-            return Err(io::Error::other("the transfer has a connection 0 already"));
+        if !self.enter(transfer, &session) {
+            let message = format!("the relay has {MOST_TRANSFERS} transfers already");
+            let hint = "run the same command again later".to_owned();
+            wire::write_message(&mut tls, &Reply::Failed { message, hint }).await?;
+            tls.shutdown().await?;
+            return Err(io::Error::other("too many transfers"));
         }
-        locked(&self.transfers).insert(transfer, Arc::clone(&session));
         session.reply(Reply::Welcome { version: VERSION });
         let (mut reader, mut writer) = tokio::io::split(tls);
         let sending = tokio::spawn(async move {
@@ -219,10 +234,18 @@ impl Relay {
 
     /// Serves another connection of a transfer.
     async fn join(&self, greeting: Greeting) -> io::Result<()> {
-        let Greeting { mut tls, transfer, .. } = greeting;
+        let Greeting { mut tls, transfer, connection } = greeting;
         let session = locked(&self.transfers).get(&transfer).cloned();
         let session = session.ok_or_else(|| io::Error::other("the transfer has ended, or has not begun"))?;
-        wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await?;
-        session.read(&mut tls).await
+        if !session.enter(connection) {
+            return Err(io::Error::other("the transfer has a connection of this number already"));
+        }
+        let welcome = wire::write_message(&mut tls, &Reply::Welcome { version: VERSION }).await;
+        let served = match welcome {
+            Ok(()) => session.read(&mut tls).await,
+            Err(error) => Err(error),
+        };
+        session.leave(connection);
+        served
     }
 }

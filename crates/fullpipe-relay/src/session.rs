@@ -1,15 +1,16 @@
 //! One transfer at the receiver: the files that its connections deliver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
 use tokio::io::AsyncRead;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
-use crate::engine::{BLOCK, Groups, block_range};
+use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::Error;
 use crate::frame::{DataHeader, Header, Reply, Request};
 use crate::incoming::{Decision, Incoming};
@@ -20,6 +21,8 @@ use crate::{locked, wire};
 pub(crate) const MOST_OPEN: usize = 256;
 /// Maximum number of ranges of blocks in a message, so that the message is shorter than its limit.
 const MOST_RANGES: usize = 2000;
+/// Maximum number of replies that wait to be sent. A client that does not read them ends its transfer.
+pub(crate) const MOST_REPLIES: usize = 4096;
 /// Number of files that are placed at the same time. Each waits for several writes to the disk, which a disk
 /// and its file system combine.
 const PLACING: usize = 16;
@@ -30,7 +33,9 @@ pub(crate) struct Session {
     store: Arc<FileStore>,
     streams: Mutex<BTreeMap<u64, Arc<Incoming>>>,
     groups: Mutex<Groups>,
-    replies: mpsc::UnboundedSender<Reply>,
+    /// Numbers of the connections besides connection 0.
+    connections: Mutex<BTreeSet<u32>>,
+    replies: mpsc::Sender<Reply>,
     written: Notify,
     placing: Semaphore,
     closed: watch::Sender<bool>,
@@ -50,11 +55,12 @@ fn invalid(message: &'static str) -> io::Error {
 }
 
 impl Session {
-    pub(crate) fn new(store: Arc<FileStore>, replies: mpsc::UnboundedSender<Reply>) -> Self {
+    pub(crate) fn new(store: Arc<FileStore>, replies: mpsc::Sender<Reply>) -> Self {
         Self {
             store,
             streams: Mutex::default(),
             groups: Mutex::default(),
+            connections: Mutex::default(),
             replies,
             written: Notify::new(),
             placing: Semaphore::new(PLACING),
@@ -70,7 +76,19 @@ impl Session {
 
     /// Sends a reply on connection 0. A client that has gone is noticed by the task that reads.
     pub(crate) fn reply(&self, reply: Reply) {
-        let _ = self.replies.send(reply);
+        if let Err(TrySendError::Full(_)) = self.replies.try_send(reply) {
+            self.close();
+        }
+    }
+
+    /// Adds a connection; returns whether its number is free.
+    pub(crate) fn enter(&self, connection: u32) -> bool {
+        locked(&self.connections).insert(connection)
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn leave(&self, connection: u32) {
+        locked(&self.connections).remove(&connection);
     }
 
     /// Reports a failure to the client, and ends the transfer.
@@ -125,12 +143,13 @@ impl Session {
 
     async fn open(self: &Arc<Self>, request: Request) -> io::Result<()> {
         let Request::Open { stream, target, source, mode } = request else { return Ok(()) };
-        let (is_open, count) = {
+        let (is_open, count, size) = {
             let streams = locked(&self.streams);
-            (streams.contains_key(&stream), streams.len())
+            let size = streams.values().fold(source.size, |sum, incoming| sum.saturating_add(incoming.size));
+            (streams.contains_key(&stream), streams.len(), size)
         };
-        if is_open || count >= MOST_OPEN {
-            return Err(invalid("a stream that is open already, or too many streams"));
+        if is_open || count >= MOST_OPEN || size > MOST_SIZE {
+            return Err(invalid("a stream that is open already, or too many or too large streams"));
         }
         let (store, name) = (Arc::clone(&self.store), target.to_string());
         let opened = spawn_blocking(move || store.open(&target, source)).await?;
@@ -160,8 +179,9 @@ impl Session {
 
     /// Hashes what an earlier transfer wrote, while the connections carry the rest.
     async fn hash_durable(self: Arc<Self>, incoming: Arc<Incoming>, durable: Vec<(u64, u64)>) {
-        let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
-        match flat(spawn_blocking(move || file.hash_durable(&store, &durable)).await) {
+        let (store, file, closed) = (Arc::clone(&self.store), Arc::clone(&incoming), self.closed.subscribe());
+        let hashed = spawn_blocking(move || file.hash_durable(&store, &durable, || *closed.borrow())).await;
+        match flat(hashed) {
             Ok(()) => self.conclude(incoming),
             Err(error) => self.fail(Error::system(format_args!("read {}", incoming.name), &error)),
         }
@@ -259,7 +279,11 @@ impl Session {
     pub(crate) async fn end(&self) {
         self.close();
         self.sync().await;
-        locked(&self.streams).clear();
+        let streams = std::mem::take(&mut *locked(&self.streams));
+        let store = Arc::clone(&self.store);
+        let released = spawn_blocking(move || streams.values().for_each(|incoming| incoming.release(&store)));
+        // An error would be a panic, which the task has reported.
+        let _ = released.await;
     }
 }
 

@@ -1,13 +1,14 @@
 //! The files to copy, and the names of their targets.
 //!
-//! The target never depends on what exists at the receiver: the same command always means the same files, so it
-//! can be repeated after a crash.
+//! The target never depends on what exists at the receiver: the same command always means the same files, so
+//! it can be repeated after a crash.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::engine::MOST_SIZE;
 use crate::error::Error;
 use crate::frame::Source;
 use crate::name::RelativePath;
@@ -31,8 +32,8 @@ pub(crate) fn source_of(metadata: &Metadata) -> Source {
     }
 }
 
-/// Lists the files of `sources`. With several sources, or if `into` is set, their names are added to `target`;
-/// otherwise `target` is the name of the only source.
+/// Lists the files of `sources`. With several sources, or if `into` is set, their names are added to
+/// `target`; otherwise `target` is the name of the only source.
 pub(crate) fn list(sources: &[PathBuf], target: &Path, into: bool) -> Result<Vec<SourceFile>, Error> {
     let into = into || sources.len() > 1;
     let mut files = Vec::new();
@@ -72,10 +73,17 @@ fn add(files: &mut Vec<SourceFile>, path: &Path, target: &Path, metadata: &Metad
         let mut entries = fs::read_dir(path)
             .and_then(Iterator::collect::<io::Result<Vec<_>>>)
             .map_err(|error| unreadable(path, &error))?;
+        if entries.is_empty() {
+            return Err(Error::usage(
+                format!("{} is an empty folder, which copy does not support yet", path.display()),
+                "put a file into it, or remove it",
+            ));
+        }
         // The order of a folder differs between file systems; that of names is always the same.
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
-            // Symbolic links are not followed here, because a link may lead out of the folder, or in a circle.
+            // Symbolic links are not followed here, because a link may lead out of the folder, or in a
+            // circle.
             let metadata = entry.metadata().map_err(|error| unreadable(&entry.path(), &error))?;
             add(files, &entry.path(), &target.join(entry.file_name()), &metadata)?;
         }
@@ -86,6 +94,12 @@ fn add(files: &mut Vec<SourceFile>, path: &Path, target: &Path, metadata: &Metad
         return Err(Error::usage(
             format!("{} is {kind}, which copy does not support yet", path.display()),
             "copy the files by their names",
+        ));
+    }
+    if metadata.len() > MOST_SIZE {
+        return Err(Error::usage(
+            format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), metadata.len()),
+            "copy it in parts",
         ));
     }
     let target = RelativePath::new(target)
@@ -137,6 +151,13 @@ mod tests {
             "{error}"
         );
         assert!(targets(&[folder.path().join("absent")], "in", false).is_err());
+        fs::create_dir(folder.path().join("empty")).expect("a folder");
+        let error = targets(&[folder.path().join("empty")], "in", false).expect_err("an empty folder");
+        assert!(error.message.contains("is an empty folder"), "{error}");
+        let huge = fs::File::create(folder.path().join("huge")).expect("a file");
+        huge.set_len(MOST_SIZE + 1).expect("sparse");
+        let error = targets(&[folder.path().join("huge")], "in", false).expect_err("too large");
+        assert!(error.message.contains("the limit is"), "{error}");
         let followed = targets(&[folder.path().join("link")], "in", false);
         assert_eq!(followed, Ok(vec!["in".into()]), "a link that the user names is followed, as by scp");
     }

@@ -14,7 +14,8 @@ use crate::frame::{self, DataHeader, FrameError, HEADER, Header};
 /// Amount of unsent data in bytes below which a socket asks for more (`TCP_NOTSENT_LOWAT`). With 128 KiB, a
 /// blocked flow reached the same goodput as without, and held 195 kB instead of 3.4 MB unsent.
 const UNSENT: u32 = 128 << 10;
-/// Time after which a connection with unacknowledged data, or without an answer to keep-alive probes, is lost.
+/// Time after which a connection with unacknowledged data, or without an answer to keep-alive probes, is
+/// lost.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time between keep-alive probes of an idle connection.
 const PROBES: Duration = Duration::from_secs(10);
@@ -92,8 +93,8 @@ pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBES).with_interval(PROBES).with_retries(2))
 }
 
-/// Second descriptor of a connection's socket, which reports when the socket can send more. TLS owns the first
-/// one.
+/// Second descriptor of a connection's socket, which reports when the socket can send more. TLS owns the
+/// first one.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     socket: TcpStream,

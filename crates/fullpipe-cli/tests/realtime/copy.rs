@@ -96,8 +96,8 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// One end, then the other, is killed at a different moment of each copy. In the end, both trees are equal, and
-/// nothing else is left.
+/// One end, then the other, is killed at a different moment of each copy. In the end, both trees are equal,
+/// and nothing else is left.
 #[test]
 fn after_ten_kills_of_either_end_every_byte_has_arrived() {
     let ends = Ends::new("copy-kills");

@@ -4,7 +4,7 @@
 #[path = "../process/mod.rs"]
 mod process;
 
-#[cfg(feature = "copy")]
+#[cfg(all(target_os = "linux", feature = "copy"))]
 mod copy;
 mod emu;
 mod exporter;

@@ -4,8 +4,8 @@
 //!   missing ──claim──► claimed ──written──► written ──begin_sync──► syncing ──synced──► durable
 //! ```
 //!
-//! A block is claimed by the first connection that delivers it. A copy of it that arrives on another connection
-//! is dropped, so that nothing writes to a file that is being placed.
+//! A block is claimed by the first connection that delivers it. A copy of it that arrives on another
+//! connection is dropped, so that nothing writes to a file that is being placed.
 
 use super::{block_count, runs};
 

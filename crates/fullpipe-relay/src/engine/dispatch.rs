@@ -100,8 +100,8 @@ impl Dispatcher {
         stream.returned.retain(|index| blocks[*index as usize] == State::Pending);
     }
 
-    /// Makes the blocks pending again that a lost connection had taken and that are not durable. Returns their
-    /// number.
+    /// Makes the blocks pending again that a lost connection had taken and that are not durable. Returns
+    /// their number.
     pub(crate) fn lost(&mut self, connection: u32) -> u64 {
         self.lost.insert(connection);
         let mut returned = 0;

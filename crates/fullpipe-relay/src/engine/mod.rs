@@ -14,8 +14,8 @@ pub(crate) use groups::Groups;
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.
 pub(crate) const BLOCK: u64 = 1 << 20;
 
-/// Maximum size of a file in bytes. The state of a block takes about 50 bytes at each end, so that the largest
-/// file needs 210 MB.
+/// Maximum size in bytes of a file, and of all open files of a transfer together. The state of a block takes
+/// about 50 bytes at each end, so that a transfer needs at most 210 MB for it.
 pub(crate) const MOST_SIZE: u64 = 4 << 40;
 
 /// Returns the number of blocks of a file of `size` bytes.

@@ -136,7 +136,9 @@ impl Disk for RootDisk {
                 mtime_ns: nanos(found.mtime(), found.mtime_nsec()),
                 inode: found.ino(),
             })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

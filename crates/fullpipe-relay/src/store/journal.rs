@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 
-use redb::{Database, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
 use crate::frame::Source;
@@ -57,7 +57,12 @@ impl RedbJournal {
         let mut builder = Database::builder();
         // The file format that later versions of redb read.
         builder.set_cache_size(CACHE).create_with_file_format_v3(true);
-        let database = builder.create_file(file).map_err(other)?;
+        let database = builder.create_file(file).map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => {
+                io::Error::new(io::ErrorKind::ResourceBusy, "another process uses its journal")
+            }
+            error => other(error),
+        })?;
         let write = database.begin_write().map_err(other)?;
         write.open_table(RECORDS).map_err(other)?;
         write.commit().map_err(other)?;

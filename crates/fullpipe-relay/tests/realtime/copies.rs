@@ -73,7 +73,8 @@ fn a_changed_file_replaces_the_old_one() {
     );
 }
 
-/// The proxy stops forwarding after 5 MiB, waits until the relay has made them durable, and cuts the connection.
+/// The proxy stops forwarding after 5 MiB, waits until the relay has made them durable, and cuts the
+/// connection.
 #[test]
 fn an_interrupted_copy_continues_where_it_was_durable() {
     let fixture = Fixture::new();

@@ -6,8 +6,8 @@ use std::thread;
 
 use crate::wait;
 
-/// Connection to cut: its number in the order of arrival, the amount of data after which nothing is forwarded,
-/// and the time until it is closed.
+/// Connection to cut: its number in the order of arrival, the amount of data after which nothing is
+/// forwarded, and the time until it is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) connection: usize,
