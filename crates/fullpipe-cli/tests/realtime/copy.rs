@@ -39,9 +39,9 @@ impl Ends {
     }
 
     /// Starts the relay, and waits until it listens.
-    fn serve(&self) -> Child {
+    fn serve(&self) -> Killed {
         let listen = format!("127.0.0.1:{}", self.port);
-        let mut child = Command::new(crate::PROGRAM)
+        let child = Command::new(crate::PROGRAM)
             .args(["relay", "serve", "--listen", &listen, "--root", &self.path("in")])
             .args(["--key", &self.path("relay.key"), "--allow", &self.client])
             .stdin(Stdio::null())
@@ -49,7 +49,8 @@ impl Ends {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut child = Killed(child);
+        let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
         assert_eq!(line, format!("listening on {listen}; clients need --peer {}\n", self.relay));
@@ -72,10 +73,15 @@ impl Ends {
     }
 }
 
-fn kill(mut child: Child) {
-    // The process may have ended already.
-    let _ = child.kill();
-    child.wait().expect("it ends");
+/// A process that is killed with SIGKILL when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn content(salt: u64, size: usize) -> Vec<u8> {
@@ -116,9 +122,9 @@ fn after_ten_kills_of_either_end_every_byte_has_arrived() {
             .expect("it starts");
         pause(30 + draw(7, 0, number) % 400);
         if number.is_multiple_of(2) {
-            kill(client);
+            drop(Killed(client));
         } else {
-            kill(relay.take().expect("a relay"));
+            drop(relay.take());
             let output = client.wait_with_output().expect("it ends");
             assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}", output.status);
             relay = Some(ends.serve());
@@ -141,7 +147,6 @@ fn after_ten_kills_of_either_end_every_byte_has_arrived() {
         assert_eq!(from.file_name(), to.file_name());
         assert!(fs::read(from).expect("a file") == fs::read(to).expect("placed"), "{}", to.display());
     }
-    kill(relay.take().expect("a relay"));
 }
 
 #[test]
@@ -172,7 +177,7 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     );
     let (code, stdout, stderr) = ends.copy("a", "a");
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    kill(relay);
+    drop(relay);
 }
 
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
