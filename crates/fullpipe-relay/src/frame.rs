@@ -155,6 +155,13 @@ pub enum Request {
         /// Permission bits of the target.
         mode: u32,
     },
+    /// Creates a folder, if it does not exist. The relay answers as for a file.
+    Folder {
+        /// Stream of the answer.
+        stream: u64,
+        /// Path of the folder below the root.
+        target: RelativePath,
+    },
     /// States the hash of a file. Blocks may still follow on other connections.
     Finish {
         /// Stream of the file.
@@ -196,9 +203,9 @@ pub enum Reply {
         /// Ranges of blocks, by number and without their ends.
         blocks: Vec<(u64, u64)>,
     },
-    /// Reports a file that has its name, and survives a crash.
+    /// Reports a file or folder that has its name, and survives a crash.
     Placed {
-        /// Stream of the file.
+        /// Stream of the file or folder.
         stream: u64,
     },
     /// Reports a failure, which ends the transfer.
@@ -301,6 +308,9 @@ mod tests {
         let header = frame.first_chunk().map(Header::parse);
         assert_eq!(header, Some(Ok(Header::Control { length: frame.len() - HEADER })));
         assert_eq!(decode(&frame[HEADER..]), Ok(open));
+        let folder = br#"{"type":"folder","stream":4,"target":"dir"}"#;
+        let target = RelativePath::new(Path::new("dir")).expect("a path");
+        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));
         let newer = br#"{"type":"welcome","version":1,"colour":"blue"}"#;
         assert_eq!(decode(newer), Ok(Reply::Welcome { version: 1 }), "unknown fields are ignored");
     }

@@ -31,8 +31,9 @@ use crate::frame::{HEADER, MOST_CONNECTIONS, Reply, Request, VERSION};
 use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
 use crate::keys::{Fingerprint, Identity};
+use crate::name::RelativePath;
 use crate::report::{ConnectionReport, CopyReport};
-use crate::sources::{SourceFile, list, source_of};
+use crate::sources::{SourceFile, Sources, list, source_of};
 use crate::target::End;
 use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
@@ -91,10 +92,10 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
             format!("pass --connections with a number from 1 to {MOST_CONNECTIONS}"),
         ));
     }
-    let files = list(&options.sources, path, *is_folder)?;
+    let sources = list(&options.sources, path, *is_folder)?;
     let relay = Relay::new(host, *port, options)?;
     let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), files, options.connections, observer));
+    let copied = runtime.block_on(run(&Arc::new(relay), sources, options.connections, observer));
     // After a failure, threads may still read large files, and nothing needs the result.
     runtime.shutdown_background();
     copied
@@ -250,7 +251,7 @@ type Events = mpsc::UnboundedSender<Event>;
 
 async fn run(
     relay: &Arc<Relay>,
-    files: Vec<SourceFile>,
+    sources: Sources,
     connections: u32,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
@@ -274,7 +275,7 @@ async fn run(
     };
     begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
     let mut driver =
-        Driver::new(relay, files, Arc::clone(&shared), requests, events.clone(), connections, observer);
+        Driver::new(relay, sources, Arc::clone(&shared), requests, events.clone(), connections, observer);
     driver.announce()?;
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
@@ -424,8 +425,9 @@ struct Driver<'a> {
     requests: mpsc::UnboundedSender<Request>,
     events: Events,
     waiting: VecDeque<SourceFile>,
+    folders: VecDeque<RelativePath>,
     next_stream: u64,
-    /// Announced files that are neither placed nor the same already.
+    /// Announced files and folders that are neither placed nor the same already.
     open: BTreeMap<u64, OpenFile>,
     lost: Vec<bool>,
     total: Totals,
@@ -433,7 +435,7 @@ struct Driver<'a> {
     only_hash: Option<Hex<32>>,
 }
 
-/// A file that the relay has not placed yet.
+/// A file or folder that the relay has not placed yet.
 #[derive(Debug)]
 struct OpenFile {
     size: u64,
@@ -453,13 +455,14 @@ struct Totals {
 impl<'a> Driver<'a> {
     fn new(
         relay: &'a Relay,
-        files: Vec<SourceFile>,
+        sources: Sources,
         shared: Arc<Shared>,
         requests: mpsc::UnboundedSender<Request>,
         events: Events,
         connections: u32,
         observer: &'a dyn CopyObserver,
     ) -> Self {
+        let Sources { files, folders } = sources;
         let bytes = files.iter().map(|file| file.source.size).sum();
         Self {
             relay,
@@ -469,6 +472,7 @@ impl<'a> Driver<'a> {
             events,
             total: Totals { files: files.len() as u64, bytes, ..Totals::default() },
             waiting: files.into(),
+            folders: folders.into(),
             next_stream: 1,
             open: BTreeMap::new(),
             lost: vec![false; connections as usize],
@@ -478,12 +482,17 @@ impl<'a> Driver<'a> {
     }
 
     fn is_complete(&self) -> bool {
-        self.waiting.is_empty() && self.open.is_empty()
+        self.waiting.is_empty() && self.folders.is_empty() && self.open.is_empty()
     }
 
-    /// Announces as many files as may be open.
+    /// Announces as many files and folders as may be open.
     fn announce(&mut self) -> Result<(), Error> {
         while self.open.len() < OPEN {
+            if let Some(target) = self.folders.pop_front() {
+                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true });
+                self.request(Request::Folder { stream, target });
+                continue;
+            }
             let open: u64 = self.open.values().map(|file| file.size).sum();
             if self.waiting.front().is_some_and(|next| open + next.source.size > MOST_SIZE) {
                 break;
@@ -495,9 +504,8 @@ impl<'a> Driver<'a> {
             if source_of(&file.metadata().map_err(unreadable)?) != source.source {
                 return Err(changed(&source));
             }
-            let stream = self.next_stream;
-            self.next_stream += 1;
             let size = source.source.size;
+            let stream = self.add(OpenFile { size, durable: 0, is_finished: false });
             let request = Request::Open {
                 stream,
                 target: source.target.clone(),
@@ -506,10 +514,17 @@ impl<'a> Driver<'a> {
             };
             let values = Mutex::new(BlockValues::new(size));
             locked(&self.shared.files).insert(stream, Arc::new(Outgoing { file, source, values }));
-            self.open.insert(stream, OpenFile { size, durable: 0, is_finished: false });
             self.request(request);
         }
         Ok(())
+    }
+
+    /// Adds a file or folder that is being announced, and returns its stream.
+    fn add(&mut self, file: OpenFile) -> u64 {
+        let stream = self.next_stream;
+        self.next_stream += 1;
+        self.open.insert(stream, file);
+        stream
     }
 
     /// Sends a request on connection 0. If the connection is lost, an event says so.

@@ -14,6 +14,7 @@ use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::Error;
 use crate::frame::{DataHeader, Header, Reply, Request};
 use crate::incoming::{Decision, Incoming};
+use crate::name::RelativePath;
 use crate::store::{FileStore, Opened};
 use crate::{locked, wire};
 
@@ -134,6 +135,7 @@ impl Session {
                             incoming.expect(blake3);
                             self.conclude(incoming);
                         }
+                        Request::Folder { stream, target } => self.folder(stream, target).await?,
                         request @ Request::Open { .. } => self.open(request).await?,
                     }
                 }
@@ -173,6 +175,15 @@ impl Session {
         if !durable.is_empty() {
             let session = Arc::clone(self);
             tokio::spawn(async move { session.hash_durable(incoming, durable).await });
+        }
+        Ok(())
+    }
+
+    async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
+        let store = Arc::clone(&self.store);
+        match spawn_blocking(move || store.create(&target)).await? {
+            Ok(()) => self.reply(Reply::Placed { stream }),
+            Err(error) => self.fail(error),
         }
         Ok(())
     }

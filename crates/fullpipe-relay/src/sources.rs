@@ -23,6 +23,14 @@ pub(crate) struct SourceFile {
     pub(crate) mode: u32,
 }
 
+/// What a copy creates below the root of the relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sources {
+    pub(crate) files: Vec<SourceFile>,
+    /// Targets of the empty folders. Other folders are created with their files.
+    pub(crate) folders: Vec<RelativePath>,
+}
+
 /// Returns the facts by which a receiver recognises a file.
 pub(crate) fn source_of(metadata: &Metadata) -> Source {
     Source {
@@ -34,15 +42,16 @@ pub(crate) fn source_of(metadata: &Metadata) -> Source {
 
 /// Lists the files of `sources`. With several sources, or if `into` is set, their names are added to
 /// `target`; otherwise `target` is the name of the only source.
-pub(crate) fn list(sources: &[PathBuf], target: &Path, into: bool) -> Result<Vec<SourceFile>, Error> {
+pub(crate) fn list(sources: &[PathBuf], target: &Path, into: bool) -> Result<Sources, Error> {
     let into = into || sources.len() > 1;
-    let mut files = Vec::new();
+    let mut found = Sources::default();
     for source in sources {
         let target = if into { target.join(name(source)?) } else { target.to_path_buf() };
         let metadata = fs::metadata(source).map_err(|error| unreadable(source, &error))?;
-        add(&mut files, source, &target, &metadata)?;
+        found.add(source, &target, &metadata)?;
     }
-    let mut targets: Vec<&RelativePath> = files.iter().map(|file| &file.target).collect();
+    let mut targets: Vec<&RelativePath> =
+        found.files.iter().map(|file| &file.target).chain(&found.folders).collect();
     targets.sort_unstable();
     if let Some(pair) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::usage(
@@ -50,7 +59,7 @@ pub(crate) fn list(sources: &[PathBuf], target: &Path, into: bool) -> Result<Vec
             "copy them with two commands, to different folders",
         ));
     }
-    Ok(files)
+    Ok(found)
 }
 
 /// Returns the last name in the path of a source, also for `.` and `..`.
@@ -68,16 +77,42 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::system(format_args!("read {}", path.display()), error)
 }
 
-fn add(files: &mut Vec<SourceFile>, path: &Path, target: &Path, metadata: &Metadata) -> Result<(), Error> {
-    if metadata.is_dir() {
+/// Checks a target that follows from the arguments.
+fn checked(target: &Path) -> Result<RelativePath, Error> {
+    RelativePath::new(target)
+        .map_err(|error| Error::usage(format!("{}: {error}", target.display()), "choose another target"))
+}
+
+impl Sources {
+    fn add(&mut self, path: &Path, target: &Path, metadata: &Metadata) -> Result<(), Error> {
+        if metadata.is_dir() {
+            return self.add_folder(path, target);
+        }
+        if !metadata.is_file() {
+            let kind = if metadata.is_symlink() { "a symbolic link" } else { "neither a file nor a folder" };
+            return Err(Error::usage(
+                format!("{} is {kind}, which copy does not support yet", path.display()),
+                "copy the files by their names",
+            ));
+        }
+        if metadata.len() > MOST_SIZE {
+            return Err(Error::usage(
+                format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), metadata.len()),
+                "copy it in parts",
+            ));
+        }
+        let (target, source, mode) = (checked(target)?, source_of(metadata), metadata.mode());
+        self.files.push(SourceFile { path: path.into(), target, source, mode });
+        Ok(())
+    }
+
+    fn add_folder(&mut self, path: &Path, target: &Path) -> Result<(), Error> {
         let mut entries = fs::read_dir(path)
             .and_then(Iterator::collect::<io::Result<Vec<_>>>)
             .map_err(|error| unreadable(path, &error))?;
-        if entries.is_empty() {
-            return Err(Error::usage(
-                format!("{} is an empty folder, which copy does not support yet", path.display()),
-                "put a file into it, or remove it",
-            ));
+        // The target of an empty folder may be the root of the relay, which exists.
+        if entries.is_empty() && !target.as_os_str().is_empty() {
+            self.folders.push(checked(target)?);
         }
         // The order of a folder differs between file systems; that of names is always the same.
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -85,27 +120,10 @@ fn add(files: &mut Vec<SourceFile>, path: &Path, target: &Path, metadata: &Metad
             // Symbolic links are not followed here, because a link may lead out of the folder, or in a
             // circle.
             let metadata = entry.metadata().map_err(|error| unreadable(&entry.path(), &error))?;
-            add(files, &entry.path(), &target.join(entry.file_name()), &metadata)?;
+            self.add(&entry.path(), &target.join(entry.file_name()), &metadata)?;
         }
-        return Ok(());
+        Ok(())
     }
-    if !metadata.is_file() {
-        let kind = if metadata.is_symlink() { "a symbolic link" } else { "neither a file nor a folder" };
-        return Err(Error::usage(
-            format!("{} is {kind}, which copy does not support yet", path.display()),
-            "copy the files by their names",
-        ));
-    }
-    if metadata.len() > MOST_SIZE {
-        return Err(Error::usage(
-            format!("{} has {} bytes; the limit is {MOST_SIZE}", path.display(), metadata.len()),
-            "copy it in parts",
-        ));
-    }
-    let target = RelativePath::new(target)
-        .map_err(|error| Error::usage(format!("{}: {error}", target.display()), "choose another target"))?;
-    files.push(SourceFile { path: path.into(), target, source: source_of(metadata), mode: metadata.mode() });
-    Ok(())
 }
 
 #[cfg(test)]
@@ -115,8 +133,9 @@ mod tests {
     use super::*;
 
     fn targets(sources: &[PathBuf], target: &str, into: bool) -> Result<Vec<String>, Error> {
-        let files = list(sources, Path::new(target), into)?;
-        Ok(files.iter().map(|file| file.target.to_string()).collect())
+        let found = list(sources, Path::new(target), into)?;
+        let folders = found.folders.iter().map(|folder| format!("{folder}/"));
+        Ok(found.files.iter().map(|file| file.target.to_string()).chain(folders).collect())
     }
 
     #[test]
@@ -135,6 +154,12 @@ mod tests {
         assert_eq!(targets(&named(&["dir"]), "in", false), Ok(vec![inner, z]));
         assert_eq!(targets(&named(&["dir"]), "", true), Ok(vec!["dir/inner/y".into(), "dir/z".into()]));
         assert_eq!(targets(&named(&["dir/inner/.."]), "", true).map(|targets| targets.len()), Ok(2));
+        fs::create_dir_all(path("empty/inner")).expect("a folder");
+        assert_eq!(targets(&named(&["empty"]), "in", false), Ok(vec!["in/inner/".into()]));
+        assert_eq!(targets(&named(&["empty/inner"]), "", false), Ok(vec![]));
+        fs::create_dir_all(path("other/a")).expect("a folder");
+        let both = targets(&named(&["a", "other/a"]), "in", false).expect_err("a file and a folder");
+        assert_eq!(both.message, "two sources have the target in/a");
         let twice = targets(&named(&["a", "dir/../a"]), "in", false).expect_err("the same name");
         assert_eq!(twice.message, "two sources have the target in/a");
         assert!(targets(&named(&["a"]), "../x", false).is_err());
@@ -151,9 +176,6 @@ mod tests {
             "{error}"
         );
         assert!(targets(&[folder.path().join("absent")], "in", false).is_err());
-        fs::create_dir(folder.path().join("empty")).expect("a folder");
-        let error = targets(&[folder.path().join("empty")], "in", false).expect_err("an empty folder");
-        assert!(error.message.contains("is an empty folder"), "{error}");
         let huge = fs::File::create(folder.path().join("huge")).expect("a file");
         huge.set_len(MOST_SIZE + 1).expect("sparse");
         let error = targets(&[folder.path().join("huge")], "in", false).expect_err("too large");

@@ -260,6 +260,17 @@ impl<D: Disk, J: Journal> Store<D, J> {
         }
     }
 
+    /// Creates a folder and those that contain it.
+    pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
+        let created = self.create_folders(target.as_path()).and_then(|()| {
+            match self.disk.status(target.as_path())?.is_some_and(|status| status.is_file) {
+                true => Err(io::Error::other("it exists and is a file")),
+                false => Ok(()),
+            }
+        });
+        created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
+    }
+
     fn create_folders(&self, folder: &Path) -> io::Result<()> {
         if folder == Path::new(".") {
             return Ok(());

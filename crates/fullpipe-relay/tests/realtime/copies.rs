@@ -43,8 +43,10 @@ fn a_folder_arrives_and_a_second_copy_sends_nothing() {
         (0..150).map(|n| fixture.source(&format!("dir/inner-{}/{n}", n % 7), 10_240 + n)).collect();
     let folder = fixture.folder.path().join("out/dir");
     fs::write(folder.join(odd), "odd").expect("written");
+    fs::create_dir_all(folder.join("empty/inner")).expect("a folder");
     let report = fixture.copy(&folder, "").expect("copied");
     assert_eq!((report.files, report.same_files, report.blake3), (151, 0, None));
+    assert!(fixture.placed("dir/empty/inner").is_dir(), "an empty folder");
     assert_eq!(fixture.names().len(), 151);
     for source in &sources {
         let name = source.strip_prefix(folder.parent().expect("a folder")).expect("below");
