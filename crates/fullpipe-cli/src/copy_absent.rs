@@ -18,7 +18,7 @@ fn absent(command: &str) -> Failure {
     if cfg!(target_os = "linux") {
         Failure::new(
             format!("this program was built without {command}"),
-            "install a package of fullpipe, or build with cargo install fullpipe-cli --features copy",
+            "build it with cargo install fullpipe-cli --features copy",
         )
     } else {
         Failure::new(format!("{command} requires Linux"), "run it on a Linux host")
