@@ -71,6 +71,16 @@ impl Ends {
         let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
         fullpipe(&words)
     }
+
+    /// Compares the copied tree with its source, and finds nothing else beside it.
+    fn compare(&self) {
+        let (sent, placed) = (names(Path::new(&self.path("out"))), names(Path::new(&self.path("in/out"))));
+        assert_eq!(placed.len(), sent.len(), "nothing is left beside the targets: {placed:?}");
+        for (from, to) in sent.iter().zip(&placed) {
+            assert_eq!(from.file_name(), to.file_name());
+            assert!(fs::read(from).expect("a file") == fs::read(to).expect("placed"), "{}", to.display());
+        }
+    }
 }
 
 /// A process that is killed with SIGKILL when it is dropped.
@@ -102,18 +112,18 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// One end, then the other, is killed at a different moment of each copy. In the end, both trees are equal,
-/// and nothing else is left.
-#[test]
-fn after_ten_kills_of_either_end_every_byte_has_arrived() {
-    let ends = Ends::new("copy-kills");
+/// One end, then the other, is killed at a different moment of each copy of a large file and of `files` small
+/// ones. In the end, both trees are equal, and nothing else is left.
+fn survives(test: &str, kills: u64, large: usize, files: u64) {
+    let ends = Ends::new(test);
     fs::create_dir(ends.path("out")).expect("a folder");
-    fs::write(ends.path("out/large"), content(1000, 64 * MIB)).expect("written");
-    for number in 0..200 {
+    fs::write(ends.path("out/large"), content(100_000, large)).expect("written");
+    for number in 0..files {
         fs::write(ends.path(&format!("out/small-{number}")), content(number, 3_000)).expect("written");
     }
     let mut relay = Some(ends.serve());
-    for number in 0..10_u64 {
+    let mut finished = 0;
+    for number in 0..kills {
         let client = Command::new(crate::PROGRAM)
             .args(ends.arguments("out", "out"))
             .stdout(Stdio::null())
@@ -129,24 +139,42 @@ fn after_ten_kills_of_either_end_every_byte_has_arrived() {
             assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}", output.status);
             relay = Some(ends.serve());
         }
+        // After a complete copy, the next ones begin anew.
+        let placed = names(Path::new(&ends.path("in")));
+        let is_unfinished = |path: &PathBuf| path.extension().is_some_and(|end| end == "partial");
+        if placed.len() as u64 == files + 1 && !placed.iter().any(is_unfinished) {
+            finished += 1;
+            ends.compare();
+            fs::remove_dir_all(ends.path("in/out")).expect("removed");
+        }
     }
+    println!("{kills} kills, {finished} copies were complete before the last one");
     let copied = || {
         let (code, stdout, stderr) = ends.copy("out", "out");
         // The relay may not have noticed the last kill yet.
         assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
         code == 0 && {
             let report: Value = serde_json::from_str(&stdout).expect("JSON");
-            assert_eq!((&report["schema"], &report["files"]), (&"fullpipe.copy/1".into(), &201.into()));
+            assert_eq!(
+                (&report["schema"], &report["files"]),
+                (&"fullpipe.copy/1".into(), &(files + 1).into())
+            );
             true
         }
     };
     assert!(becomes(copied));
-    let (sent, placed) = (names(Path::new(&ends.path("out"))), names(Path::new(&ends.path("in"))));
-    assert_eq!(placed.len(), sent.len(), "nothing is left beside the targets: {placed:?}");
-    for (from, to) in sent.iter().zip(&placed) {
-        assert_eq!(from.file_name(), to.file_name());
-        assert!(fs::read(from).expect("a file") == fs::read(to).expect("placed"), "{}", to.display());
-    }
+    ends.compare();
+}
+
+#[test]
+fn after_ten_kills_of_either_end_every_byte_has_arrived() {
+    survives("copy-kills", 10, 64 * MIB, 200);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored two_hundred_kills"]
+fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
+    survives("copy-many-kills", 200, 512 * MIB, 5000);
 }
 
 #[test]
