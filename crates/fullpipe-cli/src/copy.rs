@@ -20,13 +20,9 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
-    // The parser requires two values.
-    let Some((target, sources)) = args.ends.split_last() else {
-        return Err(Failure::usage("the target is missing", "see fullpipe copy --help"));
-    };
     let options = CopyOptions {
-        sources: sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
-        target: End::parse(target).map_err(fullpipe::Error::from)?,
+        sources: args.sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
+        target: End::parse(&args.target).map_err(fullpipe::Error::from)?,
         connections: args.connections,
         identity: identity(args.key.as_deref())?,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,

@@ -56,15 +56,17 @@ impl CopyReport {
 impl fmt::Display for CopyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        write!(
-            f,
-            "copied {}, sent {} in {} over {}: {}",
-            plural(self.files - self.same_files, "file"),
-            Bytes::new(self.sent_bytes),
-            Duration::from_secs_f64(self.wall_s),
-            plural(self.connections.len() as u64, "connection"),
-            Rate::from_bps(self.goodput_bps)
-        )?;
+        write!(f, "copied {}", plural(self.files - self.same_files, "file"))?;
+        if self.sent_bytes > 0 {
+            write!(
+                f,
+                ", sent {} in {} over {}: {}",
+                Bytes::new(self.sent_bytes),
+                Duration::from_secs_f64(self.wall_s),
+                plural(self.connections.len() as u64, "connection"),
+                Rate::from_bps(self.goodput_bps)
+            )?;
+        }
         if self.resumed_bytes > 0 {
             write!(f, "; {} were there already", Bytes::new(self.resumed_bytes))?;
         }
@@ -110,5 +112,8 @@ mod tests {
             "copied 2 files, sent 1 MiB in 1s over 2 connections: 8.39 Mbit/s; 64 MiB were there already; \
              skipped 3 files of the same size and time; lost 1 connection\n"
         );
+        report =
+            CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
+        assert_eq!(report.to_string(), "copied 0 files; skipped 5 files of the same size and time\n");
     }
 }

@@ -152,7 +152,7 @@ impl Relay {
             Err(error) => Err(error),
         };
         if let Err(error) = served {
-            self.observer.report(&format!("{peer}: {error}"));
+            self.observer.report(&format!("{peer}: {}", tls::client_error(&error)));
         }
     }
 
@@ -228,7 +228,8 @@ impl Relay {
         drop(session);
         let _ = timeout(FAREWELL, sending).await;
         let (files, received) = (totals.files, totals.received);
-        self.observer.report(&format!("{peer}: placed {files} files, received {received}"));
+        let plural = if files == 1 { "" } else { "s" };
+        self.observer.report(&format!("{peer}: placed {files} file{plural}, received {received}"));
         served
     }
 

@@ -229,3 +229,17 @@ pub(crate) fn handshake_error(
         _ => Error::network(format!("cannot connect to {relay}: {error}"), ""),
     }
 }
+
+/// Turns the error of a connection into a message for the user of a relay.
+pub(crate) fn client_error(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
+            "the client does not accept the key of this relay".into()
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+            "the key of the client is not in --allow".into()
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "the client does not speak TLS".into(),
+        _ => error.to_string(),
+    }
+}

@@ -19,7 +19,7 @@ DEST is the new name. The target never depends on what exists: the same command 
 interrupted copy, and skips files that have the same size and modification time already.
 
 Each end has a key. --peer pins the relay's; the relay needs --allow with the fingerprint that
-fullpipe relay key prints here. SRC are files and folders of this host; DEST is on a relay.
+fullpipe relay key prints here.
 
 Exit codes:
   0  done
@@ -35,11 +35,15 @@ Exit codes:
     allow(dead_code, reason = "this build has no relay")
 )]
 pub(crate) struct CopyArgs {
-    /// Files and folders to copy, followed by the target, relay://HOST[:PORT]/PATH
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DEST")]
-    pub(crate) ends: Vec<OsString>,
+    /// Files and folders of this host
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<OsString>,
 
-    /// Number of connections
+    /// Target on a relay: relay://HOST[:PORT]/PATH
+    #[arg(value_name = "DEST")]
+    pub(crate) target: OsString,
+
+    /// Number of connections, 1 to 16
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) connections: u32,
 
