@@ -119,7 +119,9 @@ fn survives(test: &str, kills: u64, large: usize, files: u64) {
     fs::create_dir(ends.path("out")).expect("a folder");
     fs::write(ends.path("out/large"), content(100_000, large)).expect("written");
     for number in 0..files {
-        fs::write(ends.path(&format!("out/small-{number}")), content(number, 3_000)).expect("written");
+        // Files are sent in the order of their names: half of them before the large one.
+        let name = if number.is_multiple_of(2) { "a" } else { "z" };
+        fs::write(ends.path(&format!("out/{name}-{number}")), content(number, 3_000)).expect("written");
     }
     let mut relay = Some(ends.serve());
     let mut finished = 0;
