@@ -302,3 +302,64 @@ impl Session {
 fn flat<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<T> {
     result.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::frame::Source;
+
+    /// Returns a session with room for `replies`, in a new folder.
+    fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FileStore::open_root(folder.path()).expect("empty");
+        let (sender, receiver) = mpsc::channel(replies);
+        (folder, Arc::new(Session::new(Arc::new(store), sender)), receiver)
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_its_replies_ends_its_transfer() {
+        let (_folder, session, mut receiver) = session(2);
+        for stream in 1..=2 {
+            session.reply(Reply::Placed { stream });
+        }
+        assert!(!*session.closed.borrow(), "there was room");
+        session.reply(Reply::Placed { stream: 3 });
+        assert!(*session.closed.borrow());
+        assert_eq!(receiver.try_recv(), Ok(Reply::Placed { stream: 1 }));
+    }
+
+    #[test]
+    fn a_transfer_has_one_connection_of_each_number() {
+        let (_folder, session, _receiver) = session(1);
+        assert!(session.enter(1) && session.enter(2) && !session.enter(1));
+        session.leave(1);
+        assert!(session.enter(1));
+    }
+
+    #[test]
+    fn a_client_cannot_open_more_than_the_limits() {
+        let (folder, session, mut receiver) = session(MOST_REPLIES);
+        let open = |stream: u64, size: u64| {
+            let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
+            let source = Source { size, mtime_ns: 0, inode: stream };
+            Request::Open { stream, target, source, mode: 0o600 }
+        };
+        crate::runtime().expect("a runtime").block_on(async {
+            session.open(open(1, 5)).await.expect("opened");
+            assert!(session.open(open(1, 5)).await.is_err(), "the same stream");
+            assert!(session.open(open(2, MOST_SIZE)).await.is_err(), "too large together with the first");
+            assert!(session.open(open(2, u64::MAX)).await.is_err(), "the sum overflows");
+            for stream in 2..=MOST_OPEN as u64 {
+                session.open(open(stream, 5)).await.expect("opened");
+            }
+            assert!(session.open(open(1000, 5)).await.is_err(), "too many streams");
+            session.end().await;
+        });
+        let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };
+        assert_eq!(receiver.try_recv(), Ok(opened));
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 1, "the end removes what no later copy can continue: the journal's folder is left");
+    }
+}
