@@ -250,3 +250,40 @@ impl Relay {
         served
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl ServeObserver for Nothing {
+        fn listening(&self, _: SocketAddr) {}
+
+        fn report(&self, _: &str) {}
+    }
+
+    #[test]
+    fn a_relay_has_a_limited_number_of_transfers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Arc::new(FileStore::open_root(folder.path()).expect("empty"));
+        let identity = Identity::generate().expect("a key").0;
+        let config = tls::server(&identity, AllowList::default()).expect("a configuration");
+        let relay = Relay {
+            acceptor: TlsAcceptor::from(config),
+            allow: AllowList::default(),
+            root: folder.path().into(),
+            stores: BTreeMap::new(),
+            pending: Mutex::default(),
+            transfers: Mutex::default(),
+            observer: Arc::new(Nothing),
+        };
+        let session = || Arc::new(Session::new(Arc::clone(&store), mpsc::channel(1).0));
+        let name = |number: usize| (identity.fingerprint(), Hex([number as u8; 16]));
+        assert!(relay.enter(name(0), &session()) && !relay.enter(name(0), &session()), "one connection 0");
+        assert!((1..MOST_TRANSFERS).all(|number| relay.enter(name(number), &session())));
+        assert!(!relay.enter(name(MOST_TRANSFERS), &session()), "full");
+        locked(&relay.transfers).remove(&name(7));
+        assert!(relay.enter(name(MOST_TRANSFERS), &session()));
+    }
+}
