@@ -1,5 +1,6 @@
 //! Command-line arguments of all commands.
 
+mod copy;
 mod race;
 mod tune;
 
@@ -15,6 +16,9 @@ use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use fullpipe::{Demand, InputError, Memory};
 
+pub(crate) use copy::{CopyArgs, RelayArgs};
+#[cfg(all(target_os = "linux", feature = "copy"))]
+pub(crate) use copy::{RelayAction, RelayServeArgs};
 pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
@@ -88,6 +92,10 @@ pub(crate) enum Command {
     Iperf3(Box<Iperf3Args>),
     /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
+    /// Copy files to a relay over several connections, and continue after an interruption
+    Copy(CopyArgs),
+    /// Receive files from fullpipe copy, or print the key of this host
+    Relay(RelayArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Print a manual page as troff

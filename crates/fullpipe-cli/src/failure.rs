@@ -17,9 +17,9 @@ use crate::suggestion;
 pub(crate) const RUNTIME: u8 = 1;
 /// Exit code: the command-line arguments are invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: the iperf3 server is unreachable, refuses the test or disconnects.
+/// Exit code: the peer (an iperf3 server or a relay) is unreachable, refuses or disconnects.
 pub(crate) const NETWORK: u8 = 3;
-/// Exit code: the process lacks a required privilege.
+/// Exit code: the process lacks a required privilege, or one end does not accept the key of the other.
 pub(crate) const RIGHTS: u8 = 4;
 /// Exit code: a change to the host failed, and all changes were rolled back.
 pub(crate) const REVERTED: u8 = 6;

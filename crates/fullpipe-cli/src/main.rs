@@ -2,6 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
+#[cfg(all(target_os = "linux", feature = "copy"))]
+mod copy;
+#[cfg(not(all(target_os = "linux", feature = "copy")))]
+#[path = "copy_absent.rs"]
+mod copy;
 mod diagnose;
 #[cfg(target_os = "linux")]
 mod emu;
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::tune(&args, look),
         #[cfg(not(target_os = "linux"))]
         Command::Tune(_) => Err(emu::no_kernel()),
+        Command::Copy(args) => copy::copy(&args),
+        Command::Relay(args) => copy::relay(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     })

@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::output::quoted;
 
 /// Words for which other tools have a command, and the command here that does it.
-const OTHER_WORDS: [(&str, &str); 22] = [
+const OTHER_WORDS: [(&str, &str); 25] = [
     ("analyse", "diagnose"),
     ("analyze", "diagnose"),
     ("capture", "emu"),
@@ -27,9 +27,12 @@ const OTHER_WORDS: [(&str, &str); 22] = [
     ("optimize", "tune"),
     ("pid", "diagnose --pid"),
     ("prometheus", "exporter"),
+    ("rsync", "copy"),
+    ("scp", "copy"),
     ("server", "iperf3 -s"),
     ("simulate", "run"),
     ("sysctl", "tune show"),
+    ("transfer", "copy"),
     ("undo", "tune rollback"),
     ("watch", "diagnose --watch"),
 ];
@@ -103,6 +106,7 @@ mod tests {
             ("tun", "try: fullpipe tune"),
             ("rcae --full", "try: fullpipe race --full"),
             ("compare", "try: fullpipe race"),
+            ("rsync a relay://h/b", "try: fullpipe copy a relay://h/b"),
             ("what-if --link 1gbit", "try: fullpipe whatif --link 1gbit"),
             ("Whatif", "try: fullpipe whatif"),
             ("iperf -c h", "try: fullpipe iperf3 -c h"),

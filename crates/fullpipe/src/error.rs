@@ -25,7 +25,7 @@ pub enum Kind {
     Runtime,
     /// The command-line arguments contradict each other.
     Usage,
-    /// The iperf3 peer is unreachable, refuses the test or disconnects.
+    /// The peer (an iperf3 server or a relay) is unreachable, refuses or disconnects.
     Network,
     /// The process lacks a required privilege.
     Rights,
@@ -97,6 +97,19 @@ impl From<fullpipe_linux::Error> for Error {
             fullpipe_linux::Kind::Network => Kind::Network,
             fullpipe_linux::Kind::Reverted => Kind::Reverted,
             fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => Kind::Runtime,
+        };
+        Self { kind, ..Self::new(error.message, error.hint) }
+    }
+}
+
+#[cfg(all(target_os = "linux", feature = "relay"))]
+impl From<fullpipe_relay::Error> for Error {
+    fn from(error: fullpipe_relay::Error) -> Self {
+        let kind = match error.kind {
+            fullpipe_relay::Kind::Usage => Kind::Usage,
+            fullpipe_relay::Kind::Network => Kind::Network,
+            fullpipe_relay::Kind::Rights => Kind::Rights,
+            fullpipe_relay::Kind::Runtime => Kind::Runtime,
         };
         Self { kind, ..Self::new(error.message, error.hint) }
     }

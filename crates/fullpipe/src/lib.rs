@@ -46,8 +46,8 @@
 //! [`units`], [`iperf3`] and `linux` re-export the underlying crates. Long operations report their progress
 //! to an [`Observer`], which can stop them early.
 //!
-//! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs) and
-//! `exporter`.
+//! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
+//! `exporter`, and `relay` (files over several TLS connections, re-exported as `relay`).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -85,6 +85,8 @@ pub use fullpipe_iperf3 as iperf3;
 pub use fullpipe_lab as lab;
 #[cfg(target_os = "linux")]
 pub use fullpipe_linux as linux;
+#[cfg(all(target_os = "linux", feature = "relay"))]
+pub use fullpipe_relay as relay;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;

@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 use fullpipe::units::draw;
 
+#[cfg(all(target_os = "linux", feature = "copy"))]
+#[path = "../../../../fuzz/src/copy.rs"]
+#[allow(unreachable_pub, reason = "public in the crate of the targets")]
+mod copy;
 #[path = "../../../../fuzz/src/protocols.rs"]
 #[allow(unreachable_pub, reason = "public in the crate of the targets")]
 mod protocols;
@@ -24,7 +28,7 @@ struct Target {
     examples: &'static [(&'static str, &'static str)],
 }
 
-const TARGETS: [Target; 12] = [
+const TARGETS: &[Target] = &[
     target("capture", readers::input, &[]),
     target(
         "iperf3_text",
@@ -41,6 +45,8 @@ const TARGETS: [Target; 12] = [
     target("http", protocols::http, &[]),
     target("netlink", protocols::netlink, &[]),
     target("journal", protocols::journal, &[]),
+    #[cfg(all(target_os = "linux", feature = "copy"))]
+    target("copy_frames", copy::frames, &[]),
 ];
 
 const fn target(
@@ -110,7 +116,7 @@ fn passes(target: &Target, data: &[u8], what: &dyn std::fmt::Display) {
 
 #[test]
 fn the_corpora_and_the_examples_pass() {
-    for target in &TARGETS {
+    for target in TARGETS {
         for (path, data) in inputs(target) {
             passes(target, &data, &path.display());
         }
@@ -159,7 +165,7 @@ fn mutated(seed: u64, input: &[u8], other: &[u8]) -> Vec<u8> {
 fn mutations_of_them_pass() {
     let executions =
         std::env::var("FULLPIPE_FUZZ_EXECUTIONS").map_or(EXECUTIONS, |text| text.parse().expect("a number"));
-    for target in &TARGETS {
+    for target in TARGETS {
         let inputs = inputs(target);
         for seed in 0..executions {
             let number = seed as usize;

@@ -4,8 +4,20 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 10] =
-    ["diagnose", "whatif", "run", "race", "emu", "iperf3", "exporter", "tune", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "diagnose",
+    "whatif",
+    "run",
+    "race",
+    "emu",
+    "iperf3",
+    "exporter",
+    "tune",
+    "copy",
+    "relay",
+    "completions",
+    "man",
+];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

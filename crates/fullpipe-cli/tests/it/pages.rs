@@ -123,7 +123,8 @@ fn help_of(call: &[String]) -> Vec<&str> {
         return words;
     }
     let depth = match words.as_slice() {
-        ["tune", "plan" | "confirm" | "rollback" | "status" | "show", ..] => 2,
+        ["tune", "plan" | "confirm" | "rollback" | "status" | "show", ..]
+        | ["relay", "serve" | "key", ..] => 2,
         [first, ..] if !first.starts_with('-') => 1,
         _ => 0,
     };

@@ -76,6 +76,9 @@ fn help() {
     matches("help-iperf3.txt", &["iperf3", "--help"]);
     matches("help-exporter.txt", &["exporter", "--help"]);
     matches("help-tune.txt", &["tune", "--help"]);
+    matches("help-copy.txt", &["copy", "--help"]);
+    matches("help-relay.txt", &["relay", "--help"]);
+    matches("help-relay-serve.txt", &["relay", "serve", "--help"]);
     matches("help-completions.txt", &["completions", "--help"]);
     matches("help-man.txt", &["man", "--help"]);
     matches("first-steps.txt", &[]);

@@ -4,6 +4,8 @@
 #[path = "../process/mod.rs"]
 mod process;
 
+#[cfg(all(target_os = "linux", feature = "copy"))]
+mod copy;
 mod emu;
 mod exporter;
 mod iperf3_client;

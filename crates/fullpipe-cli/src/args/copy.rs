@@ -1,0 +1,154 @@
+//! Command-line arguments of `fullpipe copy` and `fullpipe relay`.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+
+use super::OutputArgs;
+
+const COPY_EXAMPLE: &str = "\
+Examples:
+  fullpipe relay key
+  fullpipe copy backup.tar relay://ny.example.com/in/ --peer sha256:...
+  fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
+
+With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
+DEST is the new name. The target never depends on what exists: the same command continues an
+interrupted copy, and skips files that have the same size and modification time already.
+
+Each end has a key. --peer pins the relay's; the relay needs --allow with the fingerprint that
+fullpipe relay key prints here.
+
+Exit codes:
+  0  done
+  1  a file cannot be read or written; what is durable at the relay is kept
+  2  wrong usage
+  3  the relay is unreachable, or disconnects
+  4  one end does not accept the key of the other";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = COPY_EXAMPLE)]
+#[cfg_attr(
+    not(all(target_os = "linux", feature = "copy")),
+    allow(dead_code, reason = "this build has no relay")
+)]
+pub(crate) struct CopyArgs {
+    /// Files and folders of this host
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<OsString>,
+
+    /// Target on a relay: relay://HOST[:PORT]/PATH
+    #[arg(value_name = "DEST")]
+    pub(crate) target: OsString,
+
+    /// Number of connections, 1 to 16
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) connections: u32,
+
+    /// Fingerprint of the relay's key
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub(crate) peer: Option<String>,
+
+    /// File with the key of this host; created if it does not exist [default: ~/.config/fullpipe/relay.key]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+const RELAY_EXAMPLE: &str = "\
+Examples:
+  fullpipe relay key
+  fullpipe relay serve --root /srv/in --allow sha256:...
+
+Exit codes:
+  0  done
+  1  the key, the folder or the address cannot be used
+  2  wrong usage
+  4  other users may read the key";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RELAY_EXAMPLE)]
+#[cfg_attr(
+    not(all(target_os = "linux", feature = "copy")),
+    allow(dead_code, reason = "this build has no relay")
+)]
+pub(crate) struct RelayArgs {
+    #[command(subcommand)]
+    pub(crate) action: RelayAction,
+}
+
+#[derive(Debug, Subcommand)]
+#[cfg_attr(
+    not(all(target_os = "linux", feature = "copy")),
+    allow(dead_code, reason = "this build has no relay")
+)]
+pub(crate) enum RelayAction {
+    /// Receive files from fullpipe copy
+    Serve(RelayServeArgs),
+    /// Print the fingerprint of this host's key, and create the key if there is none
+    Key(RelayKeyArgs),
+}
+
+const SERVE_EXAMPLE: &str = "\
+Examples:
+  fullpipe relay serve --root /srv/in --allow sha256:...
+  fullpipe relay serve --root /srv/in --allow /etc/fullpipe/clients
+
+A file for --allow has one client per line: a fingerprint, followed by root=FOLDER to give the
+client a folder of its own. # begins a comment. The relay runs until it is stopped; clients then
+continue with the next one. Unfinished files are in .fullpipe-*.partial beside their targets.
+
+Exit codes:
+  1  the key, the folder or the address cannot be used
+  2  wrong usage
+  4  other users may read the key";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = SERVE_EXAMPLE)]
+#[cfg_attr(
+    not(all(target_os = "linux", feature = "copy")),
+    allow(dead_code, reason = "this build has no relay")
+)]
+pub(crate) struct RelayServeArgs {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9581")]
+    pub(crate) listen: SocketAddr,
+
+    /// Folder to which clients copy; no path leads out of it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) root: PathBuf,
+
+    /// File with the key of this host; created if it does not exist [default: ~/.config/fullpipe/relay.key]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Client to accept: a fingerprint, or a file with fingerprints and rights; repeatable
+    #[arg(long, value_name = "FINGERPRINT|FILE", required = true)]
+    pub(crate) allow: Vec<String>,
+}
+
+const KEY_EXAMPLE: &str = "\
+Example:
+  fullpipe relay key
+
+Exit codes:
+  0  done
+  1  the key cannot be read or created
+  2  wrong usage
+  4  other users may read the key";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = KEY_EXAMPLE)]
+#[cfg_attr(
+    not(all(target_os = "linux", feature = "copy")),
+    allow(dead_code, reason = "this build has no relay")
+)]
+pub(crate) struct RelayKeyArgs {
+    /// File with the key [default: ~/.config/fullpipe/relay.key]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+}

@@ -1,0 +1,161 @@
+//! `fullpipe copy` and `fullpipe relay`: files over several TLS connections.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use fullpipe::relay::{
+    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, ServeObserver, ServeOptions,
+};
+use fullpipe::units::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
+    let options = CopyOptions {
+        sources: args.sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
+        target: End::parse(&args.target).map_err(fullpipe::Error::from)?,
+        connections: args.connections,
+        identity: identity(args.key.as_deref())?,
+        peer: args.peer.as_deref().map(fingerprint).transpose()?,
+    };
+    let shown = CopyProgress::new();
+    let report = fullpipe::relay::copy(&options, &shown);
+    shown.clear();
+    let report = report.map_err(fullpipe::Error::from)?;
+    match args.output.format() {
+        Format::Json => output::print(&output::json(&report)?)?,
+        Format::Text => output::print(&report.to_string())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the path of a source, which has to be on this host.
+fn local(source: &OsStr) -> Result<PathBuf, Failure> {
+    match End::parse(source).map_err(fullpipe::Error::from)? {
+        End::Local(path) => Ok(path),
+        End::Relay { .. } => Err(Failure::usage(
+            format!("{} is on a relay, from which copy does not read yet", source.to_string_lossy()),
+            "run fullpipe copy on the host that has the file",
+        )),
+    }
+}
+
+pub(crate) fn relay(args: &RelayArgs) -> Result<ExitCode, Failure> {
+    match &args.action {
+        RelayAction::Serve(args) => serve(args),
+        RelayAction::Key(args) => {
+            output::print(&format!("{}\n", identity(args.key.as_deref())?.fingerprint()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn serve(args: &RelayServeArgs) -> Result<ExitCode, Failure> {
+    let mut allow = AllowList::default();
+    for client in &args.allow {
+        if client.starts_with("sha256:") {
+            allow.add(fingerprint(client)?);
+            continue;
+        }
+        let text = fs::read_to_string(client).map_err(|error| {
+            let hint = "pass a fingerprint, which begins with sha256:, or a file with fingerprints";
+            Failure::new(format!("cannot read {client}: {error}"), hint)
+        })?;
+        allow.add_file(&text).map_err(|error| Failure::from(fullpipe::Error::from(error)).about(client))?;
+    }
+    let identity = identity(args.key.as_deref())?;
+    let options = ServeOptions { listen: args.listen, root: args.root.clone(), identity, allow };
+    let report = Arc::new(ServeReport { fingerprint: options.identity.fingerprint() });
+    fullpipe::relay::serve(&options, report).map_err(fullpipe::Error::from)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn fingerprint(text: &str) -> Result<Fingerprint, Failure> {
+    Ok(text.parse::<Fingerprint>().map_err(fullpipe::Error::from)?)
+}
+
+/// Reads or creates the key of this host.
+fn identity(file: Option<&Path>) -> Result<Identity, Failure> {
+    let path = match file {
+        Some(file) => file.to_path_buf(),
+        None => default_key().ok_or_else(|| {
+            Failure::new("the folder of the key is not known, because HOME is not set", "pass --key FILE")
+        })?,
+    };
+    Ok(Identity::load_or_create(&path).map_err(fullpipe::Error::from)?)
+}
+
+/// Returns the default path of the key, in the folder for settings (XDG Base Directory Specification).
+fn default_key() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let settings = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(settings.join("fullpipe/relay.key"))
+}
+
+/// Progress of a copy on standard error.
+struct CopyProgress {
+    bar: Option<ProgressBar>,
+}
+
+impl CopyProgress {
+    /// The bar appears only on a terminal, because redrawn lines are noise in a log.
+    fn new() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+            let style = ProgressStyle::with_template(template);
+            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Self { bar }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl CopyObserver for CopyProgress {
+    fn progress(&self, done: Bytes, total: Bytes) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total.get());
+            bar.set_position(done.get());
+        }
+    }
+
+    fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("note: {}", one_line(text))),
+            None => eprintln!("note: {}", one_line(text)),
+        }
+    }
+}
+
+/// What a relay prints on standard error.
+struct ServeReport {
+    fingerprint: Fingerprint,
+}
+
+impl ServeObserver for ServeReport {
+    fn listening(&self, address: SocketAddr) {
+        eprintln!("listening on {address}; clients need --peer {}", self.fingerprint);
+    }
+
+    fn report(&self, text: &str) {
+        eprintln!("{}", one_line(text));
+    }
+}
+
+/// Replaces control characters: names of files and messages of a peer may contain them.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}

@@ -1,0 +1,216 @@
+//! Tests of `fullpipe copy` and `fullpipe relay` as users and scripts run them, with both ends killed.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use fullpipe::units::draw;
+use serde_json::Value;
+
+use crate::process::{becomes, folder, fullpipe, port, refusal};
+
+const MIB: usize = 1 << 20;
+
+/// The folder of a test, with the keys of both ends.
+struct Ends {
+    folder: PathBuf,
+    port: u16,
+    client: String,
+    relay: String,
+}
+
+impl Ends {
+    fn new(test: &str) -> Self {
+        let folder = folder(test);
+        let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+        fs::create_dir(path("in")).expect("a folder");
+        let fingerprint = |name: &str| {
+            let (code, stdout, stderr) = fullpipe(&["relay", "key", "--key", &path(name)]);
+            assert_eq!((code, stderr.as_str()), (0, ""));
+            stdout.trim().to_owned()
+        };
+        let (client, relay) = (fingerprint("client.key"), fingerprint("relay.key"));
+        Self { folder, port: port(), client, relay }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// Starts the relay, and waits until it listens.
+    fn serve(&self) -> Killed {
+        let listen = format!("127.0.0.1:{}", self.port);
+        let child = Command::new(crate::PROGRAM)
+            .args(["relay", "serve", "--listen", &listen, "--root", &self.path("in")])
+            .args(["--key", &self.path("relay.key"), "--allow", &self.client])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut child = Killed(child);
+        let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a line");
+        assert_eq!(line, format!("listening on {listen}; clients need --peer {}\n", self.relay));
+        // The pipe is read until the relay ends, so that the relay never waits for it.
+        std::thread::spawn(move || lines.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        child
+    }
+
+    fn arguments(&self, source: &str, target: &str) -> Vec<String> {
+        let target = format!("relay://127.0.0.1:{}/{target}", self.port);
+        let mut words = vec!["copy".to_owned(), self.path(source), target];
+        words.extend(["--peer".to_owned(), self.relay.clone(), "--key".to_owned(), self.path("client.key")]);
+        words
+    }
+
+    fn copy(&self, source: &str, target: &str) -> (i32, String, String) {
+        let arguments = self.arguments(source, target);
+        let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
+        fullpipe(&words)
+    }
+
+    /// Compares the copied tree with its source, and finds nothing else beside it.
+    fn compare(&self) {
+        let (sent, placed) = (names(Path::new(&self.path("out"))), names(Path::new(&self.path("in/out"))));
+        assert_eq!(placed.len(), sent.len(), "nothing is left beside the targets: {placed:?}");
+        for (from, to) in sent.iter().zip(&placed) {
+            assert_eq!(from.file_name(), to.file_name());
+            assert!(fs::read(from).expect("a file") == fs::read(to).expect("placed"), "{}", to.display());
+        }
+    }
+}
+
+/// A process that is killed with SIGKILL when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn content(salt: u64, size: usize) -> Vec<u8> {
+    (0..size as u64 / 8).flat_map(|n| draw(salt, 0, n).to_le_bytes()).collect()
+}
+
+/// Returns the names in a folder and below, without the journal.
+fn names(folder: &Path) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+        match entry.file_type().expect("a type").is_dir() {
+            true if entry.file_name() != ".fullpipe" => names.extend(self::names(&entry.path())),
+            true => {}
+            false => names.push(entry.path()),
+        }
+    }
+    names.sort();
+    names
+}
+
+/// One end, then the other, is killed at a different moment of each copy of a large file and of `files` small
+/// ones. In the end, both trees are equal, and nothing else is left.
+fn survives(test: &str, kills: u64, large: usize, files: u64) {
+    let ends = Ends::new(test);
+    fs::create_dir(ends.path("out")).expect("a folder");
+    fs::write(ends.path("out/large"), content(100_000, large)).expect("written");
+    for number in 0..files {
+        // Files are sent in the order of their names: half of them before the large one.
+        let name = if number.is_multiple_of(2) { "a" } else { "z" };
+        fs::write(ends.path(&format!("out/{name}-{number}")), content(number, 3_000)).expect("written");
+    }
+    let mut relay = Some(ends.serve());
+    let mut finished = 0;
+    for number in 0..kills {
+        let client = Command::new(crate::PROGRAM)
+            .args(ends.arguments("out", "out"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        pause(30 + draw(7, 0, number) % 400);
+        if number.is_multiple_of(2) {
+            drop(Killed(client));
+        } else {
+            drop(relay.take());
+            let output = client.wait_with_output().expect("it ends");
+            assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}", output.status);
+            relay = Some(ends.serve());
+        }
+        // After a complete copy, the next ones begin anew.
+        let placed = names(Path::new(&ends.path("in")));
+        let is_unfinished = |path: &PathBuf| path.extension().is_some_and(|end| end == "partial");
+        if placed.len() as u64 == files + 1 && !placed.iter().any(is_unfinished) {
+            finished += 1;
+            ends.compare();
+            fs::remove_dir_all(ends.path("in/out")).expect("removed");
+        }
+    }
+    println!("{kills} kills, {finished} copies were complete before the last one");
+    let copied = || {
+        let (code, stdout, stderr) = ends.copy("out", "out");
+        // The relay may not have noticed the last kill yet.
+        assert!(code == 0 || stderr.contains("another transfer is writing"), "{stderr}");
+        code == 0 && {
+            let report: Value = serde_json::from_str(&stdout).expect("JSON");
+            assert_eq!(
+                (&report["schema"], &report["files"]),
+                (&"fullpipe.copy/1".into(), &(files + 1).into())
+            );
+            true
+        }
+    };
+    assert!(becomes(copied));
+    ends.compare();
+}
+
+#[test]
+fn after_ten_kills_of_either_end_every_byte_has_arrived() {
+    survives("copy-kills", 10, 64 * MIB, 200);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p fullpipe-cli --features copy --test realtime -- --ignored two_hundred_kills"]
+fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
+    survives("copy-many-kills", 200, 512 * MIB, 5000);
+}
+
+#[test]
+fn errors_of_copies_are_one_line_and_a_hint() {
+    let ends = Ends::new("copy-errors");
+    fs::write(ends.path("a"), "a").expect("written");
+    let (error, hint) = refusal(3, ends.copy("a", "a"));
+    assert!(
+        error.starts_with("cannot connect to 127.0.0.1 port ") && hint.contains("relay serve"),
+        "{error}"
+    );
+    let relay = ends.serve();
+    let (error, _) = refusal(1, ends.copy("absent", "a"));
+    assert!(error.starts_with("cannot read ") && error.contains("absent"), "{error}");
+    let (error, hint) = refusal(2, fullpipe(&["copy", "a", "host:b"]));
+    assert!(
+        error.contains("copy does not use ssh yet") && hint.starts_with("write relay://"),
+        "{error}: {hint}"
+    );
+    let (_, hint) = refusal(2, fullpipe(&["copy", &ends.path("a"), "b", "--key", &ends.path("client.key")]));
+    assert_eq!(hint, "write the target as relay://HOST/PATH");
+    let unpinned = format!("relay://127.0.0.1:{}/a", ends.port);
+    let (file, key) = (ends.path("a"), ends.path("client.key"));
+    let (error, hint) = refusal(4, fullpipe(&["copy", &file, &unpinned, "--key", &key]));
+    assert!(
+        error.contains(&ends.relay) && hint.ends_with(&format!("add --peer {}", ends.relay)),
+        "{error}: {hint}"
+    );
+    let (code, stdout, stderr) = ends.copy("a", "a");
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    drop(relay);
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn pause(milliseconds: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+}

@@ -1,0 +1,217 @@
+//! The sender's choice of the next block for a connection.
+//!
+//! ```text
+//!   pending ──next(connection)──► sent ──durable──► durable
+//!      ▲                            │
+//!      └────── lost(connection) ────┘
+//! ```
+//!
+//! A connection asks for a block when its socket can send one. A slow connection therefore delays only the
+//! block that it has, and what the kernel has in flight for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{block_count, block_range};
+
+/// Block of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) stream: u64,
+    pub(crate) index: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    Sent { connection: u32 },
+    Durable,
+}
+
+#[derive(Debug)]
+struct Stream {
+    size: u64,
+    blocks: Vec<State>,
+    /// No block below this number is pending, except those in `returned`.
+    next: u64,
+    /// Blocks of lost connections, in the order in which they are retransmitted.
+    returned: VecDeque<u64>,
+}
+
+impl Stream {
+    fn take(&mut self) -> Option<u64> {
+        if let Some(index) = self.returned.pop_front() {
+            return Some(index);
+        }
+        let rest = self.blocks.get(self.next as usize..)?;
+        let skipped = rest.iter().position(|state| *state == State::Pending);
+        let Some(skipped) = skipped else {
+            self.next = self.blocks.len() as u64;
+            return None;
+        };
+        let index = self.next + skipped as u64;
+        self.next = index + 1;
+        Some(index)
+    }
+}
+
+/// Blocks of the open streams, and the connections to which they went.
+#[derive(Debug, Default)]
+pub(crate) struct Dispatcher {
+    streams: BTreeMap<u64, Stream>,
+    /// Lost connections. The task of one may ask for a block before it notices.
+    lost: BTreeSet<u32>,
+}
+
+impl Dispatcher {
+    /// Adds a file of `size` bytes, of which the blocks in the ranges `durable` are not sent.
+    pub(crate) fn add(&mut self, stream: u64, size: u64, durable: &[(u64, u64)]) {
+        let blocks = vec![State::Pending; block_count(size) as usize];
+        self.streams.insert(stream, Stream { size, blocks, next: 0, returned: VecDeque::new() });
+        self.durable(stream, durable);
+    }
+
+    /// Returns the next block for a connection; the streams are served in ascending order. A lost connection
+    /// gets none.
+    pub(crate) fn next(&mut self, connection: u32) -> Option<Block> {
+        if self.lost.contains(&connection) {
+            return None;
+        }
+        for (number, stream) in &mut self.streams {
+            let Some(index) = stream.take() else { continue };
+            let (offset, length) = block_range(stream.size, index)?;
+            stream.blocks[index as usize] = State::Sent { connection };
+            return Some(Block { stream: *number, index, offset, length });
+        }
+        None
+    }
+
+    /// Records blocks that survive a crash of the receiver; unknown streams and blocks are ignored.
+    pub(crate) fn durable(&mut self, stream: u64, ranges: &[(u64, u64)]) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        let count = stream.blocks.len() as u64;
+        for (start, end) in ranges {
+            for index in *start..(*end).min(count) {
+                stream.blocks[index as usize] = State::Durable;
+            }
+        }
+        let blocks = &stream.blocks;
+        stream.returned.retain(|index| blocks[*index as usize] == State::Pending);
+    }
+
+    /// Makes the blocks pending again that a lost connection had taken and that are not durable. Returns
+    /// their number.
+    pub(crate) fn lost(&mut self, connection: u32) -> u64 {
+        self.lost.insert(connection);
+        let mut returned = 0;
+        for stream in self.streams.values_mut() {
+            for (index, state) in (0..).zip(&mut stream.blocks) {
+                if *state == (State::Sent { connection }) {
+                    *state = State::Pending;
+                    stream.returned.push_back(index);
+                    returned += 1;
+                }
+            }
+        }
+        returned
+    }
+
+    /// Removes a stream whose file has been placed.
+    pub(crate) fn remove(&mut self, stream: u64) {
+        self.streams.remove(&stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::draw;
+
+    use super::*;
+    use crate::engine::BLOCK;
+
+    #[test]
+    fn each_block_is_sent_once_and_in_order() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 2 * BLOCK + 5, &[]);
+        dispatcher.add(2, 3, &[]);
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(0)).collect();
+        let places: Vec<_> = sent.iter().map(|block| (block.stream, block.offset, block.length)).collect();
+        let whole = BLOCK as usize;
+        assert_eq!(places, [(1, 0, whole), (1, BLOCK, whole), (1, 2 * BLOCK, 5), (2, 0, 3)]);
+    }
+
+    #[test]
+    fn durable_blocks_are_not_sent() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 6 * BLOCK, &[(0, 2), (4, 99)]);
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(0)).map(|block| block.index).collect();
+        assert_eq!(sent, [2, 3]);
+    }
+
+    #[test]
+    fn blocks_of_a_lost_connection_are_sent_on_another() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 4 * BLOCK, &[]);
+        for connection in [0, 1, 0] {
+            dispatcher.next(connection);
+        }
+        dispatcher.durable(1, &[(0, 1)]);
+        assert_eq!(dispatcher.lost(0), 1, "block 0 is durable, block 1 went to connection 1");
+        assert_eq!(dispatcher.next(0), None, "a lost connection");
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(1)).map(|block| block.index).collect();
+        assert_eq!(sent, [2, 3]);
+        assert_eq!(dispatcher.lost(1), 3);
+        assert_eq!(dispatcher.next(1), None, "connection 1 is lost");
+        dispatcher.durable(1, &[(1, 4)]);
+        assert_eq!(dispatcher.next(2), None, "what became durable meanwhile is not sent");
+    }
+
+    /// However connections fail and whatever becomes durable, every block is durable in the end, and none is
+    /// sent by two live connections.
+    #[test]
+    fn no_block_is_forgotten() {
+        for seed in 0..300 {
+            let mut dispatcher = Dispatcher::default();
+            let sizes: Vec<u64> = (0..4).map(|n| draw(seed, 0, n) % (9 * BLOCK)).collect();
+            for (stream, size) in (0..).zip(&sizes) {
+                dispatcher.add(stream, *size, &[]);
+            }
+            let all: u64 = sizes.iter().map(|size| block_count(*size)).sum();
+            let (mut sent, mut durable) = (BTreeSet::new(), BTreeSet::new());
+            let (mut connections, mut opened) = ([0, 1, 2], 3);
+            for step in 0..10_000 {
+                let place = (draw(seed, 1, step) % 3) as usize;
+                let connection = connections[place];
+                match draw(seed, 2, step) % 8 {
+                    0 => {
+                        let before = sent.len();
+                        sent.retain(|(_, _, holder)| *holder != connection);
+                        assert_eq!(dispatcher.lost(connection), (before - sent.len()) as u64);
+                        assert_eq!(dispatcher.next(connection), None);
+                        connections[place] = opened;
+                        opened += 1;
+                    }
+                    1 | 2 => {
+                        if let Some((stream, index, _)) = sent.pop_first() {
+                            dispatcher.durable(stream, &[(index, index + 1)]);
+                            durable.insert((stream, index));
+                        }
+                    }
+                    _ => {
+                        if let Some(block) = dispatcher.next(connection) {
+                            let other = sent.iter().any(|(s, i, _)| (*s, *i) == (block.stream, block.index));
+                            assert!(!other && !durable.contains(&(block.stream, block.index)), "seed {seed}");
+                            sent.insert((block.stream, block.index, connection));
+                        }
+                    }
+                }
+                if durable.len() as u64 == all {
+                    break;
+                }
+            }
+            assert_eq!(durable.len() as u64, all, "seed {seed}");
+            assert_eq!(dispatcher.next(opened), None);
+        }
+    }
+}

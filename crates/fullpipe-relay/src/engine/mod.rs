@@ -1,0 +1,69 @@
+//! Decisions of a transfer, without I/O and without a clock: which block goes to which connection, what has
+//! arrived, and when it is made durable.
+//!
+//! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number them from zero.
+
+mod arrivals;
+mod dispatch;
+mod groups;
+
+pub(crate) use arrivals::Arrivals;
+pub(crate) use dispatch::{Block, Dispatcher};
+pub(crate) use groups::Groups;
+
+/// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.
+pub(crate) const BLOCK: u64 = 1 << 20;
+
+/// Maximum size in bytes of a file, and of all open files of a transfer together. The state of a block takes
+/// about 50 bytes at each end, so that a transfer needs at most 210 MB for it.
+pub(crate) const MOST_SIZE: u64 = 4 << 40;
+
+/// Returns the number of blocks of a file of `size` bytes.
+pub(crate) fn block_count(size: u64) -> u64 {
+    size.div_ceil(BLOCK)
+}
+
+/// Returns offset and length of a block, or `None` if the file has no block with this number.
+pub(crate) fn block_range(size: u64, index: u64) -> Option<(u64, usize)> {
+    let offset = index.checked_mul(BLOCK).filter(|offset| *offset < size)?;
+    // At most `BLOCK`, which fits into every integer type.
+    Some((offset, (size - offset).min(BLOCK) as usize))
+}
+
+/// Returns the runs of ascending numbers as ranges without their ends.
+pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, end)) if *end == number => *end += 1,
+            _ => runs.push((number, number + 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_a_file() {
+        for size in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 5 * BLOCK + 9] {
+            let mut end = 0;
+            for index in 0..block_count(size) {
+                let (offset, length) = block_range(size, index).expect("a block of the file");
+                assert_eq!(offset, end);
+                end += length as u64;
+            }
+            assert_eq!(end, size);
+            assert_eq!(block_range(size, block_count(size)), None);
+            assert_eq!(block_range(size, u64::MAX), None);
+        }
+    }
+
+    #[test]
+    fn runs_join_neighbours() {
+        assert!(runs([]).is_empty());
+        assert_eq!(runs([0, 1, 2, 5, 7, 8]), [(0, 3), (5, 6), (7, 9)]);
+    }
+}

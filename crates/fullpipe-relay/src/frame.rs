@@ -1,0 +1,339 @@
+//! Frames of the copy protocol: a fixed header, followed by a JSON message or a block of a file.
+//!
+//! ```text
+//!   0      1      2          4                8                          16                         24
+//!   | kind | flags| reserved | length (bytes) | stream                   | offset                   |
+//! ```
+//!
+//! Numbers are big-endian. A control frame has the stream and the offset zero. A reader checks the header
+//! before it reads or allocates anything, so a frame costs at most 64 KiB or 1 MiB.
+//! `docs/reference/copy-protocol.md` describes the exchange of messages.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::BLOCK;
+use crate::hex::Hex;
+use crate::name::RelativePath;
+
+/// Version of the protocol that this program speaks.
+pub const VERSION: u32 = 1;
+/// Length of a frame's header in bytes.
+pub const HEADER: usize = 24;
+/// Maximum length in bytes of the JSON text of a control frame.
+pub const MOST_JSON: usize = 64 << 10;
+/// Maximum number of connections of a transfer.
+pub const MOST_CONNECTIONS: u32 = 16;
+
+const CONTROL: u8 = 1;
+const DATA: u8 = 2;
+
+/// Header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Header of a JSON message of `length` bytes.
+    Control {
+        /// Length of the JSON text in bytes.
+        length: usize,
+    },
+    /// Header of a block.
+    Data(DataHeader),
+}
+
+/// Position and length of the block that follows a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHeader {
+    /// Stream to which the block belongs.
+    pub stream: u64,
+    /// Offset of the block in the file in bytes, a multiple of 1 MiB.
+    pub offset: u64,
+    /// Length of the block in bytes, 1 to 1 MiB.
+    pub length: usize,
+}
+
+/// Error for a frame that the protocol does not permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameError(String);
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+fn refused(message: impl Into<String>) -> FrameError {
+    FrameError(message.into())
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// Returns an error if the kind is unknown, a length exceeds its limit, or a field that has to be zero is
+    /// not.
+    pub fn parse(bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
+        let [kind, flags, r0, r1, l0, l1, l2, l3, numbers @ ..] = *bytes;
+        if (flags, r0, r1) != (0, 0, 0) {
+            return Err(refused("the header of a frame has unknown flags"));
+        }
+        let length = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
+        let (stream, offset) = numbers.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        let (stream, offset) = (number(stream), number(offset));
+        match kind {
+            CONTROL if length > MOST_JSON => Err(refused(format!(
+                "the peer announced a message of {length} bytes; the limit is {MOST_JSON}"
+            ))),
+            CONTROL if length == 0 || (stream, offset) != (0, 0) => {
+                Err(refused("the header of a message is not valid"))
+            }
+            CONTROL => Ok(Self::Control { length }),
+            DATA if length == 0 || length as u64 > BLOCK => {
+                Err(refused(format!("the peer announced a block of {length} bytes; the limit is {BLOCK}")))
+            }
+            DATA if !offset.is_multiple_of(BLOCK) || offset.checked_add(BLOCK).is_none() => {
+                Err(refused(format!("the offset of a block is {offset}, which is not valid")))
+            }
+            DATA => Ok(Self::Data(DataHeader { stream, offset, length })),
+            kind => Err(refused(format!("the peer sent a frame of the unknown kind {kind}"))),
+        }
+    }
+
+    /// Writes a header.
+    pub fn encode(self) -> [u8; HEADER] {
+        let (kind, length, stream, offset) = match self {
+            Self::Control { length } => (CONTROL, length, 0, 0),
+            Self::Data(DataHeader { stream, offset, length }) => (DATA, length, stream, offset),
+        };
+        // No frame is longer than 1 MiB.
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let mut bytes = [0; HEADER];
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&length.to_be_bytes());
+        bytes[8..16].copy_from_slice(&stream.to_be_bytes());
+        bytes[16..].copy_from_slice(&offset.to_be_bytes());
+        bytes
+    }
+}
+
+/// Facts by which the receiver recognises a source file after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last modification, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Number of the inode.
+    pub inode: u64,
+}
+
+/// Message from the end that started the transfer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// First message of each connection.
+    Hello {
+        /// Versions of the protocol that the sender speaks.
+        versions: Vec<u32>,
+        /// Random name of the transfer, the same on all its connections.
+        transfer: Hex<16>,
+        /// Number of the connection; connection 0 carries the messages.
+        connection: u32,
+    },
+    /// Announces a file.
+    Open {
+        /// Stream of the file's blocks; each stream of a transfer is used once.
+        stream: u64,
+        /// Path of the target below the root.
+        target: RelativePath,
+        /// Facts about the source.
+        source: Source,
+        /// Permission bits of the target.
+        mode: u32,
+    },
+    /// Creates a folder, if it does not exist. The relay answers as for a file.
+    Folder {
+        /// Stream of the answer.
+        stream: u64,
+        /// Path of the folder below the root.
+        target: RelativePath,
+    },
+    /// States the hash of a file. Blocks may still follow on other connections.
+    Finish {
+        /// Stream of the file.
+        stream: u64,
+        /// BLAKE3 hash of the file.
+        blake3: Hex<32>,
+    },
+    /// Ends the transfer.
+    Bye,
+}
+
+/// Message from the end that serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Reply {
+    /// Accepts a connection.
+    Welcome {
+        /// Version of the protocol to use.
+        version: u32,
+    },
+    /// Requests the blocks of a file that the receiver does not have.
+    Opened {
+        /// Stream of the file.
+        stream: u64,
+        /// Ranges of blocks, by number and without their ends, that an earlier transfer made durable.
+        durable: Vec<(u64, u64)>,
+        /// An earlier transfer was discarded, because the source has changed since.
+        restarted: bool,
+    },
+    /// The target has the size and the modification time of the source already.
+    Same {
+        /// Stream of the file.
+        stream: u64,
+    },
+    /// Reports blocks that survive a crash.
+    Durable {
+        /// Stream of the file.
+        stream: u64,
+        /// Ranges of blocks, by number and without their ends.
+        blocks: Vec<(u64, u64)>,
+    },
+    /// Reports a file or folder that has its name, and survives a crash.
+    Placed {
+        /// Stream of the file or folder.
+        stream: u64,
+    },
+    /// Reports a failure, which ends the transfer.
+    Failed {
+        /// One-line message.
+        message: String,
+        /// Hint that suggests a remedy; may be empty.
+        hint: String,
+    },
+}
+
+/// Writes a message as a frame.
+///
+/// # Errors
+/// Returns an error if the JSON text is longer than [`MOST_JSON`].
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    let text = serde_json::to_vec(message).map_err(|error| refused(error.to_string()))?;
+    if text.len() > MOST_JSON {
+        return Err(refused(format!("a message has {} bytes; the limit is {MOST_JSON}", text.len())));
+    }
+    Ok([&Header::Control { length: text.len() }.encode()[..], &text].concat())
+}
+
+/// Reads the message in the JSON text of a control frame. Unknown fields are ignored.
+///
+/// # Errors
+/// Returns an error if the text is not a message of the expected kind.
+pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(text)
+        .map_err(|error| refused(format!("the peer sent an invalid message: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fullpipe_units::draw;
+
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_they_are_written() {
+        let data = DataHeader { stream: 7, offset: 5 * BLOCK, length: 4097 };
+        let last = DataHeader { stream: u64::MAX, offset: u64::MAX - 2 * BLOCK + 1, length: BLOCK as usize };
+        for header in [Header::Control { length: MOST_JSON }, Header::Data(data), Header::Data(last)] {
+            assert_eq!(Header::parse(&header.encode()), Ok(header));
+        }
+        assert_eq!(Header::Data(data).encode()[..8], [2, 0, 0, 0, 0, 0, 0x10, 1]);
+    }
+
+    #[test]
+    fn headers_beyond_the_limits_are_refused() {
+        let changed = |header: Header, at: usize, byte: u8| {
+            let mut bytes = header.encode();
+            bytes[at] = byte;
+            Header::parse(&bytes)
+        };
+        let (control, block) =
+            (Header::Control { length: 2 }, Header::Data(DataHeader { stream: 1, offset: BLOCK, length: 1 }));
+        assert!(changed(control, 0, 1).is_ok() && changed(block, 0, 2).is_ok());
+        for (at, byte) in [(0, 0), (0, 3), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 0), (15, 1), (23, 1)] {
+            assert!(changed(control, at, byte).is_err(), "control, byte {at}");
+        }
+        for (at, byte) in [(0, 9), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0x11), (7, 0), (22, 1), (23, 1)] {
+            assert!(changed(block, at, byte).is_err(), "data, byte {at}");
+        }
+        let end = Header::Data(DataHeader { stream: 0, offset: u64::MAX - BLOCK + 1, length: 1 });
+        assert!(Header::parse(&end.encode()).is_err(), "the block would end beyond the largest offset");
+    }
+
+    /// Whatever a header contains, what is read from it stays within the limits, and is written as it was
+    /// read.
+    #[test]
+    fn random_headers_stay_within_the_limits() {
+        let mut accepted = 0;
+        for n in 0..20_000_u64 {
+            let mut bytes = [0; HEADER];
+            bytes[0] = (draw(5, 0, n) % 4) as u8;
+            let shown = (draw(5, 1, n) % 24) as usize;
+            for (at, byte) in bytes.iter_mut().enumerate().skip(4).take(shown) {
+                *byte = (draw(5, 2, n * 24 + at as u64) >> 13) as u8 & 0x11;
+            }
+            let Ok(header) = Header::parse(&bytes) else { continue };
+            accepted += 1;
+            assert_eq!(header.encode(), bytes);
+            match header {
+                Header::Control { length } => assert!((1..=MOST_JSON).contains(&length)),
+                Header::Data(data) => assert!((1..=BLOCK as usize).contains(&data.length)),
+            }
+        }
+        assert!(accepted > 100, "{accepted}");
+    }
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let target = RelativePath::new(Path::new("dir/a%b")).expect("a path");
+        let source = Source { size: 1 << 40, mtime_ns: -1, inode: u64::MAX };
+        let open = Request::Open { stream: 3, target, source, mode: 0o644 };
+        let frame = encode(&open).expect("short");
+        let header = frame.first_chunk().map(Header::parse);
+        assert_eq!(header, Some(Ok(Header::Control { length: frame.len() - HEADER })));
+        assert_eq!(decode(&frame[HEADER..]), Ok(open));
+        let folder = br#"{"type":"folder","stream":4,"target":"dir"}"#;
+        let target = RelativePath::new(Path::new("dir")).expect("a path");
+        assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));
+        let newer = br#"{"type":"welcome","version":1,"colour":"blue"}"#;
+        assert_eq!(decode(newer), Ok(Reply::Welcome { version: 1 }), "unknown fields are ignored");
+    }
+
+    #[test]
+    fn hostile_messages_are_refused() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "{\"type\":\"open\"}",
+            "{\"type\":\"dance\"}",
+            "{\"type\":\"finish\",\"stream\":-1,\"blake3\":\"00\"}",
+            "{\"type\":\"finish\",\"stream\":1,\"blake3\":\"00\"}",
+            &format!(
+                "{{\"type\":\"open\",\"stream\":1,\"target\":\"../x\",\"mode\":0,\"source\":{}}}",
+                "{\"size\":1,\"mtime_ns\":0,\"inode\":1}"
+            ),
+            &"[".repeat(60_000),
+        ] {
+            assert!(decode::<Request>(text.as_bytes()).is_err(), "{text}");
+        }
+        let long = Reply::Failed { message: "x".repeat(MOST_JSON), hint: String::new() };
+        assert!(encode(&long).is_err());
+    }
+}

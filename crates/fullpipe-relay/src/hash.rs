@@ -1,0 +1,137 @@
+//! BLAKE3 hash of a file whose blocks arrive in any order.
+//!
+//! Each block is a subtree of BLAKE3's tree, because blocks are aligned powers of two (BLAKE3 paper, section
+//! 2.1). The values of the blocks are merged when all are known; the result is the hash that `b3sum` prints.
+
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
+};
+
+use crate::engine::{BLOCK, block_count};
+use crate::hex::Hex;
+
+/// Returns the value of the block that begins at `offset` in a file of `size` bytes.
+pub(crate) fn block_value(size: u64, offset: u64, bytes: &[u8]) -> ChainingValue {
+    // The only block of a file is the root of its tree, and the root is hashed in another way.
+    if size <= BLOCK {
+        return *blake3::hash(bytes).as_bytes();
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.set_input_offset(offset);
+    hasher.update(bytes);
+    hasher.finalize_non_root()
+}
+
+/// Values of the blocks of a file.
+#[derive(Debug)]
+pub(crate) struct BlockValues {
+    size: u64,
+    values: Vec<Option<ChainingValue>>,
+    missing: u64,
+}
+
+impl BlockValues {
+    pub(crate) fn new(size: u64) -> Self {
+        let missing = block_count(size);
+        // The caller has checked that the file is small enough for its block states to fit into memory.
+        Self { size, values: vec![None; usize::try_from(missing).unwrap_or(usize::MAX)], missing }
+    }
+
+    /// Sets the value of the block with the number `index`. Returns `false` if the file has no such block, or
+    /// if the block has had another value.
+    pub(crate) fn set(&mut self, index: u64, value: ChainingValue) -> bool {
+        let entry = usize::try_from(index).ok().and_then(|index| self.values.get_mut(index));
+        match entry {
+            None => false,
+            Some(Some(earlier)) => *earlier == value,
+            Some(entry) => {
+                *entry = Some(value);
+                self.missing -= 1;
+                true
+            }
+        }
+    }
+
+    /// Returns the hash of the file, or `None` while the value of a block is unknown.
+    pub(crate) fn root(&self) -> Option<Hex<32>> {
+        if self.missing > 0 {
+            return None;
+        }
+        let values: Vec<ChainingValue> = self.values.iter().copied().collect::<Option<_>>()?;
+        let hash = match values.as_slice() {
+            [] => *blake3::hash(b"").as_bytes(),
+            [only] => *only,
+            values => {
+                let (left, right) = children(values, self.size);
+                *merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()
+            }
+        };
+        Some(Hex(hash))
+    }
+}
+
+/// Returns the values of both children of the subtree that covers `values`, `length` bytes in total.
+fn children(values: &[ChainingValue], length: u64) -> (ChainingValue, ChainingValue) {
+    let left_length = left_subtree_len(length);
+    // The left subtree is a power of two and at least a block, because `length` exceeds a block.
+    let (left, right) = values.split_at((left_length / BLOCK) as usize);
+    (subtree(left, left_length), subtree(right, length - left_length))
+}
+
+fn subtree(values: &[ChainingValue], length: u64) -> ChainingValue {
+    if let [only] = values {
+        return *only;
+    }
+    let (left, right) = children(values, length);
+    merge_subtrees_non_root(&left, &right, Mode::Hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::draw;
+
+    use super::*;
+    use crate::engine::block_range;
+
+    fn content(size: u64) -> Vec<u8> {
+        (0..size).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
+    }
+
+    /// The hash is that of the whole file, at each size near a boundary of the tree, and in any order of
+    /// arrival.
+    #[test]
+    fn blocks_in_any_order_give_the_hash_of_the_file() {
+        let sizes = [0, 1, 1023, 1024, 1025, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1]
+            .into_iter()
+            .chain([3 * BLOCK, 4 * BLOCK + 1024, 5 * BLOCK - 1, 7 * BLOCK + 77]);
+        for size in sizes {
+            let content = content(size);
+            let mut order: Vec<u64> = (0..block_count(size)).collect();
+            order.sort_by_key(|index| draw(size, 0, *index));
+            let mut values = BlockValues::new(size);
+            for index in order {
+                assert_eq!(values.root(), None, "{size} bytes, before block {index}");
+                let (offset, length) = block_range(size, index).expect("a block of the file");
+                let bytes = &content[offset as usize..offset as usize + length];
+                assert!(values.set(index, block_value(size, offset, bytes)));
+                assert!(values.set(index, block_value(size, offset, bytes)), "the same value again");
+            }
+            assert_eq!(values.root(), Some(Hex(*blake3::hash(&content).as_bytes())), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_changes_the_hash() {
+        let size = 2 * BLOCK + 5;
+        let mut changed = content(size);
+        let mut values = BlockValues::new(size);
+        changed[BLOCK as usize + 9] ^= 1;
+        for index in 0..3 {
+            let (offset, length) = block_range(size, index).expect("a block of the file");
+            let bytes = &changed[offset as usize..offset as usize + length];
+            assert!(values.set(index, block_value(size, offset, bytes)));
+        }
+        assert_ne!(values.root(), Some(Hex(*blake3::hash(&content(size)).as_bytes())));
+        assert!(!values.set(1, [0; 32]) && !values.set(3, [0; 32]), "another value, and no such block");
+    }
+}

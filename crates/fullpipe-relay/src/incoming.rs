@@ -1,0 +1,174 @@
+//! One file that a session receives.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use crate::engine::{Arrivals, block_range};
+use crate::hash::{BlockValues, block_value};
+use crate::hex::Hex;
+use crate::locked;
+use crate::store::{FileStore, Unfinished};
+
+/// A file that is being received.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) stream: u64,
+    /// Name of the target, for messages.
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    mode: u32,
+    file: Arc<File>,
+    progress: Mutex<Progress>,
+    /// Held while the file is synced or placed, and `None` afterwards.
+    stored: Mutex<Option<Unfinished<File>>>,
+}
+
+/// What is known of the content.
+#[derive(Debug)]
+struct Progress {
+    arrivals: Arrivals,
+    values: BlockValues,
+    /// Hash that the sender states.
+    expected: Option<Hex<32>>,
+    /// The decision has been taken to place or to discard the file.
+    is_decided: bool,
+}
+
+/// Decision on a file of which every block is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// The content is that of the source.
+    Place,
+    /// The content differs from that of the source.
+    Discard,
+}
+
+impl Incoming {
+    pub(crate) fn new(stream: u64, name: String, size: u64, mode: u32, stored: Unfinished<File>) -> Self {
+        let progress = Progress {
+            arrivals: Arrivals::new(size, stored.durable()),
+            values: BlockValues::new(size),
+            expected: None,
+            is_decided: false,
+        };
+        let file = stored.file();
+        Self {
+            stream,
+            name,
+            size,
+            mode,
+            file,
+            progress: Mutex::new(progress),
+            stored: Mutex::new(Some(stored)),
+        }
+    }
+
+    /// Claims a block; returns whether it has to be written.
+    pub(crate) fn claim(&self, index: u64) -> bool {
+        locked(&self.progress).arrivals.claim(index)
+    }
+
+    /// Writes a claimed block.
+    pub(crate) fn write(&self, store: &FileStore, index: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        store.write(&self.file, bytes, offset)?;
+        let value = block_value(self.size, offset, bytes);
+        let mut progress = locked(&self.progress);
+        progress.values.set(index, value);
+        progress.arrivals.written(index);
+        Ok(())
+    }
+
+    /// Reads the blocks that an earlier transfer wrote, and adds them to the hash, until `is_ended`.
+    pub(crate) fn hash_durable(
+        &self,
+        store: &FileStore,
+        durable: &[(u64, u64)],
+        is_ended: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let mut buffer = Vec::new();
+        for index in durable.iter().flat_map(|(start, end)| *start..*end) {
+            if is_ended() {
+                break;
+            }
+            let Some((offset, length)) = block_range(self.size, index) else { break };
+            buffer.resize(length, 0);
+            store.read(&self.file, &mut buffer, offset)?;
+            let value = block_value(self.size, offset, &buffer);
+            locked(&self.progress).values.set(index, value);
+        }
+        Ok(())
+    }
+
+    /// Makes the written blocks durable, and returns their ranges.
+    pub(crate) fn sync(&self, store: &FileStore) -> io::Result<Vec<(u64, u64)>> {
+        let mut stored = locked(&self.stored);
+        let Some(file) = stored.as_mut().filter(|file| file.is_journaled()) else { return Ok(Vec::new()) };
+        let (begun, after) = {
+            let mut progress = locked(&self.progress);
+            (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
+        };
+        if begun.is_empty() {
+            return Ok(begun);
+        }
+        match store.sync(file, after) {
+            Ok(()) => {
+                locked(&self.progress).arrivals.synced();
+                Ok(begun)
+            }
+            Err(error) => {
+                Self::discard(&mut stored, store);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets the hash that the sender states.
+    pub(crate) fn expect(&self, hash: Hex<32>) {
+        locked(&self.progress).expected = Some(hash);
+    }
+
+    /// Returns the decision on the file as soon as every block and the sender's hash are known. Only one
+    /// caller receives it.
+    pub(crate) fn decide(&self) -> Option<Decision> {
+        let mut progress = locked(&self.progress);
+        let expected = progress.expected?;
+        if progress.is_decided || !progress.arrivals.is_complete() {
+            return None;
+        }
+        let found = progress.values.root()?;
+        progress.is_decided = true;
+        Some(if found == expected { Decision::Place } else { Decision::Discard })
+    }
+
+    /// Carries out a decision.
+    pub(crate) fn conclude(&self, store: &FileStore, decision: Decision) -> io::Result<()> {
+        let mut stored = locked(&self.stored);
+        let placed = match (decision, stored.as_mut()) {
+            (Decision::Place, Some(file)) => store.place(file, self.mode),
+            (Decision::Discard, _) => Err(io::Error::other("its content differs from that of the source")),
+            (Decision::Place, None) => Err(io::Error::other("an earlier write failed")),
+        };
+        if placed.is_err() {
+            Self::discard(&mut stored, store);
+        }
+        *stored = None;
+        placed
+    }
+
+    /// Discards the temporary file if no later copy can continue it.
+    pub(crate) fn release(&self, store: &FileStore) {
+        let mut stored = locked(&self.stored);
+        let is_decided = locked(&self.progress).is_decided;
+        if !is_decided && stored.as_ref().is_some_and(|file| !file.is_journaled()) {
+            Self::discard(&mut stored, store);
+        }
+    }
+
+    /// Discards the temporary file. A failure is not reported, because it follows one that is.
+    fn discard(stored: &mut Option<Unfinished<File>>, store: &FileStore) {
+        if let Some(file) = stored.take() {
+            let _ = store.abandon(&file);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Copies files over several TLS connections, and loses nothing in a crash of either end.
+//!
+//! ```text
+//!   copy: sources ─► send ─► Dispatcher ─► connections 0 to N-1 ─► serve ─► session ─► incoming ─► store
+//!                              engine            wire, tls            pending     Arrivals, Groups   │
+//!         replies: durable, placed ◄──────────────────────────────────────────────── journal, rename ┘
+//! ```
+//!
+//! | module | concept |
+//! |---|---|
+//! | `engine` | decisions without I/O and clock: blocks for connections, arrived and durable blocks |
+//! | [`frame`] | frames and messages of the protocol, with their limits |
+//! | `hash` | BLAKE3 hash of a file from its blocks |
+//! | `keys`, `tls` | ed25519 raw public keys, fingerprints, allow files; TLS 1.3 |
+//! | `store` | temporary files, journal, and the order of writes that survives a crash |
+//! | `send`, `sources` | the client: files to copy, connections |
+//! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
+//! | `target`, `name` | ends on the command line, names below a root |
+//! | `report` | the result as text and JSON |
+//!
+//! This is the only crate of fullpipe with an async runtime.
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+pub mod frame;
+mod hash;
+mod hex;
+mod incoming;
+mod keys;
+mod name;
+mod pending;
+mod report;
+mod send;
+mod serve;
+mod session;
+mod sources;
+mod store;
+mod target;
+mod tls;
+mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use error::{Error, Kind};
+pub use hex::{Hex, NotHex};
+pub use keys::{AllowList, Fingerprint, Identity, Rights};
+pub use name::{NameError, RelativePath};
+pub use report::{ConnectionReport, CopyReport};
+pub use send::{CopyObserver, CopyOptions, copy};
+pub use serve::{ServeObserver, ServeOptions, serve};
+pub use target::{End, PORT};
+
+/// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of
+/// another task does not invalidate them.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Creates the runtime of a client or a relay.
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Error::system("start the runtime", &error))
+}

@@ -1,0 +1,217 @@
+//! Operations of a file system that the store needs, and their implementation below a folder.
+//!
+//! They are a trait, so that a test can run the store on a disk that forgets what was not synced.
+
+use std::fs::{FileTimes, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt};
+
+/// Permission bits that a copied file may have. The set-user-ID, set-group-ID and sticky bits are dropped:
+/// a client must not be able to create a program that runs with the rights of the relay.
+const PERMISSIONS: u32 = 0o777;
+/// Permission bits of a temporary file.
+const PRIVATE: u32 = 0o600;
+
+const NANOS: i64 = 1_000_000_000;
+
+/// Attributes of an existing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) is_file: bool,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) inode: u64,
+}
+
+/// Attributes of a file that is being placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) mode: u32,
+    pub(crate) mtime_ns: i64,
+}
+
+/// A file system. Paths are relative to its root, `.`.
+pub(crate) trait Disk: Send + Sync + 'static {
+    /// An open file.
+    type File: Send + Sync + 'static;
+
+    /// Creates a file; fails if the name exists.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Self::File>;
+    /// Writes `bytes` at `offset`.
+    fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Fills `buffer` from `offset`.
+    fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Makes the written content durable (`fdatasync`).
+    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    /// Sets size and attributes, and makes them durable together with the content (`fsync`).
+    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()>;
+    /// Returns the number of the file's inode.
+    fn inode(&self, file: &Self::File) -> io::Result<u64>;
+    /// Returns the attributes of a name, without following a symbolic link; `None` if it does not exist.
+    fn status(&self, path: &Path) -> io::Result<Option<Status>>;
+    /// Renames a file within its folder, and replaces a file of the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Creates a folder; fails if the name exists.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a folder durable.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A folder of the host. No path leads out of it, not even through symbolic links.
+#[derive(Debug)]
+pub(crate) struct RootDisk {
+    root: Dir,
+}
+
+impl RootDisk {
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self { root: Dir::open_ambient_dir(root, ambient_authority())? })
+    }
+
+    /// Opens the file of the journal in `folder`, and creates both if they do not exist.
+    pub(crate) fn journal(&self, folder: &Path) -> io::Result<std::fs::File> {
+        match self.create_folder(folder) {
+            Ok(()) => self.sync_folder(Path::new("."))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(PRIVATE);
+        let file = self.root.open_with(folder.join("journal"), &options)?.into_std();
+        self.sync_folder(folder)?;
+        Ok(file)
+    }
+}
+
+impl Disk for RootDisk {
+    type File = std::fs::File;
+
+    fn create(&self, path: &Path) -> io::Result<Self::File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(PRIVATE);
+        Ok(self.root.open_with(path, &options)?.into_std())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Self::File> {
+        Ok(self.root.open_with(path, OpenOptions::new().read(true).write(true))?.into_std())
+    }
+
+    fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        file.read_exact_at(buffer, offset)
+    }
+
+    fn sync_data(&self, file: &Self::File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()> {
+        file.set_len(size)?;
+        file.set_permissions(Permissions::from_mode(attributes.mode & PERMISSIONS))?;
+        file.set_times(FileTimes::new().set_modified(time(attributes.mtime_ns)))?;
+        file.sync_all()
+    }
+
+    fn inode(&self, file: &Self::File) -> io::Result<u64> {
+        Ok(file.metadata()?.ino())
+    }
+
+    fn status(&self, path: &Path) -> io::Result<Option<Status>> {
+        match self.root.symlink_metadata(path) {
+            Ok(found) => Ok(Some(Status {
+                is_file: found.is_file(),
+                size: found.len(),
+                mtime_ns: nanos(found.mtime(), found.mtime_nsec()),
+                inode: found.ino(),
+            })),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.root.rename(from, &self.root, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.root.remove_file(path)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.root.create_dir(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        // A `Dir` is opened with O_PATH, which fsync refuses.
+        self.root.open_with(path, OpenOptions::new().read(true))?.into_std().sync_all()
+    }
+}
+
+/// Returns a time in nanoseconds since 1970, from seconds and nanoseconds as `stat` reports them.
+pub(crate) fn nanos(seconds: i64, nanos: i64) -> i64 {
+    seconds.saturating_mul(NANOS).saturating_add(nanos)
+}
+
+fn time(nanos: i64) -> SystemTime {
+    let span = Duration::from_nanos(nanos.unsigned_abs());
+    let time = if nanos < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
+    // 292 years before or after 1970 are within the range of every file system's `timespec`.
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_placed_file_has_its_attributes_without_the_set_user_id_bit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = RootDisk::open(folder.path()).expect("a folder");
+        let path = Path::new("file");
+        let file = disk.create(path).expect("created");
+        disk.write_at(&file, b"12345", 3).expect("written");
+        for mtime_ns in [-1, 0, 1_234_567_890_123_456_789] {
+            disk.finish(&file, 8, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
+            let status = disk.status(path).expect("readable").expect("a file");
+            assert_eq!((status.is_file, status.size, status.mtime_ns), (true, 8, mtime_ns));
+            assert_eq!(Some(status.inode), disk.inode(&file).ok());
+        }
+        let mode = file.metadata().expect("attributes").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755);
+        disk.sync_folder(Path::new(".")).expect("synced");
+    }
+
+    #[test]
+    fn symbolic_links_do_not_lead_out_of_the_root() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(outside.path().join("secret"), "kept").expect("written");
+        symlink(outside.path(), folder.path().join("out")).expect("a link");
+        symlink(outside.path().join("secret"), folder.path().join("link")).expect("a link");
+        let disk = RootDisk::open(folder.path()).expect("a folder");
+        for path in ["out/new", "out/secret", "link", "../escape", "/tmp/escape"] {
+            assert!(disk.create(Path::new(path)).is_err(), "{path}");
+            assert!(disk.open(Path::new(path)).is_err(), "{path}");
+        }
+        assert!(disk.create_folder(Path::new("out/folder")).is_err());
+        let status = disk.status(Path::new("link")).expect("readable").expect("a link");
+        assert!(!status.is_file, "a symbolic link is no regular file");
+        assert_eq!(std::fs::read_dir(outside.path()).expect("a folder").count(), 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! Journal of unfinished files: what survives a crash, by target.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+
+use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
+use serde::{Deserialize, Serialize};
+
+use crate::frame::Source;
+use crate::name::RelativePath;
+
+/// Memory in bytes that the database may use as a cache.
+const CACHE: usize = 4 << 20;
+
+const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
+
+/// State of an unfinished file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The source, as the sender described it.
+    pub(crate) source: Source,
+    /// Inode of the temporary file; `None` before any of its blocks is durable.
+    pub(crate) inode: Option<u64>,
+    /// Ranges of the durable blocks, without their ends.
+    pub(crate) durable: Vec<(u64, u64)>,
+    /// The content is complete and verified, and the rename has been decided.
+    pub(crate) placing: bool,
+}
+
+/// A durable map from targets to records. Each change is durable when its function returns.
+pub(crate) trait Journal: Send + Sync + 'static {
+    /// Returns the record of a target.
+    fn get(&self, target: &RelativePath) -> io::Result<Option<Record>>;
+    /// Adds or replaces the record of a target.
+    fn put(&self, target: &RelativePath, record: &Record) -> io::Result<()>;
+    /// Removes the record of a target, if there is one.
+    fn remove(&self, target: &RelativePath) -> io::Result<()>;
+    /// Returns all records.
+    fn all(&self) -> io::Result<Vec<(RelativePath, Record)>>;
+}
+
+/// Journal in a file of redb.
+pub(crate) struct RedbJournal {
+    database: Database,
+}
+
+impl fmt::Debug for RedbJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbJournal").finish_non_exhaustive()
+    }
+}
+
+impl RedbJournal {
+    /// Opens the journal in `file`, which is empty at first. The file is locked until the journal is dropped.
+    pub(crate) fn open(file: File) -> io::Result<Self> {
+        let mut builder = Database::builder();
+        // The file format that later versions of redb read.
+        builder.set_cache_size(CACHE).create_with_file_format_v3(true);
+        let database = builder.create_file(file).map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => {
+                io::Error::new(io::ErrorKind::ResourceBusy, "another process uses its journal")
+            }
+            error => other(error),
+        })?;
+        let write = database.begin_write().map_err(other)?;
+        write.open_table(RECORDS).map_err(other)?;
+        write.commit().map_err(other)?;
+        Ok(Self { database })
+    }
+}
+
+fn other(error: impl fmt::Display) -> io::Error {
+    io::Error::other(format!("the journal: {error}"))
+}
+
+impl Journal for RedbJournal {
+    fn get(&self, target: &RelativePath) -> io::Result<Option<Record>> {
+        let read = self.database.begin_read().map_err(other)?;
+        let table = read.open_table(RECORDS).map_err(other)?;
+        let key = target.to_string();
+        let Some(value) = table.get(key.as_str()).map_err(other)? else { return Ok(None) };
+        serde_json::from_slice(value.value()).map(Some).map_err(other)
+    }
+
+    fn put(&self, target: &RelativePath, record: &Record) -> io::Result<()> {
+        let (key, value) = (target.to_string(), serde_json::to_vec(record).map_err(other)?);
+        let write = self.database.begin_write().map_err(other)?;
+        {
+            let mut table = write.open_table(RECORDS).map_err(other)?;
+            table.insert(key.as_str(), value.as_slice()).map_err(other)?;
+        }
+        write.commit().map_err(other)
+    }
+
+    fn remove(&self, target: &RelativePath) -> io::Result<()> {
+        let key = target.to_string();
+        let write = self.database.begin_write().map_err(other)?;
+        {
+            let mut table = write.open_table(RECORDS).map_err(other)?;
+            table.remove(key.as_str()).map_err(other)?;
+        }
+        write.commit().map_err(other)
+    }
+
+    fn all(&self) -> io::Result<Vec<(RelativePath, Record)>> {
+        let read = self.database.begin_read().map_err(other)?;
+        let table = read.open_table(RECORDS).map_err(other)?;
+        let mut records = Vec::new();
+        for entry in table.iter().map_err(other)? {
+            let (key, value) = entry.map_err(other)?;
+            let target = RelativePath::try_from(key.value().to_owned()).map_err(other)?;
+            records.push((target, serde_json::from_slice(value.value()).map_err(other)?));
+        }
+        Ok(records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn records_survive_and_are_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = || {
+            let mut options = File::options();
+            let path = folder.path().join("journal");
+            let file =
+                options.read(true).write(true).create(true).truncate(false).open(path).expect("a file");
+            RedbJournal::open(file)
+        };
+        let source = Source { size: 5, mtime_ns: -3, inode: 9 };
+        let record = Record { source, inode: Some(4), durable: vec![(0, 2), (7, 9)], placing: false };
+        let (one, two) = ("a/b", "c%0a");
+        let target = |text: &str| RelativePath::new(Path::new(text)).expect("a path");
+        let journal = open().expect("a journal");
+        journal.put(&target(one), &record).expect("committed");
+        journal.put(&target(two), &Record { placing: true, ..record.clone() }).expect("committed");
+        assert!(open().is_err(), "another process has the journal");
+        drop(journal);
+        let journal = open().expect("a journal");
+        assert_eq!(journal.get(&target(one)).expect("readable"), Some(record.clone()));
+        assert_eq!(journal.all().expect("readable").len(), 2);
+        journal.remove(&target(one)).expect("committed");
+        journal.remove(&target(one)).expect("there is nothing to remove");
+        assert_eq!(journal.get(&target(one)).expect("readable"), None);
+        let left = journal.all().expect("readable");
+        assert_eq!(left, [(target(two), Record { placing: true, ..record })]);
+    }
+}

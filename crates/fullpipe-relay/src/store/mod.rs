@@ -1,0 +1,378 @@
+//! Files at the receiver, in an order of writes that a crash cannot break.
+//!
+//! ```text
+//!   record in the journal ─► temporary file in the target's folder ─► write ─► fdatasync
+//!     ─► fsync of the folder ─► journal: these blocks are durable ─► the sender is informed
+//!   ... all blocks ─► size, mode, mtime, fsync ─► journal: placing ─► rename ─► fsync of the folder
+//!     ─► journal: record removed ─► the sender is informed
+//! ```
+//!
+//! Whatever the journal claims is therefore on disk, and a target has either its old or its whole new
+//! content. A file of one block has no record in the journal, because there is nothing to continue; the rest
+//! of the order is the same. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
+//! second call would succeed without writing them. The temporary file is then abandoned, and never synced
+//! again.
+
+mod disk;
+mod journal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
+pub(crate) use journal::{Journal, Record, RedbJournal};
+
+use crate::engine::{BLOCK, MOST_SIZE};
+use crate::error::Error;
+use crate::frame::Source;
+use crate::locked;
+use crate::name::{JOURNAL_FOLDER, RelativePath, TEMPORARY, folder_of};
+
+/// Store in a folder of this host.
+pub(crate) type FileStore = Store<RootDisk, RedbJournal>;
+
+/// Targets that transfers are writing at present.
+type Busy = Arc<Mutex<BTreeSet<RelativePath>>>;
+
+/// Maximum number of folders that the store remembers. A folder that it has forgotten is synced once more.
+const MOST_FOLDERS: usize = 4096;
+
+/// Files below a root, with the journal of unfinished ones.
+#[derive(Debug)]
+pub(crate) struct Store<D, J> {
+    disk: D,
+    journal: J,
+    busy: Busy,
+    /// Folders whose names survive a crash. A folder that exists may be that of a crashed process, which did
+    /// not come to sync it.
+    durable_folders: Mutex<BTreeSet<PathBuf>>,
+    /// Folders in which the renames of a crashed process survive a crash of the host, too.
+    settled_folders: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// Exclusive right to write a target.
+#[derive(Debug)]
+struct Lease {
+    busy: Busy,
+    target: RelativePath,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        locked(&self.busy).remove(&self.target);
+    }
+}
+
+/// An unfinished file.
+#[derive(Debug)]
+pub(crate) struct Unfinished<F> {
+    file: Arc<F>,
+    temporary: PathBuf,
+    record: Record,
+    /// The name of the temporary file survives a crash.
+    has_durable_name: bool,
+    /// The journal has a record of the file.
+    is_journaled: bool,
+    lease: Lease,
+}
+
+impl<F> Unfinished<F> {
+    /// Returns the open file.
+    pub(crate) fn file(&self) -> Arc<F> {
+        Arc::clone(&self.file)
+    }
+
+    /// Returns whether a later copy can continue the file.
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.is_journaled
+    }
+
+    /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
+    pub(crate) fn durable(&self) -> &[(u64, u64)] {
+        &self.record.durable
+    }
+}
+
+/// How a target was found.
+#[derive(Debug)]
+pub(crate) enum Opened<F> {
+    /// The target has the size and the modification time of the source.
+    Same,
+    /// The file has to be received.
+    Unfinished {
+        file: Unfinished<F>,
+        /// An earlier copy of another source was discarded.
+        restarted: bool,
+    },
+}
+
+impl FileStore {
+    /// Opens the store in the folder `root`, and completes what a crash interrupted.
+    pub(crate) fn open_root(root: &Path) -> Result<Self, Error> {
+        let failed =
+            |error: io::Error| Error::system(format_args!("open the folder {}", root.display()), &error);
+        let disk = RootDisk::open(root).map_err(failed)?;
+        let file = disk.journal(Path::new(JOURNAL_FOLDER)).map_err(failed)?;
+        let journal = RedbJournal::open(file).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    "one relay serves a folder at a time: stop the other one, or choose another --root"
+                        .to_owned()
+                }
+                _ => format!(
+                    "remove {}; interrupted copies then begin anew",
+                    root.join(JOURNAL_FOLDER).join("journal").display()
+                ),
+            };
+            Error { hint, ..failed(error) }
+        })?;
+        Self::new(disk, journal)
+    }
+}
+
+impl<D: Disk, J: Journal> Store<D, J> {
+    /// Creates a store, and completes what a crash interrupted.
+    pub(crate) fn new(disk: D, journal: J) -> Result<Self, Error> {
+        let store = Self {
+            disk,
+            journal,
+            busy: Busy::default(),
+            durable_folders: Mutex::default(),
+            settled_folders: Mutex::default(),
+        };
+        store.recover().map_err(|error| Error::system("complete interrupted copies", &error))?;
+        Ok(store)
+    }
+
+    /// Completes the renames that the journal has decided.
+    fn recover(&self) -> io::Result<()> {
+        for (target, record) in self.journal.all()? {
+            if !record.placing {
+                continue;
+            }
+            let temporary = temporary(&target);
+            if record.inode.is_some() && self.inode_of(&temporary)? == record.inode {
+                self.disk.rename(&temporary, target.as_path())?;
+            }
+            match self.disk.sync_folder(target.folder()) {
+                // The folder was removed since, with the file in it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                synced => synced?,
+            }
+            self.journal.remove(&target)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the inode of a name; `None` if it does not exist.
+    fn inode_of(&self, path: &Path) -> io::Result<Option<u64>> {
+        Ok(self.disk.status(path)?.map(|status| status.inode))
+    }
+
+    /// Opens the temporary file of a target, and continues an earlier copy of the same source.
+    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
+        if source.size > MOST_SIZE {
+            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        if !locked(&self.busy).insert(target.clone()) {
+            return Err(Error::runtime(
+                format!("another transfer is writing {target}"),
+                "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
+            ));
+        }
+        let lease = Lease { busy: Arc::clone(&self.busy), target: target.clone() };
+        self.open_leased(lease, source).map_err(|error| Error::system(format_args!("write {target}"), &error))
+    }
+
+    fn open_leased(&self, lease: Lease, source: Source) -> io::Result<Opened<D::File>> {
+        let target = &lease.target;
+        if let Some(status) = self.disk.status(target.as_path())? {
+            if !status.is_file {
+                return Err(io::Error::other("it exists and is not a regular file"));
+            }
+            if (status.size, status.mtime_ns) == (source.size, source.mtime_ns) {
+                self.forget(target)?;
+                self.settle(target.folder())?;
+                return Ok(Opened::Same);
+            }
+        }
+        let temporary = temporary(target);
+        let earlier = self.journal.get(target)?;
+        if let Some(record) = &earlier
+            && record.source == source
+            && record.inode.is_some()
+            && let Some(file) = self.open_existing(&temporary)?
+            && Some(self.disk.inode(&file)?) == record.inode
+        {
+            let record = Record { placing: false, ..record.clone() };
+            let file = Arc::new(file);
+            let file =
+                Unfinished { file, temporary, record, has_durable_name: true, is_journaled: true, lease };
+            return Ok(Opened::Unfinished { file, restarted: false });
+        }
+        let restarted = earlier.as_ref().is_some_and(|record| record.source != source);
+        let record = Record { source, inode: None, durable: Vec::new(), placing: false };
+        let is_journaled = source.size > BLOCK;
+        self.create_folders(target.folder())?;
+        // The record comes first, so that a crash leaves no large temporary file that nothing knows.
+        if is_journaled {
+            self.journal.put(target, &record)?;
+        } else if earlier.is_some() {
+            self.journal.remove(target)?;
+        }
+        if self.disk.status(&temporary)?.is_some() {
+            self.disk.remove(&temporary)?;
+        }
+        let file = Arc::new(self.disk.create(&temporary)?);
+        let file = Unfinished { file, temporary, record, has_durable_name: false, is_journaled, lease };
+        Ok(Opened::Unfinished { file, restarted })
+    }
+
+    /// Removes what an unfinished copy of a target has left, which nothing needs any more.
+    fn forget(&self, target: &RelativePath) -> io::Result<()> {
+        let temporary = temporary(target);
+        if self.disk.status(&temporary)?.is_some() {
+            self.disk.remove(&temporary)?;
+        }
+        if self.journal.get(target)?.is_some() { self.journal.remove(target) } else { Ok(()) }
+    }
+
+    /// Makes the renames durable that a crashed process may have left in a folder.
+    fn settle(&self, folder: &Path) -> io::Result<()> {
+        if locked(&self.settled_folders).contains(folder) {
+            return Ok(());
+        }
+        self.disk.sync_folder(folder)?;
+        remember(&self.settled_folders, folder);
+        Ok(())
+    }
+
+    fn open_existing(&self, path: &Path) -> io::Result<Option<D::File>> {
+        match self.disk.open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a folder and those that contain it.
+    pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
+        let created = self.create_folders(target.as_path()).and_then(|()| {
+            match self.disk.status(target.as_path())?.is_some_and(|status| status.is_file) {
+                true => Err(io::Error::other("it exists and is a file")),
+                false => Ok(()),
+            }
+        });
+        created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
+    }
+
+    fn create_folders(&self, folder: &Path) -> io::Result<()> {
+        if folder == Path::new(".") {
+            return Ok(());
+        }
+        let mut path = PathBuf::new();
+        for name in folder.components() {
+            path.push(name);
+            match self.disk.create_folder(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if locked(&self.durable_folders).contains(&path) {
+                        continue;
+                    }
+                }
+                created => created?,
+            }
+            self.disk.sync_folder(folder_of(&path))?;
+            remember(&self.durable_folders, &path);
+        }
+        Ok(())
+    }
+
+    /// Writes a block.
+    pub(crate) fn write(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(file, bytes, offset)
+    }
+
+    /// Reads a block that an earlier transfer wrote.
+    pub(crate) fn read(&self, file: &D::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.read_at(file, buffer, offset)
+    }
+
+    /// Makes the written blocks durable, and records that `durable` are. Blocks that are being written at the
+    /// same time must not be among them.
+    pub(crate) fn sync(&self, file: &mut Unfinished<D::File>, durable: Vec<(u64, u64)>) -> io::Result<()> {
+        self.disk.sync_data(&file.file)?;
+        if !file.has_durable_name {
+            self.disk.sync_folder(file.lease.target.folder())?;
+            file.has_durable_name = true;
+        }
+        file.record.inode = Some(self.disk.inode(&file.file)?);
+        file.record.durable = durable;
+        self.journal.put(&file.lease.target, &file.record)
+    }
+
+    /// Gives a complete and verified file its name.
+    pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
+        let Source { size, mtime_ns, .. } = file.record.source;
+        self.disk.finish(&file.file, size, Attributes { mode, mtime_ns })?;
+        file.record.inode = Some(self.disk.inode(&file.file)?);
+        // The same folder may have two names, through a symbolic link. A copy to the other name has then
+        // replaced the temporary file.
+        if self.inode_of(&file.temporary)? != file.record.inode {
+            return Err(io::Error::other("another copy has replaced the temporary file"));
+        }
+        if !file.is_journaled {
+            return self.rename(file);
+        }
+        if !file.has_durable_name {
+            // Until the rename, nothing needs the name; but recovery must find the file if the journal says
+            // so.
+            self.disk.sync_folder(file.lease.target.folder())?;
+            file.has_durable_name = true;
+        }
+        file.record.durable = vec![(0, size.div_ceil(BLOCK))];
+        file.record.placing = true;
+        self.journal.put(&file.lease.target, &file.record)?;
+        self.rename(file)?;
+        self.journal.remove(&file.lease.target)
+    }
+
+    /// Gives a file its name, so that the name survives a crash.
+    fn rename(&self, file: &Unfinished<D::File>) -> io::Result<()> {
+        let target = &file.lease.target;
+        self.disk.rename(&file.temporary, target.as_path())?;
+        let synced = self.disk.sync_folder(target.folder());
+        if synced.is_err() {
+            locked(&self.settled_folders).remove(target.folder());
+        }
+        synced
+    }
+
+    /// Discards an unfinished file whose content cannot be trusted.
+    pub(crate) fn abandon(&self, file: &Unfinished<D::File>) -> io::Result<()> {
+        if self.inode_of(&file.temporary)? == Some(self.disk.inode(&file.file)?) {
+            self.disk.remove(&file.temporary)?;
+        }
+        if file.is_journaled { self.journal.remove(&file.lease.target) } else { Ok(()) }
+    }
+}
+
+/// Adds a folder to a set of bounded size.
+fn remember(folders: &Mutex<BTreeSet<PathBuf>>, folder: &Path) {
+    let mut folders = locked(folders);
+    if folders.len() >= MOST_FOLDERS {
+        folders.clear();
+    }
+    folders.insert(folder.into());
+}
+
+/// Returns the path of a target's temporary file, in the same folder. The name is a hash, because the
+/// target's name may be too long for an addition.
+fn temporary(target: &RelativePath) -> PathBuf {
+    let hash = blake3::hash(target.name().as_encoded_bytes()).to_hex();
+    target.folder().join(format!("{}{}{}", TEMPORARY.0, &hash[..16], TEMPORARY.1))
+}

@@ -1,0 +1,410 @@
+//! Model test of the store: the process and the disk stop at every call, and the disk forgets what was not
+//! synced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use fullpipe_units::draw;
+
+use super::disk::Status;
+use super::*;
+use crate::engine::{block_count, block_range};
+
+const FOLDER: &str = "dir/inner";
+const TARGET: &str = "dir/inner/file";
+
+/// Content and attributes of an inode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Inode {
+    content: Vec<u8>,
+    mtime_ns: i64,
+}
+
+/// What the system shows, and what would be left after a power failure.
+#[derive(Clone, Debug, Default)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    synced_inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<PathBuf, u64>,
+    synced_names: BTreeMap<PathBuf, u64>,
+    folders: BTreeSet<PathBuf>,
+    synced_folders: BTreeSet<PathBuf>,
+    records: BTreeMap<RelativePath, Record>,
+    next_inode: u64,
+    /// Number of calls until the crash.
+    left: u64,
+    /// The next sync fails, as after an error of the device.
+    fails_sync: bool,
+}
+
+/// Disk and journal in memory.
+#[derive(Clone, Debug, Default)]
+struct Model(Arc<Mutex<State>>);
+
+impl Model {
+    /// Performs a call, unless the crash has come.
+    fn call<T>(&self, effect: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = locked(&self.0);
+        if state.left == 0 {
+            return Err(io::Error::other("crashed"));
+        }
+        state.left -= 1;
+        effect(&mut state)
+    }
+
+    /// Restarts after a crash of the process or of the host. After that of a host, what was not synced is
+    /// there or not, by `draw`. A folder of a real file system changes by transactions, so all its names are
+    /// old or new together.
+    fn restart(&self, seed: u64) {
+        let mut state = locked(&self.0);
+        let state = &mut *state;
+        state.left = u64::MAX;
+        // Only the process has ended: nothing is forgotten, but nothing more has become durable.
+        if draw(seed, 4, 0).is_multiple_of(3) {
+            return;
+        }
+        let (names, synced) = (state.names.clone(), state.synced_names.clone());
+        let folder_is_new = draw(seed, 0, 0).is_multiple_of(2);
+        state.names = if folder_is_new { names } else { synced };
+        if !folder_is_new {
+            state.folders = state.synced_folders.clone();
+        }
+        for (number, inode) in &mut state.inodes {
+            let synced = state.synced_inodes.get(number).cloned().unwrap_or_default();
+            // Each page of 4096 bytes may have been written back by itself.
+            inode.content.resize(inode.content.len().max(synced.content.len()), 0);
+            let pages = inode.content.chunks_mut(4096).enumerate();
+            for (page, bytes) in pages {
+                if draw(seed, 1, (number << 32) + page as u64).is_multiple_of(2) {
+                    let old = synced.content.get(page * 4096..).unwrap_or_default();
+                    for (at, byte) in bytes.iter_mut().enumerate() {
+                        *byte = old.get(at).copied().unwrap_or(0);
+                    }
+                }
+            }
+            if synced.content == inode.content || draw(seed, 2, *number).is_multiple_of(2) {
+                inode.mtime_ns = synced.mtime_ns;
+            }
+        }
+        state.synced_inodes = state.inodes.clone();
+        state.synced_names = state.names.clone();
+        state.synced_folders = state.folders.clone();
+    }
+}
+
+fn missing() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl Disk for Model {
+    type File = u64;
+
+    fn create(&self, path: &Path) -> io::Result<u64> {
+        self.call(|state| {
+            let folder = folder_of(path);
+            if folder != Path::new(".") && !state.folders.contains(folder) {
+                return Err(missing());
+            }
+            if state.names.contains_key(path) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            state.next_inode += 1;
+            let number = state.next_inode;
+            state.inodes.insert(number, Inode::default());
+            state.names.insert(path.into(), number);
+            Ok(number)
+        })
+    }
+
+    fn open(&self, path: &Path) -> io::Result<u64> {
+        self.call(|state| state.names.get(path).copied().ok_or_else(missing))
+    }
+
+    fn write_at(&self, file: &u64, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.call(|state| {
+            let content = &mut state.inodes.get_mut(file).ok_or_else(missing)?.content;
+            let (start, end) = (offset as usize, offset as usize + bytes.len());
+            content.resize(content.len().max(end), 0);
+            content[start..end].copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn read_at(&self, file: &u64, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.call(|state| {
+            let content = &state.inodes.get(file).ok_or_else(missing)?.content;
+            let start = offset as usize;
+            let bytes = content.get(start..start + buffer.len()).ok_or_else(missing)?;
+            buffer.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self, file: &u64) -> io::Result<()> {
+        self.call(|state| {
+            if std::mem::take(&mut state.fails_sync) {
+                return Err(io::Error::other("the device failed"));
+            }
+            let inode = state.inodes.get(file).cloned().ok_or_else(missing)?;
+            state.synced_inodes.insert(*file, inode);
+            Ok(())
+        })
+    }
+
+    fn finish(&self, file: &u64, size: u64, attributes: Attributes) -> io::Result<()> {
+        self.call(|state| {
+            let inode = state.inodes.get_mut(file).ok_or_else(missing)?;
+            inode.content.resize(size as usize, 0);
+            inode.mtime_ns = attributes.mtime_ns;
+            let inode = inode.clone();
+            state.synced_inodes.insert(*file, inode);
+            Ok(())
+        })
+    }
+
+    fn inode(&self, file: &u64) -> io::Result<u64> {
+        self.call(|_| Ok(*file))
+    }
+
+    fn status(&self, path: &Path) -> io::Result<Option<Status>> {
+        self.call(|state| {
+            if state.folders.contains(path) {
+                return Ok(Some(Status { is_file: false, size: 0, mtime_ns: 0, inode: 0 }));
+            }
+            let Some(number) = state.names.get(path) else { return Ok(None) };
+            let Inode { content, mtime_ns } = &state.inodes[number];
+            let size = content.len() as u64;
+            Ok(Some(Status { is_file: true, size, mtime_ns: *mtime_ns, inode: *number }))
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(|state| {
+            let number = state.names.remove(from).ok_or_else(missing)?;
+            state.names.insert(to.into(), number);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.call(|state| state.names.remove(path).map(|_| ()).ok_or_else(missing))
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.call(|state| {
+            let created = state.folders.insert(path.into());
+            if created { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
+        })
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.call(|state| {
+            if path != Path::new(".") && !state.folders.contains(path) {
+                return Err(missing());
+            }
+            let inside = |name: &PathBuf| folder_of(name) == path;
+            state.synced_names.retain(|name, _| !inside(name));
+            let names = state.names.iter().filter(|(name, _)| inside(name));
+            let names: Vec<_> = names.map(|(name, number)| (name.clone(), *number)).collect();
+            state.synced_names.extend(names);
+            let folders: Vec<_> = state.folders.iter().filter(|name| inside(name)).cloned().collect();
+            state.synced_folders.extend(folders);
+            Ok(())
+        })
+    }
+}
+
+impl Journal for Model {
+    fn get(&self, target: &RelativePath) -> io::Result<Option<Record>> {
+        self.call(|state| Ok(state.records.get(target).cloned()))
+    }
+
+    fn put(&self, target: &RelativePath, record: &Record) -> io::Result<()> {
+        self.call(|state| {
+            state.records.insert(target.clone(), record.clone());
+            Ok(())
+        })
+    }
+
+    fn remove(&self, target: &RelativePath) -> io::Result<()> {
+        self.call(|state| {
+            state.records.remove(target);
+            Ok(())
+        })
+    }
+
+    fn all(&self) -> io::Result<Vec<(RelativePath, Record)>> {
+        self.call(|state| Ok(state.records.clone().into_iter().collect()))
+    }
+}
+
+fn content(seed: u64, size: u64) -> Vec<u8> {
+    (0..size).map(|n| (draw(seed, 9, n / 8) >> (8 * (n % 8))) as u8).collect()
+}
+
+fn target() -> RelativePath {
+    RelativePath::new(Path::new(TARGET)).expect("a path")
+}
+
+/// Copies `content` to the target as a relay does, with a sync after each block if there are several. Checks
+/// that whatever the journal claims is on disk.
+fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
+    let store = Store::new(model.clone(), model.clone())?;
+    let failed = |error: io::Error| Error::system("copy", &error);
+    let source = Source { size: content.len() as u64, mtime_ns, inode: 77 };
+    let Opened::Unfinished { mut file, .. } = store.open(&target(), source)? else { return Ok(()) };
+    let handle = file.file();
+    let mut have: BTreeSet<u64> = file.durable().iter().flat_map(|(start, end)| *start..*end).collect();
+    for index in 0..block_count(source.size) {
+        let (offset, length) = block_range(source.size, index).expect("a block of the file");
+        let bytes = &content[offset as usize..offset as usize + length];
+        if have.contains(&index) {
+            let mut found = vec![0; length];
+            store.read(&handle, &mut found, offset).map_err(failed)?;
+            assert!(found == bytes, "the journal claims block {index}, and it is not on disk");
+            continue;
+        }
+        store.write(&handle, bytes, offset).map_err(failed)?;
+        have.insert(index);
+        if !file.is_journaled() {
+            continue;
+        }
+        store.sync(&mut file, crate::engine::runs(have.iter().copied())).map_err(failed)?;
+    }
+    store.place(&mut file, 0o644).map_err(failed)
+}
+
+/// Returns the content of the target, without counting the call.
+fn found(model: &Model) -> Option<Vec<u8>> {
+    let state = locked(&model.0);
+    let number = state.names.get(Path::new(TARGET))?;
+    Some(state.inodes[number].content.clone())
+}
+
+/// The crash comes at each call in turn, and again in the next attempt. After each restart, the target has
+/// its old or its new content. In the end it has the new one, and nothing else is left.
+#[test]
+fn a_crash_at_any_call_leaves_the_old_or_the_new_content() {
+    let old = content(1, 5_000);
+    let mut crashes = 0;
+    for (has_old, size) in
+        [(false, 2 * BLOCK + 9_000), (true, 2 * BLOCK + 9_000), (false, 9_000), (true, 9_000)]
+    {
+        let new = content(2, size);
+        for call in 0.. {
+            let seed = 4 * call + 2 * u64::from(size > BLOCK) + u64::from(has_old);
+            let model = Model::default();
+            model.restart(0);
+            if has_old {
+                copy(&model, &old, 5).expect("nothing fails");
+            }
+            let before = has_old.then(|| old.clone());
+            locked(&model.0).left = call;
+            let mut attempts = 0;
+            while copy(&model, &new, 6).is_err() {
+                attempts += 1;
+                crashes += 1;
+                model.restart(seed * 100 + attempts);
+                let now = found(&model);
+                assert!(now == before || now.as_ref() == Some(&new), "call {call}, attempt {attempts}");
+                // The second attempt is cut as well, somewhere else.
+                if attempts == 1 {
+                    locked(&model.0).left = draw(seed, 3, 0) % 30;
+                }
+            }
+            assert!(found(&model).as_ref() == Some(&new), "call {call}");
+            let state = locked(&model.0);
+            assert_eq!(state.names.keys().collect::<Vec<_>>(), [Path::new(TARGET)], "call {call}");
+            assert!(state.records.is_empty(), "call {call}");
+            assert!(state.synced_names.contains_key(Path::new(TARGET)), "the new name is durable");
+            assert!(state.folders.contains(Path::new(FOLDER)));
+            if attempts == 0 {
+                break;
+            }
+        }
+    }
+    assert!(crashes > 60, "{crashes}");
+}
+
+/// After an error of `fdatasync`, the kernel regards the pages as written. Nothing that the failed call
+/// covered is claimed, and the next copy writes it to a new file.
+#[test]
+fn after_a_failed_sync_the_content_is_written_anew() {
+    let content = content(3, BLOCK + 5);
+    let model = Model::default();
+    model.restart(0);
+    let store = Store::new(model.clone(), model.clone()).expect("empty");
+    let source = Source { size: content.len() as u64, mtime_ns: 8, inode: 1 };
+    let Ok(Opened::Unfinished { mut file, .. }) = store.open(&target(), source) else { panic!("not opened") };
+    let handle = file.file();
+    store.write(&handle, &content[..BLOCK as usize], 0).expect("written");
+    locked(&model.0).fails_sync = true;
+    assert!(store.sync(&mut file, vec![(0, 1)]).is_err());
+    store.abandon(&file).expect("removed");
+    assert!(locked(&model.0).names.is_empty() && locked(&model.0).records.is_empty());
+    drop(file);
+    let Ok(Opened::Unfinished { file, restarted }) = store.open(&target(), source) else {
+        panic!("not opened")
+    };
+    assert!(file.durable().is_empty() && !restarted);
+    assert_ne!(*file.file(), *handle, "a new file");
+}
+
+#[test]
+fn a_copy_continues_only_from_the_same_source() {
+    let content = content(4, 2 * BLOCK);
+    let model = Model::default();
+    model.restart(0);
+    let store = Store::new(model.clone(), model.clone()).expect("empty");
+    let source = Source { size: 2 * BLOCK, mtime_ns: 8, inode: 1 };
+    let open = |source: Source| match store.open(&target(), source) {
+        Ok(Opened::Unfinished { file, restarted }) => (file, restarted),
+        other => panic!("{other:?}"),
+    };
+    let (mut file, _) = open(source);
+    store.write(&file.file(), &content[..BLOCK as usize], 0).expect("written");
+    store.sync(&mut file, vec![(0, 1)]).expect("synced");
+    let busy = store.open(&target(), source).expect_err("a transfer has the target");
+    assert!(busy.message.starts_with("another transfer is writing "), "{busy}");
+    drop(file);
+    let (file, restarted) = open(source);
+    assert_eq!((file.durable(), restarted), (&[(0, 1)][..], false));
+    drop(file);
+    for changed in [Source { mtime_ns: 9, ..source }, Source { inode: 2, ..source }] {
+        let (file, restarted) = open(changed);
+        assert_eq!((file.durable(), restarted), (&[][..], true), "{changed:?}");
+    }
+}
+
+/// Two names of a folder, through a symbolic link, are two targets with the same temporary file. The copy
+/// that lost it ends with an error, instead of placing the content of the other one.
+#[test]
+fn a_copy_does_not_place_the_temporary_file_of_another() {
+    let root = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(root.path().join("dir")).expect("a folder");
+    std::os::unix::fs::symlink("dir", root.path().join("link")).expect("a link");
+    let store = FileStore::open_root(root.path()).expect("empty");
+    for size in [5, BLOCK + 5] {
+        let open = |name: &str| {
+            let target = RelativePath::new(Path::new(name)).expect("a path");
+            match store.open(&target, Source { size, mtime_ns: 8, inode: 1 }) {
+                Ok(Opened::Unfinished { file, .. }) => file,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (mut first, mut second) = (open("dir/a"), open("link/a"));
+        for (file, byte) in [(&first, 1), (&second, 2)] {
+            store.write(&file.file(), &vec![byte; size as usize], 0).expect("written");
+        }
+        let error =
+            store.place(&mut first, 0o644).expect_err("the temporary file is that of the second copy");
+        assert!(error.to_string().contains("has replaced"), "{error}");
+        store.abandon(&first).expect("forgotten");
+        assert!(!root.path().join("dir/a").exists());
+        store.place(&mut second, 0o644).expect("placed");
+        assert!(std::fs::read(root.path().join("dir/a")).expect("placed") == vec![2; size as usize]);
+        std::fs::remove_file(root.path().join("dir/a")).expect("removed");
+    }
+}

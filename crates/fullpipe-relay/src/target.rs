@@ -1,0 +1,124 @@
+//! The ends of a copy, as the command line names them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Port of a relay, unless another one is given.
+pub const PORT: u16 = 9581;
+/// Beginning of an end on a relay.
+const SCHEME: &[u8] = b"relay://";
+
+/// An end of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// File or folder of this host.
+    Local(PathBuf),
+    /// File or folder of a running relay.
+    Relay {
+        /// Name or address of the host.
+        host: String,
+        /// Port of the relay.
+        port: u16,
+        /// Path below the root of the relay, without the slash at the beginning.
+        path: PathBuf,
+        /// The path ends with a slash, or is empty: the names of the sources are added to it.
+        is_folder: bool,
+    },
+}
+
+impl End {
+    /// Reads an end: `PATH`, or `relay://HOST[:PORT]/PATH`.
+    ///
+    /// # Errors
+    /// Returns an error for ends that this version cannot copy from or to: pipes and `HOST:PATH`.
+    pub fn parse(text: &OsStr) -> Result<Self, Error> {
+        let bytes = text.as_bytes();
+        if let Some(rest) = bytes.strip_prefix(SCHEME) {
+            return relay(rest).ok_or_else(|| {
+                Error::usage(
+                    format!("'{}' is not an address of a relay", text.to_string_lossy()),
+                    "write relay://HOST/PATH or relay://HOST:PORT/PATH",
+                )
+            });
+        }
+        if bytes == b"-" {
+            return Err(Error::usage("copy does not read or write pipes yet", "copy a file"));
+        }
+        // As in scp: a colon before the first slash separates a host from a path.
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
+        if colon.is_some_and(|colon| colon < slash) {
+            let text = text.to_string_lossy();
+            return Err(Error::usage(
+                format!("'{text}' names a host, and copy does not use ssh yet"),
+                format!("write relay://HOST/PATH for a relay, or ./{text} for a file of this host"),
+            ));
+        }
+        Ok(Self::Local(text.into()))
+    }
+}
+
+fn relay(rest: &[u8]) -> Option<End> {
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    let (authority, path) = (std::str::from_utf8(&rest[..slash]).ok()?, &rest[slash + 1..]);
+    let (host, port) = match authority.strip_prefix('[') {
+        // An IPv6 address, in brackets as in a URL.
+        Some(bracketed) => {
+            let (host, after) = bracketed.split_once(']')?;
+            let port = if after.is_empty() { PORT } else { after.strip_prefix(':')?.parse().ok()? };
+            (host, port)
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (authority, PORT),
+        },
+    };
+    if host.is_empty() {
+        return None;
+    }
+    let is_folder = path.is_empty() || path.ends_with(b"/");
+    let path = PathBuf::from(Path::new(OsStr::from_bytes(path)));
+    Some(End::Relay { host: host.to_owned(), port, path, is_folder })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<End, Error> {
+        End::parse(OsStr::new(text))
+    }
+
+    #[test]
+    fn ends_are_read() {
+        let end = |host: &str, port, path: &str, is_folder| {
+            Ok(End::Relay { host: host.into(), port, path: path.into(), is_folder })
+        };
+        assert_eq!(parse("relay://ny.example.com/in/a"), end("ny.example.com", PORT, "in/a", false));
+        assert_eq!(parse("relay://192.0.2.7:95/in/"), end("192.0.2.7", 95, "in/", true));
+        assert_eq!(parse("relay://h/"), end("h", PORT, "", true));
+        assert_eq!(parse("relay://[2001:db8::1]:96/a"), end("2001:db8::1", 96, "a", false));
+        assert_eq!(parse("relay://[::1]/a"), end("::1", PORT, "a", false));
+        for local in ["a", "./a:b", "/a:b/c", "dir/a:b"] {
+            assert_eq!(parse(local), Ok(End::Local(local.into())));
+        }
+    }
+
+    #[test]
+    fn other_ends_are_refused_with_what_to_write() {
+        for wrong in
+            ["relay://", "relay://h", "relay:///a", "relay://h:x/a", "relay://h:70000/a", "relay://[::1/a"]
+        {
+            let error = parse(wrong).expect_err(wrong);
+            assert_eq!(error.hint, "write relay://HOST/PATH or relay://HOST:PORT/PATH", "{wrong}");
+        }
+        assert_eq!(
+            parse("host:file").expect_err("ssh").hint,
+            "write relay://HOST/PATH for a relay, or ./host:file for a file of this host"
+        );
+        assert!(parse("-").is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! TLS 1.3 with raw public keys at both ends, and errors of handshakes.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::version::TLS13;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
+    SignatureScheme,
+};
+
+use crate::error::Error;
+use crate::keys::{AllowList, Fingerprint, Identity};
+use crate::locked;
+
+/// Name of the protocol in the handshake (ALPN). A peer that speaks only another version is refused there.
+const PROTOCOL: &[u8] = b"fullpipe-copy/1";
+/// Name that the interface of rustls requires. It is neither sent nor compared, because the key is pinned.
+const NO_NAME: &str = "relay.invalid";
+
+/// Last key that a verifier has seen.
+pub(crate) type SeenKey = Arc<Mutex<Option<Fingerprint>>>;
+
+#[derive(Debug)]
+struct PinnedRelay {
+    expected: Option<Fingerprint>,
+    seen: SeenKey,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+#[derive(Debug)]
+struct AllowedClients {
+    allowed: AllowList,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+fn refused() -> rustls::Error {
+    CertificateError::ApplicationVerificationFailure.into()
+}
+
+fn no_tls12() -> rustls::Error {
+    rustls::Error::General("TLS 1.2 is not supported".into())
+}
+
+fn verify_signature(
+    message: &[u8],
+    key: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+    verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+}
+
+impl ServerCertVerifier for PinnedRelay {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let found = Fingerprint::of(end_entity);
+        *locked(&self.seen) = Some(found);
+        if self.expected == Some(found) { Ok(ServerCertVerified::assertion()) } else { Err(refused()) }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for AllowedClients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let known = self.allowed.rights(Fingerprint::of(end_entity)).is_some();
+        if known { Ok(ClientCertVerified::assertion()) } else { Err(refused()) }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Returns the configuration of a client that accepts only a relay with the key `expected`. The relay's key
+/// is stored in `seen`.
+pub(crate) fn client(
+    identity: &Identity,
+    expected: Option<Fingerprint>,
+    seen: SeenKey,
+) -> Result<Arc<ClientConfig>, Error> {
+    let provider = Arc::new(default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
+    let mut config = builder
+        .map_err(|error| Error::runtime(format!("TLS 1.3 is not available: {error}"), ""))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(PinnedRelay { expected, seen, algorithms }))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
+            &identity.key,
+        ))));
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    // A resumed session would not verify the key.
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    Ok(Arc::new(config))
+}
+
+/// Returns the configuration of a relay that accepts the clients in `allowed`.
+pub(crate) fn server(identity: &Identity, allowed: AllowList) -> Result<Arc<ServerConfig>, Error> {
+    let provider = Arc::new(default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
+    let mut config = builder
+        .map_err(|error| Error::runtime(format!("TLS 1.3 is not available: {error}"), ""))?
+        .with_client_cert_verifier(Arc::new(AllowedClients { allowed, algorithms }))
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&identity.key))));
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// Returns the name to pass to a handshake.
+pub(crate) fn no_name() -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(NO_NAME).map_err(|error| Error::runtime(format!("{NO_NAME}: {error}"), ""))
+}
+
+/// Turns the error of a handshake, or of the first bytes after it, into a message for the user of a client.
+pub(crate) fn handshake_error(
+    relay: &str,
+    error: &io::Error,
+    own: Fingerprint,
+    expected: Option<Fingerprint>,
+    seen: &SeenKey,
+) -> Error {
+    let seen = *locked(seen);
+    match (seen, expected) {
+        (Some(seen), None) => {
+            return Error::rights(
+                format!("the key of {relay} has the fingerprint {seen}, which is not known"),
+                format!("if fullpipe relay key prints it on {relay}, add --peer {seen}"),
+            );
+        }
+        (Some(seen), Some(expected)) if seen != expected => {
+            return Error::rights(
+                format!("the key of {relay} has the fingerprint {seen} instead of {expected}"),
+                "compare it with that of fullpipe relay key on the relay; if they differ, do not continue",
+            );
+        }
+        _ => {}
+    }
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => Error::rights(
+            format!("{relay} does not accept the key of this host"),
+            format!("start the relay with --allow {own}"),
+        ),
+        Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => Error::network(
+            format!("{relay} speaks another version of the protocol"),
+            "install the same version of fullpipe at both ends",
+        ),
+        Some(rustls::Error::InvalidMessage(_)) => Error::network(
+            format!("{relay} does not speak TLS"),
+            "check the port: fullpipe relay serve listens on 9581 by default",
+        ),
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => Error::network(
+            format!("{relay} closed the connection during the handshake"),
+            "check that fullpipe relay serve listens on this port",
+        ),
+        _ => Error::network(format!("cannot connect to {relay}: {error}"), ""),
+    }
+}
+
+/// Turns the error of a connection into a message for the user of a relay.
+pub(crate) fn client_error(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
+            "the client does not accept the key of this relay".into()
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+            "the key of the client is not in --allow".into()
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "the client does not speak TLS".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,124 @@
+//! Frames on a connection, and the options of its socket.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+
+use crate::frame::{self, DataHeader, FrameError, HEADER, Header};
+
+/// Amount of unsent data in bytes below which a socket asks for more (`TCP_NOTSENT_LOWAT`). With 128 KiB, a
+/// blocked flow reached the same goodput as without, and held 195 kB instead of 3.4 MB unsent.
+const UNSENT: u32 = 128 << 10;
+/// Time after which a connection with unacknowledged data, or without an answer to keep-alive probes, is
+/// lost.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time between keep-alive probes of an idle connection.
+const PROBES: Duration = Duration::from_secs(10);
+
+fn invalid(error: FrameError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Reads a header; returns `None` if the peer has closed the connection between two frames.
+pub(crate) async fn read_header(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Header>> {
+    let mut bytes = [0; HEADER];
+    let mut filled = 0;
+    while filled < HEADER {
+        match reader.read(&mut bytes[filled..]).await? {
+            0 if filled == 0 => return Ok(None),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Header::parse(&bytes).map(Some).map_err(invalid)
+}
+
+/// Reads the content of a frame.
+pub(crate) async fn read_content(
+    reader: &mut (impl AsyncRead + Unpin),
+    length: usize,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    reader.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Reads the message whose header announced `length` bytes.
+pub(crate) async fn read_message<T: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin),
+    length: usize,
+) -> io::Result<T> {
+    frame::decode(&read_content(reader, length).await?).map_err(invalid)
+}
+
+/// Reads a frame that has to be a message; returns `None` at the end of the connection.
+pub(crate) async fn next_message<T: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<T>> {
+    match read_header(reader).await? {
+        None => Ok(None),
+        Some(Header::Control { length }) => read_message(reader, length).await.map(Some),
+        Some(Header::Data(_)) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a block")),
+    }
+}
+
+/// Writes a message, and passes it to the kernel.
+pub(crate) async fn write_message(
+    writer: &mut (impl AsyncWrite + Unpin),
+    message: &impl Serialize,
+) -> io::Result<()> {
+    writer.write_all(&frame::encode(message).map_err(invalid)?).await?;
+    writer.flush().await
+}
+
+/// Returns a buffer for a block of `length` bytes, with its header in place and zeros as content.
+pub(crate) fn block_buffer(stream: u64, offset: u64, length: usize) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(HEADER + length);
+    buffer.extend_from_slice(&Header::Data(DataHeader { stream, offset, length }).encode());
+    buffer.resize(HEADER + length, 0);
+    buffer
+}
+
+/// Sets the options of a new connection.
+pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let socket = SockRef::from(tcp);
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    socket.set_tcp_user_timeout(Some(SILENCE))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBES).with_interval(PROBES).with_retries(2))
+}
+
+/// Second descriptor of a connection's socket, which reports when the socket can send more. TLS owns the
+/// first one.
+#[derive(Debug)]
+pub(crate) struct Readiness {
+    socket: TcpStream,
+}
+
+impl Readiness {
+    /// Splits a connection into the stream for TLS and its readiness.
+    pub(crate) fn of(tcp: TcpStream) -> io::Result<(TcpStream, Self)> {
+        let tcp = tcp.into_std()?;
+        let socket = TcpStream::from_std(tcp.try_clone()?)?;
+        Ok((TcpStream::from_std(tcp)?, Self { socket }))
+    }
+
+    /// Waits until the socket has less unsent data than [`UNSENT`], and room in its send buffer.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.socket.async_io(Interest::WRITABLE, || self.check()).await
+    }
+
+    /// Fails with `WouldBlock` while the socket cannot send more. The runtime's own record of the socket's
+    /// readiness is that of the last event, and TLS may have filled the buffer since.
+    fn check(&self) -> io::Result<()> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&now))?;
+        if ready > 0 { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+}

@@ -1,0 +1,125 @@
+//! Copies that succeed, also after an interruption.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fullpipe_relay::{Kind, copy};
+
+use crate::proxy::{Cut, Proxy};
+use crate::{Fixture, Notes, copy_again, wait};
+
+const MIB: usize = 1 << 20;
+
+/// Sizes near the boundaries of blocks, with content, permission bits and modification time.
+#[test]
+fn files_of_any_size_arrive_with_their_attributes() {
+    let fixture = Fixture::new();
+    for (number, size) in [0, 1, MIB - 1, MIB, MIB + 1, 9 * MIB + 77].into_iter().enumerate() {
+        let name = format!("file-{size}");
+        let source = fixture.source(&name, size);
+        fs::set_permissions(&source, fs::Permissions::from_mode(0o4750)).expect("the owner may do so");
+        let report = fixture.copy(&source, &format!("new/folder/{name}")).expect("copied");
+        let target = fixture.placed(&format!("new/folder/{name}"));
+        let content = fs::read(&source).expect("a file");
+        assert!(fs::read(&target).expect("placed") == content, "{size} bytes");
+        let (from, to) = (fs::metadata(&source).expect("a file"), fs::metadata(&target).expect("a file"));
+        assert_eq!((to.mtime(), to.mtime_nsec()), (from.mtime(), from.mtime_nsec()));
+        assert_eq!(to.mode() & 0o7777, 0o750, "the set-user-ID bit is dropped");
+        assert_eq!((report.files, report.bytes, report.sent_bytes), (1, size as u64, size as u64));
+        assert_eq!(report.blake3, Some(blake3::hash(&content).to_hex().to_string()));
+        assert_eq!(report.connections.len(), 3);
+        assert_eq!(fixture.names().len(), number + 1, "nothing is left beside the targets");
+    }
+}
+
+#[test]
+fn a_folder_arrives_and_a_second_copy_sends_nothing() {
+    let fixture = Fixture::new();
+    let odd = OsStr::from_bytes(b"new\nline \xff%41");
+    let sources: Vec<PathBuf> =
+        (0..150).map(|n| fixture.source(&format!("dir/inner-{}/{n}", n % 7), 10_240 + n)).collect();
+    let folder = fixture.folder.path().join("out/dir");
+    fs::write(folder.join(odd), "odd").expect("written");
+    fs::create_dir_all(folder.join("empty/inner")).expect("a folder");
+    let report = fixture.copy(&folder, "").expect("copied");
+    assert_eq!((report.files, report.same_files, report.blake3), (151, 0, None));
+    assert!(fixture.placed("dir/empty/inner").is_dir(), "an empty folder");
+    assert_eq!(fixture.names().len(), 151);
+    for source in &sources {
+        let name = source.strip_prefix(folder.parent().expect("a folder")).expect("below");
+        let target = fixture.placed(name.to_str().expect("UTF-8"));
+        assert!(fs::read(target).expect("placed") == fs::read(source).expect("a file"), "{}", name.display());
+    }
+    assert_eq!(fs::read(fixture.placed("dir").join(odd)).expect("placed"), b"odd");
+    let again = fixture.copy(&folder, "").expect("nothing to do");
+    assert_eq!((again.files, again.same_files, again.sent_bytes), (151, 151, 0));
+}
+
+#[test]
+fn a_changed_file_replaces_the_old_one() {
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 2 * MIB);
+    fixture.copy(&source, "a").expect("copied");
+    let inode = fs::metadata(fixture.placed("a")).expect("placed").ino();
+    fs::write(&source, "short").expect("written");
+    let report = fixture.copy(&source, "a").expect("copied");
+    assert_eq!((report.same_files, report.sent_bytes), (0, 5));
+    assert_eq!(fs::read(fixture.placed("a")).expect("placed"), b"short");
+    assert_ne!(
+        fs::metadata(fixture.placed("a")).expect("placed").ino(),
+        inode,
+        "the old file is not written to"
+    );
+}
+
+/// The proxy stops forwarding after 5 MiB, waits until the relay has made them durable, and cuts the
+/// connection.
+#[test]
+fn an_interrupted_copy_continues_where_it_was_durable() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 20 * MIB);
+    let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
+    let mut options = fixture.options(&source, "large", proxy.address);
+    options.connections = 1;
+    let error = copy(&options, &Notes).expect_err("cut");
+    assert_eq!(
+        (error.kind, error.hint.as_str()),
+        (Kind::Network, "run the same command again to continue the copy")
+    );
+    assert!(!fixture.placed("large").exists(), "an unfinished file does not have the name");
+    let report = copy_again(&fixture.options(&source, "large", fixture.address));
+    assert!(report.resumed_bytes >= 3 * MIB as u64, "{report:?}");
+    assert_eq!(report.resumed_bytes + report.sent_bytes, 20 * MIB as u64, "nothing is sent twice");
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
+    assert_eq!(fixture.names(), [Path::new("large")]);
+}
+
+#[test]
+fn a_source_that_changed_meanwhile_is_sent_anew() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 12 * MIB);
+    let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
+    let mut options = fixture.options(&source, "large", proxy.address);
+    options.connections = 1;
+    copy(&options, &Notes).expect_err("cut");
+    wait(20);
+    fixture.source("large", 12 * MIB + 1);
+    let report = copy_again(&fixture.options(&source, "large", fixture.address));
+    assert_eq!((report.resumed_bytes, report.sent_bytes), (0, 12 * MIB as u64 + 1));
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
+}
+
+#[test]
+fn the_other_connections_send_what_a_lost_one_had() {
+    let fixture = Fixture::new();
+    let source = fixture.source("large", 40 * MIB);
+    let proxy = Proxy::start(fixture.address, Cut { connection: 2, after: MIB as u64 / 2, stall_ms: 300 });
+    let report = copy(&fixture.options(&source, "large", proxy.address), &Notes).expect("copied");
+    assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
+    let lost: Vec<bool> = report.connections.iter().map(|connection| connection.lost).collect();
+    assert_eq!(lost.iter().filter(|lost| **lost).count(), 1, "{report:?}");
+    assert!(!lost[0], "connection 0 carries the messages");
+}

@@ -1,0 +1,140 @@
+//! Tests of copies over loopback connections.
+#![cfg(target_os = "linux")]
+
+mod copies;
+mod proxy;
+mod refusals;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use fullpipe_relay::{
+    AllowList, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity, ServeObserver,
+    ServeOptions, copy, serve,
+};
+use tempfile::TempDir;
+
+/// A relay in a thread of this process, and a client that it accepts.
+pub(crate) struct Fixture {
+    pub(crate) folder: TempDir,
+    pub(crate) address: SocketAddr,
+    pub(crate) client: Identity,
+    pub(crate) relay: Fingerprint,
+}
+
+struct Listening(mpsc::Sender<SocketAddr>);
+
+impl ServeObserver for Listening {
+    fn listening(&self, address: SocketAddr) {
+        self.0.send(address).expect("the test waits");
+    }
+
+    fn report(&self, text: &str) {
+        eprintln!("relay: {text}");
+    }
+}
+
+impl Fixture {
+    /// Starts a relay, whose folder is `in`. The sources of tests are in the folder `out`.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["in", "out"] {
+            fs::create_dir(path(name)).expect("a folder");
+        }
+        let key = |name: &str| Identity::load_or_create(&path(name)).expect("a key");
+        let (client, identity) = (key("client.key"), key("relay.key"));
+        let relay = identity.fingerprint();
+        let mut allow = AllowList::default();
+        allow.add(client.fingerprint());
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let options = ServeOptions { listen, root: path("in"), identity, allow };
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || serve(&options, Arc::new(Listening(sender))).expect("it serves until the end"));
+        let address = receiver.recv().expect("it listens");
+        Self { folder, address, client, relay }
+    }
+
+    /// Writes a source file of `size` bytes that differ from those of other names, and returns its path.
+    pub(crate) fn source(&self, name: &str, size: usize) -> PathBuf {
+        let path = self.folder.path().join("out").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        let salt = name.bytes().fold(7_u32, |salt, byte| salt.wrapping_mul(31).wrapping_add(byte.into()));
+        let mut state = salt | 1;
+        let content: Vec<u8> = (0..size)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        fs::write(&path, content).expect("written");
+        path
+    }
+
+    pub(crate) fn options(&self, source: &Path, target: &str, address: SocketAddr) -> CopyOptions {
+        let target = format!("relay://{address}/{target}");
+        CopyOptions {
+            sources: vec![source.into()],
+            target: End::parse(target.as_ref()).expect("an end"),
+            connections: 3,
+            identity: self.client.clone(),
+            peer: Some(self.relay),
+        }
+    }
+
+    pub(crate) fn copy(&self, source: &Path, target: &str) -> Result<CopyReport, Error> {
+        copy(&self.options(source, target, self.address), &())
+    }
+
+    pub(crate) fn placed(&self, name: &str) -> PathBuf {
+        self.folder.path().join("in").join(name)
+    }
+
+    /// Returns the names of the files in the relay's folder and below, without the journal.
+    pub(crate) fn names(&self) -> Vec<PathBuf> {
+        let root = self.folder.path().join("in");
+        let mut names = Vec::new();
+        below(&root, &mut names);
+        names.iter().map(|path| path.strip_prefix(&root).expect("below the root").to_path_buf()).collect()
+    }
+}
+
+fn below(folder: &Path, names: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry")).collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries.iter().filter(|entry| entry.file_name() != ".fullpipe") {
+        match entry.file_type().expect("a type").is_dir() {
+            true => below(&entry.path(), names),
+            false => names.push(entry.path()),
+        }
+    }
+}
+
+/// Copies as soon as the relay has noticed the end of an interrupted copy of the same files.
+pub(crate) fn copy_again(options: &CopyOptions) -> CopyReport {
+    for _ in 0..200 {
+        match copy(options, &Notes) {
+            Err(error) if error.message.contains("another transfer is writing") => wait(50),
+            result => return result.expect("copied"),
+        }
+    }
+    panic!("the relay did not notice the end of the interrupted copy");
+}
+
+/// Prints what a copy reports.
+pub(crate) struct Notes;
+
+impl CopyObserver for Notes {
+    fn note(&self, text: &str) {
+        eprintln!("client: {text}");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+pub(crate) fn wait(milliseconds: u64) {
+    thread::sleep(Duration::from_millis(milliseconds));
+}

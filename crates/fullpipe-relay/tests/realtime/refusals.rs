@@ -1,0 +1,106 @@
+//! Copies that one end refuses, and peers that are no client.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullpipe_relay::{AllowList, Identity, Kind, ServeObserver, ServeOptions, copy, serve};
+
+use crate::Fixture;
+
+#[test]
+fn a_key_that_is_not_pinned_is_refused() {
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 5);
+    let mut options = fixture.options(&source, "a", fixture.address);
+    options.peer = None;
+    let error = copy(&options, &()).expect_err("no key is pinned");
+    assert_eq!(error.kind, Kind::Rights);
+    assert!(error.hint.ends_with(&format!("add --peer {}", fixture.relay)), "{}", error.hint);
+    options.peer = Some(fixture.client.fingerprint());
+    let error = copy(&options, &()).expect_err("another key is pinned");
+    assert!(error.kind == Kind::Rights && error.message.contains(" instead of sha256:"), "{error}");
+    assert!(fixture.names().is_empty());
+}
+
+#[test]
+fn a_client_that_is_not_allowed_is_refused() {
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 5);
+    let mut options = fixture.options(&source, "a", fixture.address);
+    options.identity = Identity::load_or_create(&fixture.folder.path().join("other.key")).expect("a key");
+    let error = copy(&options, &()).expect_err("not in the allow list");
+    assert_eq!(
+        (error.kind, error.message.ends_with("does not accept the key of this host")),
+        (Kind::Rights, true)
+    );
+    assert_eq!(error.hint, format!("start the relay with --allow {}", options.identity.fingerprint()));
+}
+
+#[test]
+fn targets_outside_the_root_are_refused() {
+    let fixture = Fixture::new();
+    let source = fixture.source("a", 5);
+    let outside = tempfile::tempdir().expect("a folder");
+    symlink(outside.path(), fixture.placed("link")).expect("a link");
+    for target in ["../a", "x/../../a", ".fullpipe/journal", "link/a"] {
+        let error = fixture.copy(&source, target).expect_err(target);
+        assert!(!error.message.is_empty(), "{target}");
+    }
+    assert_eq!(fs::read_dir(outside.path()).expect("a folder").count(), 0);
+    fs::create_dir(fixture.placed("folder")).expect("a folder");
+    let error = fixture.copy(&source, "folder").expect_err("a folder has the name");
+    assert!(error.message.contains("is not a regular file"), "{error}");
+}
+
+/// A peer that does not speak TLS, or says nothing, only loses its connection.
+#[test]
+fn peers_that_are_no_client_do_not_disturb_others() {
+    let fixture = Fixture::new();
+    let silent: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(fixture.address).expect("a connection")).collect();
+    let mut other = TcpStream::connect(fixture.address).expect("a connection");
+    other.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+    other.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+    let mut answer = Vec::new();
+    let _ = other.read_to_end(&mut answer);
+    assert!(answer.len() < 64, "at most an alert: {answer:?}");
+    let mut oldest = &silent[0];
+    oldest.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+    assert_eq!(oldest.read(&mut [0; 64]).ok(), Some(0), "a newer connection took its place");
+    let source = fixture.source("a", 5);
+    fixture.copy(&source, "a").expect("the relay still serves");
+}
+
+struct Nothing;
+
+impl ServeObserver for Nothing {
+    fn listening(&self, _: std::net::SocketAddr) {}
+
+    fn report(&self, _: &str) {}
+}
+
+#[test]
+fn a_folder_has_one_relay() {
+    let fixture = Fixture::new();
+    let identity = Identity::load_or_create(&fixture.folder.path().join("relay.key")).expect("a key");
+    let mut allow = AllowList::default();
+    let listen = "127.0.0.1:0".parse().expect("an address");
+    let root = fixture.folder.path().join("in");
+    let mut options = ServeOptions { listen, root, identity, allow: allow.clone() };
+    let error = serve(&options, Arc::new(Nothing)).expect_err("nobody is allowed");
+    assert_eq!(error.message, "a relay without --allow accepts no client");
+    allow.add(fixture.client.fingerprint());
+    options.allow = allow.clone();
+    let error = serve(&options, Arc::new(Nothing)).expect_err("the other relay has the journal");
+    assert!(error.hint.starts_with("one relay serves a folder at a time"), "{error}: {}", error.hint);
+    let inside = format!("{} root={}", fixture.relay, fixture.folder.path().join("out").display());
+    allow.add_file(&inside).expect("valid");
+    options.allow = allow;
+    options.root = fixture.folder.path().to_path_buf();
+    let error = serve(&options, Arc::new(Nothing)).expect_err("one root contains the other");
+    assert!(error.message.ends_with("contain each other"), "{error}");
+}
