@@ -1,5 +1,6 @@
 //! Tests in which two stacks exchange packets in virtual time.
 
+mod admission;
 mod flood;
 mod transfer;
 
