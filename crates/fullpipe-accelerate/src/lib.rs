@@ -13,13 +13,19 @@
 //! | module | concept |
 //! |---|---|
 //! | [`config`] | TOML file and command line |
+//! | [`preflight`] | what would change on this host, and what stands in the way |
 //! | [`firewall`] | judgement of the host's firewall rules |
 //! | [`routes`] | way out to the clients |
 //! | [`steering`] | text of the nftables table, in phases |
+//! | `nft` | the nftables process that owns the table |
+//! | [`keeper`] | device, table and worker; restart and removal |
+//! | [`worker`] | the relay: one stack, one epoll |
 //! | [`relay`] | one direction of a connection, without I/O |
+//! | `upstream` | kernel sockets to the server |
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | [`proxy`] | PROXY protocol, version 2 |
+//! | [`status`] | the state of running services |
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
@@ -31,11 +37,17 @@ use fullpipe_linux::{Error, Kind};
 pub mod config;
 pub mod firewall;
 pub mod health;
+pub mod keeper;
 pub mod memory;
+mod nft;
+pub mod preflight;
 pub mod proxy;
 pub mod relay;
 pub mod routes;
+pub mod status;
 pub mod steering;
+mod upstream;
+pub mod worker;
 
 /// Creates the error for settings or a host with which the service cannot work.
 fn refused(message: impl Into<String>, hint: impl Into<String>) -> Error {
