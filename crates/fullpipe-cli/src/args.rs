@@ -1,5 +1,6 @@
 //! Command-line arguments of all commands.
 
+mod accelerate;
 mod tune;
 
 use std::ffi::OsString;
@@ -14,6 +15,10 @@ use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use fullpipe::{Demand, InputError, Memory};
 
+#[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
+pub(crate) use accelerate::{
+    AccelerateAction, AccelerateArgs, AccelerateStatusArgs, ClientAddressName, FirewallAction,
+};
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
     PlaceArgs, PlanArgs, RoleName, RollbackArgs, ShowArgs, StateArgs, TuneAction, TuneArgs,
@@ -84,6 +89,8 @@ pub(crate) enum Command {
     Iperf3(Box<Iperf3Args>),
     /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
+    /// Carry the connections to a server of this host with fullpipe's own TCP
+    Accelerate(AccelerateArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Print a manual page as troff

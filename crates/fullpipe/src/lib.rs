@@ -15,14 +15,15 @@
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
+//! | `accelerate` | fullpipe's TCP in front of a server (Linux, feature `accelerate`) |
 //! | [`files`], [`json`] | result files that are written atomically |
 //!
 //! Functions without I/O come from [`fullpipe_analysis`] and have the same names here. [`lab`], [`tcp`],
 //! [`units`], [`iperf3`] and `linux` re-export the underlying crates. Long operations report their progress
 //! to an [`Observer`], which can stop them early.
 //!
-//! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs) and
-//! `exporter`.
+//! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
+//! `exporter` and `accelerate`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -54,6 +55,8 @@ pub mod watch;
 
 pub use error::{Error, Kind as ErrorKind};
 pub use forecast::{Forecast, TimeLeft};
+#[cfg(all(target_os = "linux", feature = "accelerate"))]
+pub use fullpipe_accelerate as accelerate;
 pub use fullpipe_analysis::*;
 pub use fullpipe_iperf3 as iperf3;
 pub use fullpipe_lab as lab;

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 9] =
-    ["diagnose", "whatif", "run", "emu", "iperf3", "exporter", "tune", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["diagnose", "whatif", "run", "emu", "iperf3", "exporter", "tune", "accelerate", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

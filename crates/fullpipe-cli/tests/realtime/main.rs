@@ -4,6 +4,7 @@
 #[path = "../process/mod.rs"]
 mod process;
 
+mod accelerate;
 mod emu;
 mod exporter;
 mod iperf3_client;
