@@ -8,6 +8,8 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
+//! The phase aside also applies while the worker reports that it has reached a limit.
+//!
 //! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
 //! worker is not blamed for it.
 
@@ -233,6 +235,8 @@ impl<'a> Keeper<'a> {
             .stdout(Stdio::from(tun))
             .uid(user)
             .gid(group)
+            // Ctrl-C reaches the keeper alone, which ends the worker in order.
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
         let Settings { listen, upstream, client_address, cc, memory, connections, .. } = self.settings;
@@ -269,7 +273,10 @@ impl<'a> Keeper<'a> {
                     match self.phase {
                         // No client is taken from the kernel for a server that is down.
                         None if self.beat.health == "up" && !self.way_lost => self.steer()?,
-                        Some(Phase::Aside) => self.resume()?,
+                        Some(Phase::Steady) if self.beat.full => {
+                            self.set_aside("the limit of connections or memory is reached")?;
+                        }
+                        Some(Phase::Aside) if !self.beat.full => self.resume()?,
                         _ => {}
                     }
                 }
@@ -295,13 +302,21 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Steers new connections to the worker again, after a silence.
+    /// Leaves new connections to the kernel, and the worker's connections to the worker.
+    fn set_aside(&mut self, why: &str) -> Result<(), Error> {
+        self.nft.apply(&self.steering.switch(Phase::Aside, None))?;
+        self.phase = Some(Phase::Aside);
+        self.say(&format!("{why}; new connections are left to the kernel"));
+        Ok(())
+    }
+
+    /// Steers new connections to the worker again.
     fn resume(&mut self) -> Result<(), Error> {
         // The set keeps the connections that the kernel has accepted in the meantime.
         self.nft.apply(&self.steering.switch(Phase::Steady, None))?;
         self.phase = Some(Phase::Steady);
         self.theirs = self.kernels_connections()?;
-        self.say("the worker reports again");
+        self.say("new connections are accelerated again");
         Ok(())
     }
 
@@ -327,9 +342,7 @@ impl<'a> Keeper<'a> {
             worker.silent += 1;
             let silent = worker.silent;
             if silent == SILENT && self.phase == Some(Phase::Steady) {
-                self.nft.apply(&self.steering.switch(Phase::Aside, None))?;
-                self.phase = Some(Phase::Aside);
-                self.say("the worker is silent; new connections are left to the kernel");
+                self.set_aside("the worker is silent")?;
             } else if silent >= DEAD {
                 self.say("the worker has been silent for 5 s; it is restarted");
                 return self.worker_ended();

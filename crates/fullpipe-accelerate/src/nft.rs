@@ -11,6 +11,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 
 use fullpipe_linux::{Clock, Error};
@@ -48,6 +49,8 @@ impl Nft {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            // Ctrl-C reaches the keeper alone, which ends this process last.
+            .process_group(0)
             .spawn();
         let mut child = child.map_err(not_installed)?;
         let (Some(input), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {

@@ -88,6 +88,9 @@ pub struct Beat {
     pub resets: u64,
     /// State of the server: up, unknown or down.
     pub health: String,
+    /// Whether the limit of connections or of memory is reached, so that new connections are left to the
+    /// kernel.
+    pub full: bool,
     /// Bytes from clients that the server has accepted.
     pub bytes_up: u64,
     /// Bytes from the server that the stack has accepted for the clients.
@@ -575,6 +578,10 @@ impl Worker {
         // Connections that were held back try again: the level may have risen.
         let waiting = self.relayed.iter().filter(|(_, relayed)| relayed.held_back).map(|(number, _)| *number);
         self.again.extend(waiting);
+        // Between 80 % and 90 % of the connections, the state is kept, so that the steering does not flap.
+        let share = if self.beat.full { 8 } else { 9 };
+        self.beat.full =
+            self.pressure.level.is_some() || 10 * stack.connections() >= share * self.settings.connections;
         let counters = stack.counters();
         let beat = Beat {
             connections: self.relayed.len(),

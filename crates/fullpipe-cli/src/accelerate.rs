@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fullpipe::accelerate::config::{ClientAddress, ConfigError, Inputs, Settings};
+use fullpipe::accelerate::config::{ClientAddress, ConfigError, Inputs, Settings, Upstream};
 use fullpipe::accelerate::keeper::{self, WorkerProgram};
 use fullpipe::accelerate::preflight::{self, Permissions};
 use fullpipe::accelerate::{status, worker};
@@ -71,7 +71,7 @@ fn commands(report: &preflight::Report) -> String {
 fn settings(args: &AccelerateArgs) -> Result<Settings, Failure> {
     let given = Inputs {
         listen: args.listen,
-        upstream: args.upstream.as_deref().map(str::parse).transpose().map_err(usage)?,
+        upstream: args.upstream.as_deref().map(str::parse::<Upstream>).transpose().map_err(usage)?,
         client_address: args.client_address.map(|name| match name {
             ClientAddressName::ProxyV2 => ClientAddress::ProxyV2,
             ClientAddressName::Hidden => ClientAddress::Hidden,
