@@ -151,9 +151,9 @@ impl<'a> Judge<'a> {
     }
 
     fn rule(&mut self, rule: &'a Value, certain: bool, depth: usize) -> Step {
-        let expressions = rule.get("expr").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let expressions = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice);
         let mut holds = Holds::Always;
-        for expression in expressions {
+        for expression in expressions.unwrap_or_default() {
             let Some((kind, value)) = expression.as_object().and_then(|object| object.iter().next()) else {
                 holds = both(holds, Holds::Unknown);
                 continue;
