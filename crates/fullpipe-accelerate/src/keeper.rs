@@ -291,7 +291,7 @@ impl<'a> Keeper<'a> {
         self.phase = Some(Phase::Learning);
         // From now on, the kernel gets no new connection, so the list is complete.
         self.theirs = self.kernels_connections()?;
-        self.nft.apply(&self.steering.switch(Phase::Steady, Some(&self.theirs)))?;
+        self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
         self.phase = Some(Phase::Steady);
         let left = self.theirs.len();
         self.say(&format!(

@@ -91,9 +91,10 @@ impl Report {
     /// Returns the nftables commands of a start, one transaction per line.
     pub fn commands(&self) -> Vec<String> {
         let Some(Plan { steering, .. }) = &self.plan else { return Vec::new() };
+        let none: &[SocketAddr] = &[];
         vec![
-            steering.install(Phase::Learning, &[]),
-            steering.switch(Phase::Steady, Some(&[])),
+            steering.install(Phase::Learning, none),
+            steering.switch(Phase::Steady, Some(none)),
             steering.remove(),
         ]
     }
@@ -114,7 +115,8 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             for (_, device) in &way.incoming {
                 if merges_in_hardware(device)? == Some(true) {
                     report.objections.push(format!(
-                        "{device} merges received packets (large-receive-offload); run ethtool -K {device} lro off"
+                        "{device} merges received packets (large-receive-offload); \
+                         run ethtool -K {device} lro off"
                     ));
                 }
             }
@@ -200,7 +202,8 @@ fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -
             .push(format!("the kernel does not listen on {listen}: nothing answers without the worker"));
     } else {
         report.objections.push(format!(
-            "no server listens on {listen}, so nothing would answer without the worker; --no-fallback permits it"
+            "no server listens on {listen}, so nothing would answer without the worker; \
+             --no-fallback permits it"
         ));
     }
     Ok(())

@@ -79,7 +79,8 @@ impl Steering {
         let mut commands = vec![format!("add table netdev {table} {{ flags owner; }}")];
         for set in ["ours", "theirs"] {
             commands.push(format!(
-                "add set netdev {table} {set} {{ type {kind} . inet_service; flags dynamic; size {MOST_ELEMENTS}; }}"
+                "add set netdev {table} {set} {{ type {kind} . inet_service; flags dynamic; \
+                 size {MOST_ELEMENTS}; }}"
             ));
         }
         commands.push(format!("add chain netdev {table} steer"));
@@ -156,13 +157,13 @@ impl Steering {
         // The ports of a packet are in its first fragment. The worker does not reassemble fragments, and the
         // kernel would answer with a reset.
         let first_fragment = match family {
-            Family::V4 => format!("ip daddr {address} ip frag-off & 0x3fff == 0x2000 tcp dport {port}"),
-            Family::V6 => format!("ip6 daddr {address} frag more-fragments 1 tcp dport {port}"),
+            Family::V4 => "ip frag-off & 0x3fff == 0x2000",
+            Family::V6 => "frag more-fragments 1",
         };
-        let mut rules = vec![
-            format!("{first_fragment} counter drop comment \"first fragments\""),
-            format!("{to_us} {client} @theirs accept"),
-        ];
+        let mut rules = vec![format!("{to_us} {client} @theirs accept")];
+        if phase != Phase::Learning {
+            rules.push(format!("{to_us}{chosen} {first_fragment} counter drop comment \"first fragments\""));
+        }
         match phase {
             Phase::Learning => {
                 rules.push(format!("{to_us}{chosen} {syn} add @ours {{ {client} }} {forward}"));
@@ -273,26 +274,28 @@ mod tests {
         let text = steering("203.0.113.5:443").install(Phase::Learning, &[]);
         let expected = [
             "add table netdev fullpipe_fp0 { flags owner; }",
-            "add set netdev fullpipe_fp0 ours { type ipv4_addr . inet_service; flags dynamic; size 1048576; }",
-            "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; size 1048576; }",
+            "add set netdev fullpipe_fp0 ours { type ipv4_addr . inet_service; flags dynamic; \
+             size 1048576; }",
+            "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; \
+             size 1048576; }",
             "add chain netdev fullpipe_fp0 steer",
-            "add chain netdev fullpipe_fp0 out { type filter hook ingress device \"fp0\" priority 0; policy accept; }",
-            "add chain netdev fullpipe_fp0 in_0 { type filter hook ingress device \"eth0\" priority 0; policy accept; }",
+            "add chain netdev fullpipe_fp0 out { type filter hook ingress device \"fp0\" priority 0; \
+             policy accept; }",
+            "add chain netdev fullpipe_fp0 in_0 { type filter hook ingress device \"eth0\" priority 0; \
+             policy accept; }",
             "add rule netdev fullpipe_fp0 in_0 jump steer",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
              fwd ip to ip daddr device \"eth0\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 \
              fwd ip to 203.0.113.254 device \"eth0\"",
             "add rule netdev fullpipe_fp0 out counter drop",
-            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 ip frag-off & 0x3fff == 0x2000 \
-             tcp dport 443 counter drop comment \"first fragments\"",
-            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport @theirs \
-             accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @theirs accept",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              tcp flags & (fin | syn | rst | ack) == syn add @ours { ip saddr . tcp sport } \
              fwd ip to ip daddr device \"fp0\"",
-            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport @ours \
-             fwd ip to ip daddr device \"fp0\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @ours fwd ip to ip daddr device \"fp0\"",
         ];
         assert_eq!(text, expected.join("; "));
     }
@@ -302,15 +305,15 @@ mod tests {
     #[test]
     fn the_second_transaction_takes_the_rest() {
         let theirs = clients(&["198.51.100.7:40000", "[2001:db8::1]:5", "198.51.100.8:40001"]);
-        let text = steering("203.0.113.5:443").switch(Phase::Steady, Some(&theirs));
+        let text = steering("203.0.113.5:443").switch(Phase::Steady, Some(&theirs[..]));
         let expected = [
             "flush chain netdev fullpipe_fp0 steer",
             "flush set netdev fullpipe_fp0 theirs",
             "add element netdev fullpipe_fp0 theirs { 198.51.100.7 . 40000, 198.51.100.8 . 40001 }",
-            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 ip frag-off & 0x3fff == 0x2000 \
-             tcp dport 443 counter drop comment \"first fragments\"",
-            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport @theirs \
-             accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @theirs accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             ip frag-off & 0x3fff == 0x2000 counter drop comment \"first fragments\"",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              fwd ip to ip daddr device \"fp0\"",
             "flush set netdev fullpipe_fp0 ours",
@@ -335,7 +338,7 @@ mod tests {
         let text = steering.install(Phase::Steady, &clients(&["[2001:db8::7]:1"]));
         for part in [
             "type ipv6_addr . inet_service",
-            "ip6 daddr 2001:db8::5 frag more-fragments 1 tcp dport 443 counter drop",
+            "ip6 daddr 2001:db8::5 tcp dport 443 frag more-fragments 1 counter drop",
             "ip6 daddr 2001:db8::5 tcp dport 443 ip6 saddr . tcp sport @theirs accept",
             "fwd ip6 to ip6 daddr device \"fp0\"",
             "ip6 daddr 2001:db8::/64 fwd ip6 to ip6 daddr device \"eth0\"",
