@@ -95,7 +95,7 @@ impl AsFd for Server {
 }
 
 /// Returns whether an error means that a call can be repeated later.
-fn is_temporary(error: &io::Error) -> bool {
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

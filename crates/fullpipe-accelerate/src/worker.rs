@@ -34,7 +34,7 @@ use crate::health::Health;
 use crate::memory::Pressure;
 use crate::proxy;
 use crate::relay::{End, Half, Input, Output, Progress};
-use crate::upstream::{Server, Sources};
+use crate::upstream::{Server, Sources, is_temporary};
 use crate::{refused, system};
 
 /// Interval between two reports to the keeper, which counts their absence as silence.
@@ -225,10 +225,12 @@ fn read_settings(control: &mut UnixStream) -> Result<WorkerSettings, Error> {
     let mut line = Vec::new();
     let mut byte = [0];
     loop {
-        match control.read(&mut byte) {
-            Ok(1) if byte != *b"\n" => line.push(byte[0]),
-            Ok(1) => break,
-            Ok(_) => return Err(refused("the keeper has ended", "start fullpipe accelerate instead")),
+        match control.read_exact(&mut byte) {
+            Ok(()) if byte == *b"\n" => break,
+            Ok(()) => line.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(refused("the keeper has ended", "start fullpipe accelerate instead"));
+            }
             Err(error) => return Err(system("read from the keeper", error)),
         }
     }
@@ -483,13 +485,12 @@ impl Worker {
         sockets: &Sockets<'_>,
     ) -> Result<(), Error> {
         let mut said = [0; 64];
-        match self.control.read(&mut said) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return Ok(());
-            }
-            // The keeper says nothing but that it ends.
-            Ok(_) | Err(_) => self.ends_at = Some(now + FAREWELL),
+        let heard = self.control.read(&mut said);
+        if heard.is_err_and(|error| is_temporary(&error)) {
+            return Ok(());
         }
+        // The keeper says nothing but that it ends.
+        self.ends_at = Some(now + FAREWELL);
         let numbers: Vec<u64> = self.relayed.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.reset(now, stack, number));
         stack.set_admission(now, self.settings.listen, Admission::Refused);
@@ -602,7 +603,7 @@ impl Worker {
         if let Ok(mut line) = serde_json::to_vec(&beat) {
             line.push(b'\n');
             // A keeper that does not read misses a report. It ignores a line that was cut short.
-            let _ = self.control.write(&line);
+            let _ = self.control.write_all(&line);
         }
     }
 }

@@ -48,7 +48,9 @@ fn serve(args: &AccelerateArgs) -> Result<ExitCode, Failure> {
     // The link leads to this program even if its folder is not accessible to the worker's user.
     let program = WorkerProgram { program: PathBuf::from("/proc/self/exe"), arguments: arguments() };
     // The service goes on if nobody reads its messages any more.
-    let note = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+    let note = |line: &str| {
+        let _ = writeln!(io::stderr(), "{line}");
+    };
     keeper::run(&settings, permissions, &program, &note, &stop)?;
     Ok(ExitCode::SUCCESS)
 }
