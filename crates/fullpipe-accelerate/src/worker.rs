@@ -256,6 +256,9 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
     let config = Config {
         mtu: settings.mtu.into(),
         cc,
+        // ICMP messages about large packets reach the kernel, which knows no such connection. The segment size
+        // shrinks after timeouts instead.
+        mtu_probing: true,
         notsent_lowat: Some(UNSENT),
         sndbuf: Buffer::Auto { max: SEND_BUFFER },
         rcvbuf: Buffer::Auto { max: RECEIVE_BUFFER },
@@ -402,8 +405,8 @@ impl Worker {
             return Ok(());
         }
         let id = relayed.id;
-        let held = stack.connection(id).map_or(0, |connection| connection.snapshot().queued);
-        let may_read = self.pressure.admits(held);
+        let held = || stack.connection(id).map_or(0, |connection| connection.snapshot().queued);
+        let may_read = self.pressure.level.is_none() || self.pressure.admits(held());
         let mut client = Client { stack: &mut *stack, id, now, ended: relayed.client_ended };
         let Relayed { server, up, down, .. } = relayed;
         let up_now = up.pump(&mut client, server, &mut self.scratch, BURST, true);
