@@ -124,15 +124,23 @@ impl Drop for Nft {
     }
 }
 
-/// Extracts the error message of a transaction from what nft has reported up to the message about `fence`.
+/// Extracts the error messages of a transaction from what nft has reported up to the message about `fence`,
+/// with the part of the transaction that each of them marks.
 fn failure(said: &str, fence: &str) -> Option<String> {
     // The message about the fence begins with "Error:", and the name follows in the quoted command.
     let end = said.find(fence)?;
     let begin = said[..end].rfind("Error").unwrap_or(end);
-    let lines = said[..begin].lines().map(str::trim).filter(|line| !line.is_empty());
-    // nft underlines the place in the quoted command.
-    let words: Vec<&str> = lines.filter(|line| line.chars().any(|c| c != '^' && c != '~')).collect();
-    (!words.is_empty()).then(|| words.join(": "))
+    let mut found = Vec::new();
+    let mut lines = said[..begin].lines();
+    while let Some(line) = lines.next() {
+        let Some((_, message)) = line.split_once("Error: ") else { continue };
+        // The quoted transaction can be very long; the next line underlines the part that failed.
+        let (quoted, marks) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let marked: String =
+            quoted.chars().zip(marks.chars()).filter(|(_, mark)| *mark == '^').map(|(c, _)| c).collect();
+        found.push(format!("{message} ({})", marked.trim()));
+    }
+    (!found.is_empty()).then(|| found.join("; "))
 }
 
 fn not_installed(error: io::Error) -> Error {
@@ -167,7 +175,11 @@ pub(crate) fn query(arguments: &[&str]) -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    const FENCE_MESSAGE: &str = "Error: No such file or directory\nlist table netdev fullpipe_fence_2\n                  ^^^^^^^^^^\n";
+    const FENCE_MESSAGE: &str = concat!(
+        "Error: No such file or directory\n",
+        "list table netdev fullpipe_fence_2\n",
+        "                  ^^^^^^^^^^^^^^^^\n"
+    );
 
     #[test]
     fn a_transaction_without_a_message_has_succeeded() {
@@ -177,13 +189,10 @@ mod tests {
     #[test]
     fn the_message_before_the_fence_is_the_failure() {
         let said = format!(
-            "Error: No such file or directory; did you mean table 'x'?\nflush chain netdev fp steer\n\
+            "                  ^^^^\nError: No such file or directory\nflush chain netdev fp steer; add rule x\n\
              \x20                  ^^\n{FENCE_MESSAGE}"
         );
         let why = failure(&said, "fullpipe_fence_2").expect("a failure");
-        assert_eq!(
-            why,
-            "Error: No such file or directory; did you mean table 'x'?: flush chain netdev fp steer"
-        );
+        assert_eq!(why, "No such file or directory (fp)");
     }
 }
