@@ -34,6 +34,7 @@ mod icmp;
 mod isn;
 mod listener;
 mod output;
+mod probe;
 pub mod siphash;
 pub mod stream;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod admission;
 mod flood;
+mod probe;
 mod transfer;
 
 use std::collections::BTreeMap;
