@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fullpipe_linux::routing::Routing;
@@ -34,8 +34,9 @@ use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use crate::config::Settings;
 use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
+use crate::probes::Probes;
 use crate::routes::{WayOut, way_out};
-use crate::status::{Status, StatusFile};
+use crate::status::{FOLDER, Status, StatusFile};
 use crate::steering::{Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
 use crate::{refused, system};
@@ -141,6 +142,7 @@ struct Keeper<'a> {
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
+    probes: Probes,
     file: StatusFile,
     beat: Beat,
 }
@@ -161,6 +163,7 @@ impl<'a> Keeper<'a> {
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(&steering.table)?;
+        let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
         Ok(Self {
             settings,
             program,
@@ -178,6 +181,7 @@ impl<'a> Keeper<'a> {
             starts: 0,
             failures: VecDeque::new(),
             next_start: Instant::ZERO,
+            probes,
             file,
             beat: Beat::default(),
         })
@@ -248,6 +252,7 @@ impl<'a> Keeper<'a> {
             mtu: self.way.mtu,
             memory: memory.get(),
             connections: *connections,
+            probes: self.probes.path().to_owned(),
         };
         let mut line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
@@ -331,6 +336,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn tick(&mut self, ticks: u64) -> Result<(), Error> {
+        self.probes.send();
         if self.phase.is_some() && !self.nft.is_alive() {
             // The table went with its owner, and packets of live connections have reached the kernel.
             self.say("nft has ended; the worker is restarted");
@@ -365,7 +371,9 @@ impl<'a> Keeper<'a> {
             let _ = worker.child.kill();
             let ended =
                 worker.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            self.say(&format!("the worker has ended: {ended}"));
+            // The answers of the clients reach the kernel, because the table is gone.
+            let probes = self.probes.collect()?;
+            self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
         }
         Ok(())
     }

@@ -24,6 +24,7 @@
 //! | `upstream` | kernel sockets to the server |
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
+//! | `probes` | packets that tell the clients of a dead worker |
 //! | [`proxy`] | PROXY protocol, version 2 |
 //! | [`status`] | the state of running services |
 #![cfg(target_os = "linux")]
@@ -41,6 +42,7 @@ pub mod keeper;
 pub mod memory;
 mod nft;
 pub mod preflight;
+mod probes;
 pub mod proxy;
 pub mod relay;
 pub mod routes;

@@ -16,8 +16,8 @@ use crate::steering::Phase;
 use crate::system;
 use crate::worker::Beat;
 
-/// Folder of the status files.
-const FOLDER: &str = "/run/fullpipe";
+/// Folder of the files of running services.
+pub(crate) const FOLDER: &str = "/run/fullpipe";
 const PREFIX: &str = "accelerate-";
 
 /// State of one service.

@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use fullpipe_linux::stack_loop::{Port, Service, Sockets, serve};
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ClientAddress, Upstream};
 use crate::health::Health;
 use crate::memory::Pressure;
+use crate::probes::ProbeFile;
 use crate::proxy;
 use crate::relay::{End, Half, Input, Output, Progress};
 use crate::upstream::{Server, Sources, is_temporary};
@@ -53,7 +55,10 @@ const READ: usize = 64 << 10;
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// Time in which the resets of all connections are sent before the worker ends.
 const FAREWELL: Duration = Duration::from_millis(100);
-/// Maximum number of connections whose limits are included in a report.
+/// Number of reports between two updates of the probes of many connections.
+const PROBE_BEATS: u64 = 10;
+/// Maximum number of connections whose limits are included in a report, and whose probes are updated with
+/// each report.
 const SAMPLED: usize = 1_000;
 
 const CONTROL: u64 = 0;
@@ -73,6 +78,8 @@ pub(crate) struct WorkerSettings {
     /// Memory budget in bytes.
     pub(crate) memory: u64,
     pub(crate) connections: usize,
+    /// File for the probes that the keeper sends if the worker dies.
+    pub(crate) probes: PathBuf,
 }
 
 /// Report of the worker to the keeper.
@@ -173,7 +180,9 @@ struct Worker {
     health: Health,
     probe: Option<Probe>,
     pressure: Pressure,
+    probes: ProbeFile,
     beat: Beat,
+    beats: u64,
     next_beat: Instant,
     /// Time at which the worker ends, once the keeper has asked for it or has ended itself.
     ends_at: Option<Instant>,
@@ -208,7 +217,8 @@ fn run(
     stop: &Stop,
 ) -> Result<(), Error> {
     let stack = Mutex::new(stack(&settings, port)?);
-    let mut worker = Worker::new(settings, control, stop.clone());
+    let probes = ProbeFile::open(&settings.probes)?;
+    let mut worker = Worker::new(settings, control, stop.clone(), probes);
     serve(port, &stack, clock, &mut worker, stop).map(drop)
 }
 
@@ -256,8 +266,8 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
     let config = Config {
         mtu: settings.mtu.into(),
         cc,
-        // ICMP messages about large packets reach the kernel, which knows no such connection. The segment size
-        // shrinks after timeouts instead.
+        // ICMP messages about large packets reach the kernel, which knows no such connection. The segment
+        // size shrinks after timeouts instead.
         mtu_probing: true,
         notsent_lowat: Some(UNSENT),
         sndbuf: Buffer::Auto { max: SEND_BUFFER },
@@ -275,7 +285,7 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
 }
 
 impl Worker {
-    fn new(settings: WorkerSettings, control: UnixStream, stop: Stop) -> Self {
+    fn new(settings: WorkerSettings, control: UnixStream, stop: Stop, probes: ProbeFile) -> Self {
         Self {
             settings,
             control,
@@ -289,7 +299,9 @@ impl Worker {
             health: Health::default(),
             probe: None,
             pressure: Pressure::NONE,
+            probes,
             beat: Beat::default(),
+            beats: 0,
             next_beat: Instant::ZERO,
             ends_at: None,
             started: false,
@@ -603,6 +615,12 @@ impl Worker {
                 .collect(),
             ..self.beat.clone()
         };
+        self.beats += 1;
+        if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
+            let probes = self.relayed.values().filter_map(|relayed| stack.probe_packet(now, relayed.id));
+            // Without the file, the clients of a dead worker learn late that their connections are lost.
+            let _ = self.probes.write(probes.map(|headers| headers.as_bytes().to_vec()));
+        }
         if let Ok(mut line) = serde_json::to_vec(&beat) {
             line.push(b'\n');
             // A keeper that does not read misses a report. It ignores a line that was cut short.

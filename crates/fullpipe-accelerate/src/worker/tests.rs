@@ -74,6 +74,8 @@ impl Application for Shared {
 }
 
 fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettings {
+    // `visit` removes the file.
+    let (_, probes) = tempfile::NamedTempFile::new().expect("a file").keep().expect("a file");
     WorkerSettings {
         listen: LISTEN.into(),
         upstream: Upstream::Tcp(upstream),
@@ -82,11 +84,13 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         mtu: 1_500,
         memory: 64 << 20,
         connections: 100,
+        probes,
     }
 }
 
 /// Runs a worker, and a client that sends `upload`, until the client's connection has ended.
 fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
+    let probes = settings.probes.clone();
     let [ours, theirs] = Port::pair(Datapath::Offload).expect("a socket pair");
     let clock = Clock::starting_in(Duration::ZERO);
     let (stop_worker, stop_client) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
@@ -118,6 +122,7 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
         stop_client.stop();
         visiting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
     });
+    let _ = std::fs::remove_file(probes);
     std::mem::take(&mut *visitor.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

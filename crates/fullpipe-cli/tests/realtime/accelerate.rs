@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -240,7 +240,21 @@ fn a_killed_keeper_leaves_nothing() {
     drop(running);
 }
 
-/// If the worker is killed, new connections reach the kernel until another worker serves them.
+/// Waits for the end of a child process; returns `None` if it still runs after `longest`.
+#[expect(clippy::disallowed_methods, reason = "a program is waited for")]
+fn ends_within(child: &mut Child, longest: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + longest;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+/// If the worker is killed, new connections reach the kernel until another worker serves them. A client in
+/// the middle of a download is reset, although it sends nothing by itself.
 #[test]
 fn a_killed_worker_is_replaced() {
     if !can_run() {
@@ -257,8 +271,13 @@ fn a_killed_worker_is_replaced() {
         service["worker"].as_u64()
     };
     let first = worker().expect("a worker");
+    let (mut download, file) = scene.download("lost", "5M");
+    wait_for("the download begins", || file.exists().then_some(()));
     let killed = Command::new("kill").args(["-KILL", &first.to_string()]).status().expect("it starts");
     assert!(killed.success());
+    // What the client has received already lasts for at most 4 s; without a reset, curl would wait for 60 s.
+    let ended = ends_within(&mut download, Duration::from_secs(20)).expect("a reset");
+    assert!(!ended.success());
     // Every request is answered, by one of the two.
     wait_for("another worker", || {
         let way = scene.way();
