@@ -33,22 +33,36 @@ const AT_ONCE: usize = 2_000;
 
 /// The file, as the worker writes it.
 #[derive(Debug)]
-pub(crate) struct ProbeFile(File);
+pub(crate) struct ProbeFile {
+    file: File,
+    len: u64,
+}
 
 impl ProbeFile {
     /// Opens the file that the keeper has created.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().write(true).open(path);
-        file.map(Self).map_err(|error| system(format_args!("open {}", path.display()), error))
+        file.map(|file| Self { file, len: 0 })
+            .map_err(|error| system(format_args!("open {}", path.display()), error))
     }
 
     /// Replaces the packets in the file.
-    pub(crate) fn write(&self, packets: impl Iterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
+    pub(crate) fn write(&mut self, packets: impl Iterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
         let mut slots = Vec::new();
         packets.for_each(|packet| push_slot(&mut slots, packet.as_ref()));
         // All slots have the same size, so a file that is only partly replaced is still readable.
-        self.0.write_all_at(&slots, 0)?;
-        self.0.set_len(slots.len() as u64)
+        self.file.write_all_at(&slots, 0)?;
+        self.len = slots.len() as u64;
+        self.file.set_len(self.len)
+    }
+
+    /// Adds the packet of a new connection.
+    pub(crate) fn append(&mut self, packet: &[u8]) -> io::Result<()> {
+        let mut slot = Vec::with_capacity(SLOT);
+        push_slot(&mut slot, packet);
+        self.file.write_all_at(&slot, self.len)?;
+        self.len += slot.len() as u64;
+        Ok(())
     }
 }
 
@@ -182,11 +196,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut probes = Probes::new(folder.path(), listen(), owner).expect("a file");
-        let file = ProbeFile::open(probes.path()).expect("a file");
+        let mut file = ProbeFile::open(probes.path()).expect("a file");
         let one = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
         let two = packet(LISTEN, "198.51.100.8:40001", Flags::ACK);
         file.write([&one, &two, &one].into_iter()).expect("room");
-        file.write([&one, &two].into_iter()).expect("room");
+        file.write([&one].into_iter()).expect("room");
+        file.append(&two).expect("room");
         assert_eq!(probes.collect().expect("a file"), 2);
         let expected = [("198.51.100.7", &one), ("198.51.100.8", &two)];
         for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {

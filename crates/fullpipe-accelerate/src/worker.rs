@@ -341,6 +341,10 @@ impl Worker {
                 reset_by: None,
                 held_back: false,
             };
+            if let Some(headers) = stack.probe_packet(now, id) {
+                // Without the file, the clients of a dead worker learn late that their connections are lost.
+                let _ = self.probes.append(headers.as_bytes());
+            }
             self.relayed.insert(number, relayed);
             self.numbers.insert(id, number);
             self.again.insert(number);
@@ -618,7 +622,6 @@ impl Worker {
         self.beats += 1;
         if self.relayed.len() <= SAMPLED || self.beats.is_multiple_of(PROBE_BEATS) {
             let probes = self.relayed.values().filter_map(|relayed| stack.probe_packet(now, relayed.id));
-            // Without the file, the clients of a dead worker learn late that their connections are lost.
             let _ = self.probes.write(probes.map(|headers| headers.as_bytes().to_vec()));
         }
         if let Ok(mut line) = serde_json::to_vec(&beat) {
