@@ -491,6 +491,10 @@ impl<'a> Keeper<'a> {
             // If nft refuses, its end removes the table.
             let _ = self.nft.apply(&self.steering.remove());
         }
+        while self.probes.are_waiting() {
+            self.probes.send();
+            self.clock.sleep_until(self.clock.now() + BEAT);
+        }
     }
 }
 

@@ -114,13 +114,21 @@ impl Probes {
         Ok(count)
     }
 
+    /// Returns whether probes are still to be sent.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Sends the probes of one tick.
     pub(crate) fn send(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
         let domain = Domain::for_address(self.listen);
-        let Ok(socket) = Socket::new(domain, Type::RAW, Some(Protocol::from(WHOLE_PACKETS))) else { return };
+        let Ok(socket) = Socket::new(domain, Type::RAW, Some(Protocol::from(WHOLE_PACKETS))) else {
+            self.waiting.clear();
+            return;
+        };
         for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
             // A client that cannot be reached is probed by nobody else. The port of a raw socket's
             // destination is zero.
@@ -131,10 +139,8 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // The worker has reset its connections, or its probes wait for the next start.
-        if self.waiting.is_empty() {
-            let _ = fs::remove_file(&self.path);
-        }
+        // The worker has reset its connections, or its clients have been probed.
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -209,7 +215,6 @@ mod tests {
         }
         // The next worker begins with an empty file, and an end in order leaves none.
         assert_eq!(probes.collect().expect("a file"), 0);
-        probes.waiting.clear();
         let path = probes.path().to_owned();
         drop(probes);
         assert!(!path.exists());
