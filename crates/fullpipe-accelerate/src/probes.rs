@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -30,6 +30,9 @@ const SLOT: usize = 80;
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
 const AT_ONCE: usize = 2_000;
+
+/// Maximum number of bytes that the keeper reads: the probes of 800 000 connections.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// The file, as the worker writes it.
 #[derive(Debug)]
@@ -94,7 +97,11 @@ impl Probes {
     /// the number of probes.
     pub(crate) fn collect(&mut self) -> Result<usize, Error> {
         let failed = |error: io::Error| system(format_args!("prepare {}", self.path.display()), error);
-        let found = match fs::read(&self.path) {
+        let read = |file: File| {
+            let mut bytes = Vec::new();
+            file.take(MOST_BYTES).read_to_end(&mut bytes).map(|_| bytes)
+        };
+        let found = match File::open(&self.path).and_then(read) {
             Ok(bytes) => packets(&bytes, self.listen),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(error)),
