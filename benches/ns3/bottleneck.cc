@@ -1,8 +1,8 @@
 // The scenario of experiments/bench-lossless.toml in ns-3: one CUBIC flow over 100 Mbit/s and a round trip
 // of 50 ms, a drop-tail queue of 1 BDP, segments of 1448 bytes, buffers that never limit.
 //
-// Two nodes and one link, so that ns-3 has no hop to simulate that fullpipe has not. Prints one JSON object:
-// data segments that arrived, and the real time of the run.
+// Two nodes and one link, so that both simulate the same number of hops. Prints one JSON object: the
+// number of data segments that arrived, and the real time of the run.
 
 #include <chrono>
 #include <cstdint>
@@ -20,7 +20,7 @@ using namespace ns3;
 
 namespace {
 
-constexpr uint32_t kSegment = 1448;           // what an MTU of 1500 leaves with timestamps
+constexpr uint32_t kSegment = 1448;           // payload with an MTU of 1500 and timestamps
 constexpr uint32_t kBuffer = 64u << 20;       // bytes: far above the BDP
 constexpr uint32_t kBdp = 100000000 / 8 / 20; // bytes: 100 Mbit/s times 50 ms
 constexpr uint16_t kPort = 5001;
@@ -28,7 +28,7 @@ constexpr uint16_t kPort = 5001;
 uint64_t g_segments = 0;
 uint64_t g_payload = 0;
 
-// Pure ACKs cross the other way; what arrives here is data, but for the handshake's two.
+// Pure ACKs travel in the other direction, so every packet here contains data, except two of the handshake.
 void Arrived(Ptr<const Packet> packet) {
     if (packet->GetSize() > kSegment) {
         ++g_segments;
@@ -67,7 +67,7 @@ int main(int argc, char* argv[]) {
     Ipv4AddressHelper addresses;
     addresses.SetBase("10.0.0.0", "255.255.255.0");
     Ipv4InterfaceContainer interfaces = addresses.Assign(devices);
-    // Assigning an address installs FQ-CoDel above the device; the scenario has the drop-tail queue alone.
+    // Assigning an address installs FQ-CoDel above the device; the scenario has only the drop-tail queue.
     TrafficControlHelper().Uninstall(devices);
 
     PacketSinkHelper sink("ns3::TcpSocketFactory", InetSocketAddress(Ipv4Address::GetAny(), kPort));

@@ -21,11 +21,11 @@ use crate::explain::{
 use crate::input::sysctl::HostSettings;
 use crate::ladder::{Fit, Rung};
 use crate::latency::Latency;
+use crate::loss_estimate::{LossBasis, LossEstimate};
 use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
 use crate::offered_load::OfferedLoad;
 use crate::sockets::SocketReport;
-use crate::stats::{LossBasis, LossEstimate};
 use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Version of the JSON document. Within a version, keys are only added, never changed or removed.
@@ -55,7 +55,7 @@ pub struct Diagnosis {
     /// Candidates for the limit, if the input does not decide it; null if the first finding has high
     /// confidence or is certain.
     pub undecided: Option<Undecided>,
-    /// Queue that stands while the flow runs; null if the RTTs show none.
+    /// Standing queue while the flow runs; null if the RTTs show none.
     pub queue: Option<StandingQueue>,
     /// Limits that were ruled out.
     pub excluded: Vec<Exclusion>,
@@ -63,7 +63,8 @@ pub struct Diagnosis {
     pub limits: Vec<LimitPeriod>,
     /// Rungs of the ladder, from the measured run to the link.
     pub ladder: Vec<Rung>,
-    /// How well the simulation of the present state agrees with the measurement; null if it was not simulated.
+    /// How well the simulation of the present state agrees with the measurement; null if it was not
+    /// simulated.
     pub fit: Option<Fit>,
     /// Growth of the application's queue on each rung, for a given offered rate; null unless requested.
     pub offered: Option<OfferedLoad>,
@@ -80,7 +81,7 @@ pub struct Iperf3Additions<Document = IgnoredAny> {
     /// Round-trip times before and during the test.
     #[serde(default)]
     pub latency: Latency,
-    /// Time for which each limit held, in seconds.
+    /// Time for which each limit applied, in seconds.
     #[serde(default)]
     pub limit_seconds: BTreeMap<String, f64>,
     /// Diagnosis of the test, or of the client-to-server direction; null if there is none.
@@ -300,7 +301,7 @@ pub struct HostSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
-    /// What is counted.
+    /// Quantity that is counted.
     pub basis: LossBasis,
     /// Number of loss events or of retransmitted segments.
     pub events: u64,

@@ -35,10 +35,10 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::classify::{Classification, Confidence, Finding, Limit};
 use crate::input::InputError;
+use crate::loss_estimate::LossEstimate;
 use crate::measurement::Protocol;
 use crate::measurement::sharing::fills;
 use crate::segment::{DEFAULT_MSS, HEADERS};
-use crate::stats::LossEstimate;
 use crate::thresholds::{
     link, queue, rate,
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
@@ -147,8 +147,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     Ok(findings)
 }
 
-/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of which
-/// send buffers still hold a part at the end: several streams may write more than the link carries. The
+/// Returns the rate after the ramp. The intervals of a sender's log count what its application wrote, of
+/// which send buffers still hold a part at the end: several streams may write more than the link carries. The
 /// receiver's total then gives the rate.
 fn arrived(steady: Rate, facts: &Facts<'_>) -> Rate {
     let mss = facts.transfer.mss.unwrap_or(DEFAULT_MSS).get();
@@ -264,7 +264,7 @@ impl<'a> Explainer<'a> {
             }
         }
         if self.series.steady_len() < FEWEST_STEADY {
-            self.notes.push("so few intervals follow the ramp that the findings are guesses".into());
+            self.notes.push("too few intervals follow the ramp, so the findings are guesses".into());
             findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
         }
         let room = self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < FREE);
@@ -305,8 +305,8 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "a ratio of {ratio:.2} lies between the marks of {FREE} and {FULL}: a window or \
-                     buffer close to Cwnd fits as well"
+                    "a ratio of {ratio:.2} is between the thresholds of {FREE} and {FULL}: a window or buffer that is \
+                     about as large as Cwnd fits as well"
                 ));
                 let mut all = vec![unclear];
                 all.extend(self.candidates());
@@ -352,7 +352,7 @@ impl<'a> Explainer<'a> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: [format!(
-                "{} after the ramp are {:.0} % of what {link} carry as payload",
+                "the rate after the ramp, {}, is {:.0} % of the payload rate of {link}",
                 self.measured.steady,
                 100.0 * self.measured.steady.as_bps() as f64 / link.as_bps() as f64
                     * (1.0 + 52.0 / self.measured.mss.get() as f64)
@@ -402,8 +402,11 @@ impl<'a> Explainer<'a> {
             match measured.mean_rtt {
                 Some(mean) => {
                     let short = mean.as_secs_f64() < queue::STANDS * measured.rtt.as_secs_f64();
-                    let whose =
-                        if short { "hardly those of a long queue" } else { "perhaps those of a queue" };
+                    let whose = if short {
+                        "probably not those of a long queue"
+                    } else {
+                        "possibly those of a queue"
+                    };
                     evidence
                         .push(format!("{}: the losses are {whose} that overflows", self.rtt_evidence(mean)));
                 }
@@ -415,7 +418,7 @@ impl<'a> Explainer<'a> {
         }
         if measured.mean_rtt.is_none() && (ratio > window::SUSPICIOUS_IN_LOG || (follows && ratio < FREE)) {
             self.notes.push(format!(
-                "rate and Cwnd move together as with an RTT of {by_cwnd}, not {}: a standing queue, or check --rtt",
+                "rate and Cwnd vary together as with an RTT of {by_cwnd} instead of {}: a standing queue, or a wrong RTT (check --rtt)",
                 measured.rtt
             ));
         }
@@ -455,7 +458,7 @@ impl<'a> Explainer<'a> {
             confidence: Confidence::High,
             ceiling: None,
             evidence: vec![
-                "Cwnd grew by half and more in the second half of the test, without a loss".into(),
+                "Cwnd grew by at least half in the second half of the test, without a loss".into(),
             ],
             could_not_tell: vec!["what would limit a longer transfer".into()],
             next_test: Some("measure for longer: iperf3 -t 60".into()),
@@ -469,7 +472,7 @@ impl<'a> Explainer<'a> {
             share: self.ramp_share(),
             confidence: Confidence::High,
             ceiling: None,
-            evidence: vec![format!("the rate needs {} to level off", self.measured.ramp)],
+            evidence: vec![format!("the rate takes {} to level off", self.measured.ramp)],
             could_not_tell: Vec::new(),
             next_test: None,
         }
@@ -499,7 +502,7 @@ impl<'a> Explainer<'a> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
-                "the control measurement of {control} is below this log's {}, so it is no cap; it is left out",
+                "the control measurement of {control} is below the {} of this log, so it does not show a cap, and is ignored",
                 self.measured.mean
             ));
             return None;

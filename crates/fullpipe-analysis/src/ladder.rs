@@ -2,8 +2,8 @@
 //!
 //! The path is either fitted to a log (RTT, loss events, the hosts' buffers) or given. Each combination of
 //! the catalogue's ladder remedies ([`catalogue`](crate::remedy::catalogue)) is one state of the hosts. The
-//! engine's own TCP simulates the states as the walk needs them: with one seed to choose between remedies, with
-//! several for what is shown.
+//! engine's own TCP simulates the states as the walk needs them: with one seed to choose between remedies,
+//! and with several seeds for the rungs.
 //!
 //! ```text
 //!                        buffers as they are    windows of 1 BDP   2   4   8   16
@@ -28,6 +28,7 @@ mod runs;
 mod walk;
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_lab::stats::nearest_rank;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -92,8 +93,8 @@ pub struct Ladder {
     pub assumptions: Vec<String>,
     /// Notes: how well the model agrees with the log, and the rates with the other remedies.
     pub notes: Vec<String>,
-    /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or if
-    /// the present state was not simulated.
+    /// Comparison of the simulated present state with the measurement; `None` if there is no measurement, or
+    /// if the present state was not simulated.
     pub fit: Option<Fit>,
 }
 
@@ -149,7 +150,7 @@ pub(crate) fn climb(
         ));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
-        let unknown = "the link is assumed faster than every window on the ladder; give --link to go on";
+        let unknown = "the link is assumed to be faster than every window on the ladder; give --link to continue the ladder";
         ladder.assumptions.push(unknown.into());
     }
     Ok(ladder)
@@ -225,8 +226,8 @@ pub(crate) struct Climb<'m, P> {
 }
 
 impl<P: Fn(Progress) + Sync> Climb<'_, P> {
-    /// Simulates the gain of each remedy at the top of the ladder: the last state without the remedy or, if
-    /// the ladder does not take it, with it. States over the budget are left out.
+    /// Simulates the gain of each remedy, compared with the last state of the ladder: that state without the
+    /// remedy or, if the ladder does not contain the remedy, with it. States over the budget are left out.
     ///
     /// # Errors
     /// Returns an error if a simulated run panicked.
@@ -260,7 +261,7 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// Builds a ladder like [`climb_model`], and also returns the runs and the state at the top of the ladder.
+/// Builds a ladder like [`climb_model`], and also returns the runs and the state after the last remedy.
 pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,
@@ -269,7 +270,7 @@ pub(crate) fn climb_states<'m, P: Fn(Progress) + Sync>(
     climb_within(model, measured, Budget::new(model.budget()), progress)
 }
 
-/// Builds a ladder like [`climb_states`], with what an earlier simulation left of the budget.
+/// Builds a ladder like [`climb_states`], with the budget that an earlier simulation has left.
 fn climb_within<'m, P: Fn(Progress) + Sync>(
     model: &'m Model<'_>,
     measured: Option<&Findings>,
@@ -278,7 +279,8 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
 ) -> Result<Climb<'m, P>, RunPanicked> {
     let mut runs = Runs::new(model, budget, progress);
     // No host or path remedy lifts a limit that the application sets (its own rate, or the pacing rate of its
-    // socket), so the present state says nothing about the log. Nor does it if nobody knows the limit.
+    // socket). The simulation of the present state then cannot be compared with the log, nor can it if the
+    // limit is unknown.
     let by_application = |rung: &Rung| {
         matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::Cpu | Limit::Unknown)
     };
@@ -297,7 +299,7 @@ fn climb_within<'m, P: Fn(Progress) + Sync>(
     }
     let Walk { mut rungs, notes, reached } = walk(model, first, &mut runs)?;
     if let Some(findings) = measured.filter(|findings| findings.undecided.is_some()) {
-        // The remedies were chosen for the likeliest candidate.
+        // The remedies were chosen for the most likely candidate.
         let present = findings.findings.first().map(|finding| finding.limit);
         let simulated = rungs.iter_mut().filter(|rung| rung.source == Source::Simulated);
         simulated.for_each(|rung| rung.only_if = present);
@@ -313,7 +315,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     PathModel {
         link: facts.path.link,
         cap: findings.cap,
-        // A control measurement shows a cap of the host, for all of its flows.
+        // A control measurement shows a rate cap of the host, which applies to all of its flows.
         cap_is_per_flow: false,
         mss: Some(findings.measured.mss)
             .filter(|mss| tcp && segment::USUAL.contains(&mss.get()))
@@ -344,7 +346,7 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let receiver = facts.receiver().map(|(host, _)| host);
     let first = findings.findings.first().map(|first| first.limit);
     let by_rate = first == Some(Limit::Pacing);
-    // What a buffer that the application fixes would be without that.
+    // Sizes that the buffers would have if the application did not fix them.
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
     let limit = |triple: Option<[Bytes; 3]>, default| triple.map_or(default, |triple| triple[2]);
@@ -393,9 +395,9 @@ fn measured_rtt(facts: &Facts<'_>, findings: &Findings) -> Option<RungRtt> {
     let intervals = facts.transfer.intervals.iter().filter(|interval| interval.start >= after);
     let mut samples: Vec<Duration> = intervals.filter_map(|interval| interval.rtt).collect();
     samples.sort();
-    let of = |percent: usize| samples.get((samples.len() * percent).div_ceil(100).saturating_sub(1)).copied();
     // A bound on the RTT is not the RTT of the idle path.
-    (rtt_source != RttSource::Bound).then(|| RungRtt::new(rtt, of(50), of(95)))
+    (rtt_source != RttSource::Bound)
+        .then(|| RungRtt::new(rtt, nearest_rank(&samples, 50), nearest_rank(&samples, 95)))
 }
 
 #[cfg(test)]
@@ -403,8 +405,8 @@ mod tests {
     use super::model::tests::model;
     use super::*;
 
-    /// The runs of a log take seconds, not the better part of a minute, whatever the RTT: at an RTT of
-    /// microseconds a window is many Gbit/s, and an unknown link is taken to carry that.
+    /// The runs for a log take seconds at any RTT. At an RTT of microseconds, a window per round trip is many
+    /// Gbit/s, and an unknown link is assumed to carry that rate.
     #[test]
     fn the_effort_for_a_log_is_bounded_by_its_round_trips_and_packets() {
         let model = model();
@@ -420,8 +422,8 @@ mod tests {
         assert!(packets(far, line) > 2 * PACKETS, "loss leaves most of these unsent");
     }
 
-    /// Whatever the flows, the rate and the path of a log, the runs of one rung stay within the budget, or
-    /// nothing is simulated, and the report says why.
+    /// For any number of flows, rate and path, the runs of one rung stay within the budget; otherwise nothing
+    /// is simulated, and the report states the reason.
     #[test]
     fn the_runs_of_a_rung_stay_within_the_budget() {
         let model = model();

@@ -29,6 +29,7 @@ mod json;
 pub mod ladder;
 pub mod latency;
 pub mod live;
+pub mod loss_estimate;
 pub mod measurement;
 pub mod offered_load;
 mod path_facts;
@@ -36,7 +37,6 @@ pub mod remedy;
 pub mod report;
 pub mod segment;
 pub mod sockets;
-pub mod stats;
 pub mod tcp_vs_udp;
 mod thresholds;
 pub mod throughput_models;
@@ -52,6 +52,7 @@ pub use input::{InputError, Kind};
 pub use ladder::{DiagnoseError, Ladder, Rung};
 pub use latency::Latency;
 pub use live::{CurrentLimit, Live};
+pub use loss_estimate::LossEstimate;
 pub use measurement::Measurement;
 pub use offered_load::OfferedLoad;
 pub use path_facts::PathFacts;
@@ -61,7 +62,6 @@ pub use report::{
     render_tcp_vs_udp, render_text, render_whatif,
 };
 pub use sockets::{SocketReport, Sockets};
-pub use stats::LossEstimate;
 pub use tcp_vs_udp::TcpVsUdp;
 pub use whatif::{Question, WhatIf, whatif};
 
@@ -130,10 +130,10 @@ impl Explanation<'_> {
         let Self { measurement, transfer, path, hosts, mut findings } = self;
         let facts = Facts { measurement, transfer: &transfer, path, hosts };
         let none = if measurement.is_snapshot() {
-            Some("no ladder: one sample shows no steady rate to begin it with")
+            Some("no ladder: a single sample shows no steady rate from which to start")
         } else if hosts.same_host {
             Some(
-                "no ladder: both ends are one host, and between them is no path; --link has it climbed all the same",
+                "no ladder: both ends are on one host, so there is no path between them; with --link, the ladder is simulated anyway",
             )
         } else {
             None

@@ -16,9 +16,10 @@
 //! occurred. A limit that only several losses reveal, such as a policer, is not assigned to time that has
 //! already been counted.
 //!
-//! Flows that run at the same time may share a link ([`ConcurrentFlows`]).
+//! Flows that run at the same time may share a link ([`ConcurrentFlows`], [`SharedTime`]).
 
 mod concurrent;
+mod shared_time;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ use crate::classify::{
     limit_since, longest_since,
 };
 pub use concurrent::ConcurrentFlows;
+use shared_time::SharedPeriod;
+pub use shared_time::SharedTime;
 
 /// Maximum number of rows kept. The cause of losses shows only after about a dozen of them, and on a long
 /// path they are seconds apart.
@@ -62,6 +65,8 @@ pub struct Live {
     counted: BTreeMap<Limit, Duration>,
     /// Time up to which `counted` is complete.
     counted_to: Instant,
+    /// Periods after `counted_to` in which the flow shared a link with others, in chronological order.
+    shared: Vec<SharedPeriod>,
     /// Total number of rows received, including dropped ones.
     seen: u64,
 }
@@ -73,7 +78,7 @@ pub struct CurrentLimit {
     pub limit: Limit,
     /// Confidence in the limit.
     pub confidence: Confidence,
-    /// Share of the requested time for which the limit held, 0 to 1.
+    /// Share of the requested time for which the limit applied, 0 to 1.
     pub share: f64,
     /// Description of the limit in plain words.
     pub what: String,
@@ -100,8 +105,8 @@ impl Live {
             if row.at <= last.at {
                 return;
             }
-            // SACKed data counts as delivered by estimate. A timeout reverses the estimate by at most the
-            // data in flight; a counter that falls further belongs to another flow.
+            // SACKed data is counted as delivered, which is an estimate. A timeout reverses the estimate by
+            // at most the data in flight; a counter that falls further belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
@@ -189,7 +194,7 @@ impl Live {
         }
     }
 
-    /// Returns the limit that held for most of the time since `from`, as far as rows have been kept.
+    /// Returns the limit that applied for most of the time since `from`, as far as rows have been kept.
     pub fn held_since(&self, from: Instant) -> Option<CurrentLimit> {
         let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
         Some(CurrentLimit {
@@ -212,10 +217,10 @@ impl Live {
     }
 
     /// Returns the time of each limit since the first row. Later rows may still change the limit of the most
-    /// recent span.
+    /// recent span. [`SharedTime`] judges the flow together with those beside it.
     pub fn times(&self) -> BTreeMap<Limit, Duration> {
         let mut times = self.counted.clone();
-        add(&mut times, &self.intervals(Instant::FAR_FUTURE), self.counted_to, None);
+        add(&mut times, &self.intervals(Instant::FAR_FUTURE), &self.shared, self.counted_to, None);
         times
     }
 
@@ -228,8 +233,18 @@ impl Live {
     fn count(&mut self, end: usize) {
         let to = self.rows.get(end).or(self.rows.last()).map(|row| row.at);
         let intervals = self.intervals(to.unwrap_or(Instant::FAR_FUTURE));
-        add(&mut self.counted, &intervals, self.counted_to, to);
-        self.counted_to = to.unwrap_or(self.counted_to);
+        add(&mut self.counted, &intervals, &self.shared, self.counted_to, to);
+        let counted_to = to.unwrap_or(self.counted_to);
+        self.counted_to = counted_to;
+        self.shared.retain(|period| period.to > counted_to);
+    }
+
+    /// Adds a period in which the flow shares a link. It must not begin before the end of the last one.
+    fn share(&mut self, period: SharedPeriod) {
+        match self.shared.last_mut() {
+            Some(last) if last.to == period.from && last.sharing == period.sharing => last.to = period.to,
+            _ => self.shared.push(period),
+        }
     }
 }
 
@@ -238,13 +253,32 @@ fn rests(row: &Row) -> bool {
     row.sender.flight_size.is_zero() && row.sender.notsent.is_zero()
 }
 
-/// Adds the part of `intervals` between `from` and `to`.
-fn add(times: &mut BTreeMap<Limit, Duration>, intervals: &[LimitPeriod], from: Instant, to: Option<Instant>) {
+/// Adds the part of `intervals` between `from` and `to`. In a period of `shared`, the limit is the one that
+/// the flow has together with the flows beside it.
+fn add(
+    times: &mut BTreeMap<Limit, Duration>,
+    intervals: &[LimitPeriod],
+    shared: &[SharedPeriod],
+    from: Instant,
+    to: Option<Instant>,
+) {
     for interval in intervals {
+        let begin = interval.from.max(from);
         let end = to.map_or(interval.to, |to| to.min(interval.to));
-        let time = end.saturating_since(interval.from.max(from));
-        if !time.is_zero() {
-            *times.entry(interval.limit).or_default() += time;
+        if end <= begin {
+            continue;
+        }
+        let mut alone = end.saturating_since(begin);
+        let first = shared.partition_point(|period| period.to <= begin);
+        for period in shared[first..].iter().take_while(|period| period.from < end) {
+            let time = period.to.min(end).saturating_since(period.from.max(begin));
+            alone = alone.saturating_sub(time);
+            let own = (interval.limit, interval.confidence);
+            let (limit, _) = period.sharing.corrected(Some(own)).unwrap_or(own);
+            *times.entry(limit).or_default() += time;
+        }
+        if !alone.is_zero() {
+            *times.entry(interval.limit).or_default() += alone;
         }
     }
 }

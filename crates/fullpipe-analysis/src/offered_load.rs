@@ -80,7 +80,7 @@ fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
 fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<usize>) -> Vec<Remedy> {
     let path = match first {
         Some(0) => Some(format!(
-            "the path carries {} as it is ({}): a queue that grows all the same has another cause, such as a pause of \
+            "the path carries {} as it is ({}): if the queue grows nevertheless, it has another cause, such as a pause of \
              the receiver",
             demand.rate, rungs[0].carried
         )),

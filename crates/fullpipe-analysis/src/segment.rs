@@ -2,15 +2,14 @@
 
 use std::ops::RangeInclusive;
 
+pub(crate) use fullpipe_lab::metric::HEADERS;
 use fullpipe_units::Bytes;
 
-/// Length of the IP and TCP headers of a packet in bytes, including TCP timestamps.
-pub(crate) const HEADERS: u64 = 52;
 /// TCP payload of a full segment with timestamps, on a path with an MTU of 1500 bytes.
 pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
-/// Payloads of a full segment that are possible, in bytes: from the least that Linux accepts to what an IPv4
-/// packet can carry.
+/// Possible payloads of a full segment, in bytes: from the minimum that Linux accepts to the maximum of an
+/// IPv4 packet.
 pub(crate) const POSSIBLE: RangeInclusive<u64> = 88..=65_483;
-/// Payloads of a full segment on a real path, in bytes: from the least that a host must accept to a jumbo
-/// frame. A log with another value, such as that of a loopback device, says nothing about the path.
+/// Payloads of a full segment on a real path, in bytes: from the minimum that a host must accept to that of a
+/// jumbo frame. A log with another value, such as that of a loopback device, says nothing about the path.
 pub(crate) const USUAL: RangeInclusive<u64> = 500..=9_000;

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
-use crate::live::{CurrentLimit, Live};
+use crate::live::{CurrentLimit, Live, SharedTime};
 use crate::measurement::sharing::{may_share, stays_on_host};
 use arrivals::Arrivals;
 pub(crate) use arrivals::{NOT_OBSERVABLE, reader_is_behind};
@@ -104,8 +104,8 @@ pub struct SocketReport {
     /// Pacing rate, if pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// Limit that held for most of the interval; null for an idle socket, and for a socket that receives if the
-    /// receiver does not observe the limit.
+    /// Limit that applied for most of the interval; null for an idle socket, and for a socket that receives
+    /// if the receiver does not observe the limit.
     pub limit: Option<Limit>,
     /// Confidence in the limit.
     pub confidence: Option<Confidence>,
@@ -188,6 +188,8 @@ pub struct Sockets {
     /// Maximum time reported so far for each limit. A reported counter must not decrease, although later
     /// samples may change the limit of the most recent span.
     told: BTreeMap<Limit, Duration>,
+    /// Time that the sending sockets spend on the link that they share.
+    shared: SharedTime,
 }
 
 /// Sums over all sockets since their first samples, including closed sockets.
@@ -304,10 +306,25 @@ impl Sockets {
             watched.received.push(ReceiverSample { at, flow: watched.number, ..sample.receiver });
         }
         watched.live.push_observed(row);
+        if self.shared.is_due(at) {
+            self.judge_together();
+        }
+    }
+
+    /// Judges the sending sockets that may share a link together, up to their last rows.
+    fn judge_together(&mut self) {
+        let sends = |watched: &WatchedSocket| {
+            !watched.receives() && !stays_on_host((watched.local.ip(), watched.remote.ip()))
+        };
+        let senders = self.sockets.values_mut().filter(|watched| sends(watched));
+        self.shared.judge(&mut senders.map(|watched| &mut watched.live).collect::<Vec<_>>());
     }
 
     /// Removes sockets without a sample at or after `since`, and keeps their sums.
     pub fn keep(&mut self, since: Instant) {
+        if self.sockets.values().any(|watched| watched.last.at < since) {
+            self.judge_together();
+        }
         let gone = &mut self.gone;
         self.sockets.retain(|_, watched| {
             let stays = watched.last.at >= since;
@@ -360,6 +377,7 @@ impl Sockets {
 
     /// Returns the sums since the first sample, which never decrease.
     pub fn totals(&mut self) -> Totals {
+        self.judge_together();
         let mut totals = self.gone.clone();
         self.sockets.values().for_each(|watched| totals.add(watched));
         for (limit, time) in &mut totals.limits {
@@ -527,8 +545,8 @@ impl WatchedSocket {
                 None => (words.then(|| NOT_OBSERVABLE.to_owned()), None),
             };
         }
-        // A writer fills the send buffer, and while the buffer grows by itself, its data is no backlog: it stays
-        // within what the buffer may hold.
+        // A writer fills the send buffer. While an autotuned buffer grows, its data is not a backlog, because
+        // it stays within the maximum size of the buffer.
         let (most, is_given) = (self.most_queued(), demand.is_some());
         let is_backlog = is_given || most.is_zero() || last.queued > most;
         let demanded = if is_backlog { offered } else { offered.min(achieved) };

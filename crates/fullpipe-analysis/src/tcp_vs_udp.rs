@@ -60,8 +60,8 @@ impl TcpVsUdp {
         let lost = 100.0 * self.lost;
         if udp > APART * tcp {
             return format!(
-                "UDP carries {:.1} times what TCP does ({} against {}): the path bears more, and TCP does not get it out \
-                 of it. What stops TCP is its own: a window, a buffer, or its answer to loss.",
+                "UDP carries {:.1} times what TCP does ({} against {}): the path can carry more than TCP sends. What stops \
+                 TCP is its own: a window, a buffer, or its reaction to loss.",
                 udp / tcp.max(1.0),
                 self.udp,
                 self.tcp
@@ -69,8 +69,8 @@ impl TcpVsUdp {
         }
         if tcp > APART * udp && self.lost > loss::CARRIED {
             return format!(
-                "UDP lost {lost:.2} % of {} and carried less than TCP ({} against {}): bursts overflow a queue, or \
-                 something on the way treats UDP worse.",
+                "UDP lost {lost:.2} % of {} and carried less than TCP ({} against {}): bursts overflow a queue, or a \
+                 device on the path treats UDP worse.",
                 self.offered, self.udp, self.tcp
             );
         }
@@ -81,8 +81,8 @@ impl TcpVsUdp {
             );
         }
         format!(
-            "UDP at {} lost {lost:.2} %: the path carries what TCP carries. Whether it carries more, and what stops TCP \
-             there, this rate does not tell: give a higher one with -b.",
+            "UDP at {} lost {lost:.2} %: the path carries at least the rate of TCP. This rate does not show whether it \
+             carries more, and what stops TCP: give a higher one with -b.",
             self.offered
         )
     }

@@ -37,8 +37,9 @@ pub(crate) mod link {
     /// rate. For a log, the share refers to the link rate.
     /// Source: chosen, not measured; checked as `FULL_IN_ROWS` is.
     pub(crate) const ROOM: f64 = 0.8;
-    /// A connection takes part in the sum of those that share the link if it moves at least this share of what the
-    /// chosen or the largest one moves: a control connection shares the link, but does not fill it.
+    /// A connection is included in the sum of the connections that share the link if it transfers at least
+    /// this share of the data of the chosen or the largest connection. A control connection shares the link,
+    /// but does not fill it.
     /// Source: chosen, not measured.
     pub(crate) const TAKES_PART: f64 = 0.01;
 }
@@ -83,10 +84,10 @@ pub(crate) mod send_buffer {
     pub(crate) const BLOCKED_IN_ROWS: f64 = 0.62;
 }
 
-/// A queue stands at the bottleneck.
+/// There is a standing queue at the bottleneck.
 pub(crate) mod queue {
-    /// A queue stands if the smoothed RTT of rows, or the mean RTT of a log, reaches this multiple of the
-    /// minimum RTT.
+    /// There is a standing queue if the smoothed RTT of rows, or the mean RTT of a log, reaches this multiple
+    /// of the minimum RTT.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const STANDS: f64 = 1.25;
     /// The probes of a rate-based sender met a queue if its smoothed RTT reached this multiple of the minimum
@@ -94,13 +95,13 @@ pub(crate) mod queue {
     /// probes.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`).
     pub(crate) const PROBED: f64 = 1.05;
-    /// No queue stood if the maximum RTT of a log is below this multiple of the base RTT. A shaper with a
-    /// queue of 1 BDP doubles the RTT.
+    /// There was no standing queue if the maximum RTT of a log is below this multiple of the base RTT. A
+    /// shaper with a queue of 1 BDP doubles the RTT.
     /// Source: `experiments/flow-cap.toml` measured the doubled RTT; allowing a tenth of the increase is
     /// chosen.
     pub(crate) const NONE_IN_LOG: f64 = 1.1;
-    /// A larger buffer only lengthens the queue if the 95th percentile of the RTT exceeds this multiple of that
-    /// with the smaller buffer.
+    /// A larger buffer only lengthens the queue if the 95th percentile of the RTT exceeds this multiple of
+    /// that with the smaller buffer.
     /// Source: chosen, not measured.
     pub(crate) const LENGTHENED: (u64, u64) = (6, 5);
 }
@@ -112,8 +113,8 @@ pub(crate) mod reader {
     /// Source: chosen, not measured; a reader that is behind left 26 % of the window closed, others 0 to 14 %
     /// (`docs/evidence/live.md`).
     pub(crate) const BEHIND: f64 = 0.25;
-    /// A slow reader is the limit if it had fallen behind in at least this share of the samples of a receiving
-    /// socket.
+    /// A slow reader is the limit if it had fallen behind in at least this share of the samples of a
+    /// receiving socket.
     /// Source: chosen, not measured.
     pub(crate) const MOSTLY: f64 = 0.5;
 }

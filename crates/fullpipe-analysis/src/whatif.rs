@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{self, Command};
+use crate::classify::Limit;
 use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
@@ -34,8 +35,8 @@ pub const SCHEMA: &str = "fullpipe.whatif/1";
 /// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow, segments
-    /// of 1448 bytes, a queue of one BDP, and no cap below the link rate.
+    /// The path. Its link rate and RTT are required. A missing loss counts as zero, and so on: one flow,
+    /// segments of 1448 bytes, a queue of one BDP, and no cap below the link rate.
     pub path: PathFacts,
     /// `tcp_wmem[2]` of the sender; `None` means the kernel default.
     pub sndbuf: Option<Bytes>,
@@ -238,6 +239,9 @@ fn answer(
         // The ladder chose the size, if it raised a buffer.
         if model.buffers(reached) != model.buffers(present) {
             larger = present.without(LARGER_BUFFERS, reached);
+        } else if rungs.first().is_some_and(|first| first.limit == Limit::Link) {
+            // Several flows fill the link with buffers that one flow would not.
+            larger = present;
         }
         rungs
     };

@@ -4,12 +4,12 @@
   root.classList.add("js");
   const status = document.getElementById("status");
 
-  // Commands to copy.
+  // Buttons that copy commands.
   const copied = async (text) => {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      // Where a page from a file may not use the clipboard, a selection still may.
+      // Browsers can deny pages of local files the clipboard, but allow copying a selection.
       const area = document.createElement("textarea");
       area.value = text;
       document.body.append(area);
@@ -36,7 +36,7 @@
   const scenes = JSON.parse(document.getElementById("scenes").textContent);
   if (!scenes.length) return;
 
-  // Units: data come in bit/s, bytes and ms; a chart takes the prefix that fits its largest value.
+  // Units: the data are in bit/s, bytes and ms; a chart uses the prefix that fits its largest value.
   const scaled = (most, steps) => steps.find(([least]) => most >= least) ?? steps[steps.length - 1];
   const units = {
     rate: (most) => scaled(most, [[1e9, 1e9, "Gbit/s"], [1e6, 1e6, "Mbit/s"], [1e3, 1e3, "kbit/s"], [0, 1, "bit/s"]]),
@@ -66,7 +66,7 @@
     text, showarrow: false, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom",
     font: { color: color("ink") }, ...more,
   });
-  // A level that the path sets, named at its end.
+  // A horizontal line at a value that the path determines, labelled at its end.
   const rule = (layout, yref, y, text, wide) => {
     layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref, y0: y, y1: y, line: { color: color("path"), dash: "dash", width: 1.2 } });
     layout.annotations.push({
@@ -74,7 +74,7 @@
       showarrow: false, borderpad: 0, font: { color: color("soft"), size: wide ? 12 : 10.5 }, bgcolor: wide ? undefined : color("paper"),
     });
   };
-  // The library takes longer to start than all the rest: it does so once the page is there to be read.
+  // The library takes longer to start than the rest of the page, so it starts after the page is displayed.
   const library = () => {
     const holder = document.getElementById("plotly");
     if (!holder) return;
@@ -118,7 +118,7 @@
 
   const limits = ["slow_start", "cwnd", "recovery", "rwnd", "sndbuf", "pacing", "app", "receiver_app", "policer", "link"];
 
-  // One run: panels above each other on one time axis, the limit band last.
+  // One run: panels with a common time axis, with the band of limits at the bottom.
   const course = (scene) => {
     const element = document.getElementById("time");
     const wide = width(element) >= 600;
@@ -137,7 +137,7 @@
     const held = limits.filter((limit) => scene.band.some((span) => span.limit === limit));
     const others = [...new Set(scene.band.map((span) => span.limit))].filter((limit) => !held.includes(limit));
     held.push(...others);
-    // Above each panel stands its title, and in a narrow window its legend below that.
+    // Each panel has its title above it and, in a narrow window, its legend below the title.
     const gap = wide ? 44 : 66, top = wide ? 62 : 76, bottom = 46, row = 21, lift = wide ? 4 : 22;
     const heights = panels.map((panel) => (panel.unit === "time" || panel.title.startsWith("Queue") ? 105 : 150));
     if (held.length) heights.push(row * held.length + 8);
@@ -173,7 +173,7 @@
             showlegend: false, xaxis: "x", yaxis: `y${n}`,
           });
         });
-        // What the hover says: the limit that held there, at points dense enough to be met.
+        // Invisible points, dense enough for the pointer to meet one, show the limit of that moment.
         const step = span / 250;
         const points = scene.band.flatMap((s) => {
           const count = Math.max(1, Math.round((s.to_s - s.from_s) / step));
@@ -181,13 +181,13 @@
         });
         data.push({
           x: points.map(([t]) => t), y: points.map(([, limit]) => held.indexOf(limit)), customdata: points.map(([, limit]) => limit),
-          type: "scatter", mode: "markers", marker: { opacity: 0 }, hovertemplate: "%{customdata}", name: "held by", showlegend: false,
+          type: "scatter", mode: "markers", marker: { opacity: 0 }, hovertemplate: "%{customdata}", name: "limit", showlegend: false,
           xaxis: "x", yaxis: `y${n}`,
         });
         return;
       }
       const curves = panel.curves.flatMap(([key]) => scene[key].v);
-      // A window far above all else would flatten what the panel is about.
+      // A window far above all other values would flatten the other curves.
       const rwnd = panel.curves.find(([key]) => key === "rwnd_bytes");
       const rest = panel.curves.filter(([key]) => !["rwnd_bytes", "pacing_bps"].includes(key)).flatMap(([key]) => scene[key].v);
       const most = largest(rest);
@@ -221,7 +221,7 @@
     draw(element, data, layout);
   };
 
-  // Where a run comes to rest: the means of its second half. The runs of a sweep together draw the path's curve.
+  // The mean values of a run's second half. The runs of a sweep together form the curve of the path.
   const rest = ({ label, phase }) => {
     const late = phase.t.findIndex((t) => t >= phase.t[phase.t.length - 1] / 2);
     const mean = (values) => values.slice(late).reduce((sum, v) => sum + v, 0) / (values.length - late);
@@ -229,7 +229,7 @@
   };
   const samePath = (a, b) => ["bdp_bytes", "buffer_bytes", "rtt_ms", "line_bps"].every((key) => a[key] === b[key]);
 
-  // RTT and rate against data in flight, with what the path allows.
+  // RTT and rate against data in flight, with the limits of the path.
   const plane = (scene) => {
     const element = document.getElementById("phase");
     const none = document.getElementById("phase-none");
@@ -297,7 +297,7 @@
     ["time", () => course(scene())],
     ["phase-section", () => plane(scene())],
   ]);
-  // A chart is drawn when it comes near the window: the page is there at once, however many there are.
+  // A chart is drawn when it comes near the window, so many charts do not delay the page.
   const drawn = new Set();
   const redraw = (all) => {
     document.getElementById("scene-note").textContent = scene().note;
@@ -322,7 +322,7 @@
     }
     redraw(everything);
   };
-  // A script that prints or looks at the page asks for `#all`: it has no frames to wait for, and scrolls nowhere.
+  // `#all` draws all charts at once, for scripts that print the page, which have no frames and do not scroll.
   const everything = window.location.hash === "#all";
   window.addEventListener("load", () => {
     if (everything) start();
@@ -338,7 +338,7 @@
     pending = setTimeout(redraw, 120);
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  // Paper is white whatever the screen is.
+  // On paper, the background is white.
   window.addEventListener("beforeprint", () => {
     root.setAttribute("data-print", "");
     redraw(true);

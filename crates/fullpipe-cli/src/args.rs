@@ -1,6 +1,7 @@
 //! Command-line arguments of all commands.
 
 mod accelerate;
+mod race;
 mod tune;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use fullpipe::{Demand, InputError, Memory};
 pub(crate) use accelerate::{
     AccelerateAction, AccelerateArgs, AccelerateStatusArgs, ClientAddressName, FirewallAction,
 };
+pub(crate) use race::RaceArgs;
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
     PlaceArgs, PlanArgs, RoleName, RollbackArgs, ShowArgs, StateArgs, TuneAction, TuneArgs,
@@ -29,7 +31,7 @@ use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
 use crate::version;
 
-/// What `fullpipe` prints without arguments: the command for what the user has.
+/// Text that `fullpipe` prints without arguments: the command for each input that a user may have.
 pub(crate) const FIRST_STEPS: &str = "\
 fullpipe finds what limits a TCP transfer, and what would limit it next.
 
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Compare senders by the times of downloads
+    Race(RaceArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
     /// Export per-connection TCP limits of this host as Prometheus metrics
@@ -131,7 +135,7 @@ pub(crate) struct DiagnoseArgs {
     )]
     file: Option<String>,
 
-    /// Diagnose a log that is part of the program, and print the command for a log of your own
+    /// Diagnose a log that is part of the program, and print the command for your own log
     #[arg(
         long,
         value_name = "NAME",
@@ -558,8 +562,8 @@ pub(crate) struct ExporterArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a loopback
-    /// address, otherwise none]
+    /// Permit probes only to the iperf3 server HOST; repeatable [default: any server if --listen is a
+    /// loopback address, otherwise none]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) probe_target: Vec<String>,
 

@@ -15,7 +15,8 @@ use crate::output;
 /// A log that is part of the program, with the settings of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Example {
-    // No doc comments: clap would print them in the help of the option, in a list that spreads out all options.
+    // No doc comments: clap would print them in the help of the option, in a list that spreads out all
+    // options.
     //
     // One CUBIC stream on a leased line, 1 Gbit/s and 210 ms: 69 Mbit/s
     Cubic,
@@ -44,7 +45,7 @@ impl Example {
         }
     }
 
-    /// Returns the lines that follow the diagnosis: the command for a log of one's own, and the names of the
+    /// Returns the lines that follow the diagnosis: the command for the user's own log, and the names of the
     /// other examples.
     fn next_steps(self) -> String {
         let others: Vec<String> =

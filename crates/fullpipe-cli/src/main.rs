@@ -24,6 +24,7 @@ mod interrupt;
 mod iperf3;
 mod manual;
 mod output;
+mod race;
 mod run;
 #[cfg(target_os = "linux")]
 mod sockets;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Diagnose(args) => diagnose::diagnose(args, look),
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
+        Command::Race(args) => race::race(&args),
         Command::Emu(args) => emu::emu(&args),
         Command::Exporter(args) => exporter::exporter(&args),
         Command::Iperf3(args) => iperf3::iperf3(&args, look),

@@ -7,6 +7,7 @@ use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
+use fullpipe::report;
 use fullpipe::report::html::Provenance;
 use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
@@ -54,16 +55,21 @@ pub(crate) fn columns() -> usize {
     terminal_columns().unwrap_or(usize::MAX)
 }
 
-/// Calls `work`, and shows the progress of its simulated runs. The progress bar appears only on a terminal,
-/// because redrawn lines are noise in a log.
-pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
+/// Calls `work`, and shows the progress of the runs that simulate a ladder.
+pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
+    with_bar("simulating the ladder {bar:30} {pos}/{len} runs", work)
+}
+
+/// Calls `work`, and shows its progress in the form of `template`. The progress bar appears only on a
+/// terminal, because redrawn lines are noise in a log.
+pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
-        let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+        let style = ProgressStyle::with_template(template);
         ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let ladder = Ladder { bar };
-    let done = work(&ladder);
-    if let Some(bar) = &ladder.bar {
+    let shown = RunBar { bar };
+    let done = work(&shown);
+    if let Some(bar) = &shown.bar {
         bar.finish_and_clear();
     }
     done
@@ -90,12 +96,12 @@ impl Observer for Notes {
     }
 }
 
-/// Observer that shows the progress of the runs that simulate a ladder.
-pub(crate) struct Ladder {
+/// Observer that shows the progress of simulated runs.
+pub(crate) struct RunBar {
     bar: Option<ProgressBar>,
 }
 
-impl Observer for Ladder {
+impl Observer for RunBar {
     fn progress(&self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total as u64);
@@ -260,10 +266,9 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
 /// Aligns each column to its widest cell. If a row would exceed [`COLUMNS`], its label is printed on a
 /// separate line, because truncated labels could look alike.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
-    let width = |text: &str| text.chars().count();
     let widest = |column: usize, limit: usize| {
-        let cells = rows.iter().map(|row| width(&row[column])).filter(|width| *width <= limit);
-        cells.chain([width(header[column])]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| report::columns(&row[column])).filter(|width| *width <= limit);
+        cells.chain([report::columns(header[column])]).max().unwrap_or(0)
     };
     let label = header.iter().position(|name| *name == "point").unwrap_or(0);
     let others: usize = (0..header.len()).filter(|c| *c != label).map(|c| widest(c, COLUMNS) + 2).sum();
@@ -276,7 +281,7 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
         let mut line = String::new();
         for (column, (cell, full)) in cells.iter().zip(&widths).enumerate() {
             line += cell;
-            let used = width(cell);
+            let used = report::columns(cell);
             if used > *full {
                 text.push_str(line.trim_end());
                 text.push('\n');
@@ -293,4 +298,17 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
         line(&row.iter().map(String::as_str).collect::<Vec<_>>());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wide character takes up two columns; each was once counted as one.
+    #[test]
+    fn columns_align_beside_wide_characters() {
+        let row = |label: &str, rate: &str| vec![label.to_owned(), rate.to_owned()];
+        let text = aligned(&["point", "Mbit/s"], vec![row("cc=下载", "9"), row("cc=cubic", "10")]);
+        assert_eq!(text, "point     Mbit/s\ncc=下载   9\ncc=cubic  10\n");
+    }
 }

@@ -8,12 +8,13 @@ use crate::args::Args;
 use crate::output::quoted;
 
 /// Words for which other tools have a command, and the command here that does it.
-const OTHER_WORDS: [(&str, &str); 21] = [
+const OTHER_WORDS: [(&str, &str); 22] = [
     ("analyse", "diagnose"),
     ("analyze", "diagnose"),
     ("capture", "emu"),
     ("check", "diagnose"),
     ("client", "iperf3"),
+    ("compare", "race"),
     ("emulate", "emu"),
     ("experiment", "run"),
     ("explain", "diagnose"),
@@ -75,9 +76,15 @@ fn nearest<'a>(typed: &str, command: &'a Command) -> Option<&'a str> {
     if let (Some(name), None) = (abbreviated.next(), abbreviated.next()) {
         return Some(name);
     }
+    nearest_name(&typed, names())
+}
+
+/// Returns the name that is fewest typing errors away from `typed`; returns `None` if too many letters
+/// differ.
+pub(crate) fn nearest_name<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Letters that are missing, added, replaced, or swapped with their neighbour.
-    let (errors, name) = names().map(|name| (strsim::osa_distance(&typed, name), name)).min()?;
-    // A third of the letters may be wrong, but not all of a short word.
+    let (errors, name) = names.map(|name| (strsim::osa_distance(typed, name), name)).min()?;
+    // A third of the letters may be wrong, but at least one letter of a short word must be right.
     (errors <= (name.len() / 3).max(1) && errors < typed.len()).then_some(name)
 }
 
@@ -91,7 +98,8 @@ mod tests {
         for_command(typed.expect("a word"), &arguments)
     }
 
-    /// The parser's own suggestion is by letters in common: it proposed `tune` for `run`'s misspellings.
+    /// The parser's own suggestion depends on common letters, so it proposed `tune` for misspellings of
+    /// `run`.
     #[test]
     fn the_command_that_was_meant_is_suggested() {
         for (line, expected) in [
@@ -101,6 +109,8 @@ mod tests {
             ("rnu e.toml", "try: fullpipe run e.toml"),
             ("rum", "try: fullpipe run"),
             ("tun", "try: fullpipe tune"),
+            ("rcae --full", "try: fullpipe race --full"),
+            ("compare", "try: fullpipe race"),
             ("what-if --link 1gbit", "try: fullpipe whatif --link 1gbit"),
             ("Whatif", "try: fullpipe whatif"),
             ("iperf -c h", "try: fullpipe iperf3 -c h"),

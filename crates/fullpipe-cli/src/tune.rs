@@ -93,7 +93,7 @@ impl To {
         let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
         let (address, others) = (self.address, others.join(", "));
         (!others.is_empty()).then(|| {
-            format!("the host's name also stands for {others}: what is done by route is for connections to {address}")
+            format!("the host's name also resolves to {others}: changes to the route apply only to connections to {address}")
         })
     }
 }

@@ -18,7 +18,8 @@ Examples:
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,
 and the same command resumes after Ctrl-C, a full disk or a crash. A path without loss is run with the first
 seed only (except for --situations, --logs and --golden). A run that other load on the machine disturbed is
-repeated at the end. With --logs and --golden, the page is written only if every run is valid.
+repeated at the end, up to five times in all, and so is a run that fails; the third failure ends the command.
+With --logs and --golden, the page is written only if every run is valid.
 
 Exit codes:
   0  done
@@ -59,7 +60,8 @@ pub(crate) struct FidelityArgs {
     #[arg(long, requires = "cell")]
     pub(crate) again: bool,
 
-    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s
+    /// Run kernels side by side while their link rates add up to at most 400 Mbit/s; repeat disturbed runs
+    /// alone
     #[arg(long, conflicts_with = "live")]
     pub(crate) parallel: bool,
 

@@ -63,7 +63,7 @@ pub struct Cell<'e> {
 }
 
 /// Returns `count` blocks of seeds. Each block is as long as `seeds`, and no seed occurs twice. The mean over
-/// one block can be misleading, because all its runs may by chance have few losses.
+/// one block can be misleading, because all runs of a block may happen to have few losses.
 pub fn further_blocks(seeds: &[u64], count: u64) -> Vec<Vec<u64>> {
     let len = seeds.len() as u64;
     let shifted = |block: u64| seeds.iter().map(|seed| seed.wrapping_add(block * len)).collect();
@@ -293,6 +293,7 @@ mod tests {
             send_limit: Default::default(),
             wire: Default::default(),
             wire_second_half: Default::default(),
+            response_ms: None,
         };
         Run {
             point: point.into(),

@@ -37,8 +37,9 @@ pub fn expected(point: &Point) -> Option<Limit> {
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
-/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A policer is
-/// also a rate cap: `cap` is right and less specific, where too few losses show that packets are dropped.
+/// Returns whether `named` is a right answer for a run that is designed to have the limit `expected`. A
+/// policer is also a rate cap: `cap` is right and less specific, where too few losses show that packets are
+/// dropped.
 pub fn is_right(expected: Limit, named: Limit) -> bool {
     named == expected || (expected, named) == (Limit::Policer, Limit::Cap)
 }
@@ -125,10 +126,10 @@ pub fn table(situations: &[Situation<'_>]) -> String {
     let mut text = lines(situations);
     let (right, runs) = sums(situations);
     let percent = if runs == 0 { 0.0 } else { 100.0 * right as f64 / runs as f64 };
-    let met = if holds(situations) { "yes" } else { "no" };
+    let met = if holds(situations) { "met" } else { "not met" };
     let _ = writeln!(
         text,
-        "\nThe right limit is named in {right} of {runs} runs ({percent:.1} %). Asked is {:.0} %; met: {met}.",
+        "\nThe right limit is named in {right} of {runs} runs ({percent:.1} %). Target {:.0} %: {met}.",
         100.0 * ASKED
     );
     text
@@ -171,6 +172,6 @@ mod tests {
         assert!(holds(&of(19, 1)) && !holds(&of(18, 1)) && !holds(&of(0, 0)));
         let text = table(&of(18, 1));
         assert!(text.contains("| rwnd: set by hand | 19 | 18 | app 1 | 75 % (75 %) |"), "{text}");
-        assert!(text.ends_with("18 of 19 runs (94.7 %). Asked is 95 %; met: no.\n"), "{text}");
+        assert!(text.ends_with("18 of 19 runs (94.7 %). Target 95 %: not met.\n"), "{text}");
     }
 }

@@ -5,8 +5,9 @@
 //!     └────────────── remedies of each rung, on the kernel ──────────────┴──► one line per rung
 //! ```
 //!
-//! The diagnosis gets what a user knows: the log, the contracted rate of the link, the RTT that ping reports,
-//! and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to it.
+//! The diagnosis is given the facts that a user knows: the log, the contracted rate of the link, the RTT that
+//! ping reports, and the sysctl settings of the hosts. Loss, queue and rate caps of the path are unknown to
+//! it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::Comparison;
 use crate::args::FidelityArgs;
 use crate::iperf3::{self, cannot};
-use crate::kernel::{ATTEMPTS, RunRequest, keep, kept};
+use crate::kernel::{ATTEMPTS, MOST_FAILURES, RunRequest, keep, kept};
 use crate::ladder::{Compared, points};
 use crate::progress::{Simulated, with_ladder};
 
@@ -124,6 +125,9 @@ pub(crate) fn of_every_seed(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> 
 
 /// Returns the iperf3 log of each cell. Logs that are stored in `dir` are reused; the others are taken on the
 /// kernel and stored there. A log is `None` if the machine disturbed every attempt.
+///
+/// # Errors
+/// Returns the error of the third test that fails.
 fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<String>>, Error> {
     let file = dir.join(KEPT);
     let stored: Vec<LogRecord> = kept(&file)?;
@@ -139,9 +143,20 @@ fn logs(cells: &[Cell], seed: u64, runs: u64, dir: &Path) -> Result<Vec<Option<S
     }
     fs::create_dir_all(dir).map_err(|error| cannot("create", dir, &error))?;
     rights::acquire()?;
+    let mut failures = 0;
     for (cell, log) in cells.iter().zip(&mut logs).filter(|(_, log)| log.is_none()) {
         for _ in 0..ATTEMPTS {
-            let test = iperf3::run(&cell.point, seed, dir, "--no-diagnosis")?;
+            let test = match iperf3::run(&cell.point, seed, dir, "--no-diagnosis") {
+                Ok(test) => test,
+                Err(error) => {
+                    failures += 1;
+                    if failures >= MOST_FAILURES {
+                        return Err(error);
+                    }
+                    eprintln!("failed: {}", error.message);
+                    continue;
+                }
+            };
             if test.disturbed {
                 eprintln!("not valid: the log of {}", cell.point.label);
                 continue;

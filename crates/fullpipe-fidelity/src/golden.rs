@@ -88,8 +88,8 @@ fn on_kernel(simulated: &Scenario, kernel: KernelVersion) -> Scenario {
     Scenario { host, ..simulated.clone() }
 }
 
-/// Returns the step with several connections in place of all remedies, on the hosts and the path as they
-/// stand; `None` if the ladder has no first rung.
+/// Returns the step with several connections in place of all remedies, on the present hosts and path; `None`
+/// if the ladder has no first rung.
 fn ten_connections(golden: &CellLadder, seeds: &[u64]) -> Result<Option<Step>, Error> {
     let Some(Step { point, .. }) = golden.steps.first().filter(|step| step.rung.remedies.title().is_none())
     else {
@@ -170,7 +170,8 @@ fn of_golden_rungs(rungs: &[RungComparison<'_>]) -> [Target; 2] {
     [windows, loss]
 }
 
-/// Returns the target for the top of the ladder of `point`; `None` if the kernel has run none of its rungs.
+/// Returns the target for the last rung of the ladder of `point`; `None` if the kernel has run none of its
+/// rungs.
 fn of_top(point: &Point, rungs: &[RungComparison<'_>]) -> Option<Target> {
     let top = rungs.iter().rfind(|rung| rung.cell == point.label)?;
     let least = OF_THE_LINK * point.scenario.path.forward.rate.as_mbps_f64();

@@ -15,6 +15,7 @@ use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::workload::{Reading, Writing};
 use fullpipe::linux::command::{self, Behind};
 use fullpipe::linux::{Datapath, kernel_name};
+use serde_json::Value;
 
 /// Result of an iperf3 test.
 pub(crate) struct TestRun {
@@ -48,11 +49,27 @@ pub(crate) fn run(point: &Point, seed: u64, dir: &Path, more: &str) -> Result<Te
         return Err(Error::new(message, "see its message above; iperf3 must be installed"));
     }
     let document = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
+    if !is_whole(scenario, &document) {
+        let message = format!("'{}', seed {seed}: the test ended early", point.label);
+        return Err(Error::new(message, "run the same command again: it continues where it stopped"));
+    }
     // The files are no longer needed. It is not an error if one of the files does not exist.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
     }
     Ok(TestRun { document, disturbed: !ended.validity.is_valid() })
+}
+
+/// Minimum share of its duration that a test has to last.
+const WHOLE: f64 = 0.9;
+
+/// Returns whether a test lasted as long as it should: the log of a client that was interrupted would be
+/// stored for good. A test that sends a given amount of data lasts as long as it takes.
+fn is_whole(scenario: &Scenario, document: &str) -> bool {
+    let seconds = |document: &Value| document.pointer("/end/sum_sent/seconds")?.as_f64();
+    let took = serde_json::from_str::<Value>(document).ok().as_ref().and_then(seconds);
+    let by_time = scenario.flows.first().is_some_and(|flow| flow.bytes.is_none());
+    took.is_some_and(|took| !by_time || took >= WHOLE * scenario.duration.as_secs_f64())
 }
 
 /// Returns the shell command for the sending host, which applies the host's settings and runs the client.
@@ -142,6 +159,17 @@ mod tests {
         assert!(server.starts_with("echo '4096 65536 65536' > /proc/sys/net/ipv4/tcp_rmem;"), "{server}");
         assert!(server.contains("dd bs=50000 ") && server.contains("sleep 0.05;"), "{server}");
         assert!(server.ends_with("exec iperf3 -s -F '/fifo' > /dev/null"), "{server}");
+    }
+
+    #[test]
+    fn a_test_that_ended_early_is_no_log() {
+        let of = |seconds: f64| format!("{{\"end\":{{\"sum_sent\":{{\"seconds\":{seconds}}}}}}}");
+        let (timed, sized) = (scenario("", "cc = 'cubic'"), scenario("", "cc = 'cubic'\nbytes = '1MB'"));
+        assert!(is_whole(&timed, &of(6.01)) && !is_whole(&timed, &of(3.2)));
+        assert!(is_whole(&sized, &of(0.3)));
+        for damaged in ["", "{\"end\":{}}", "{\"error\":\"interrupted\"}"] {
+            assert!(!is_whole(&timed, damaged) && !is_whole(&sized, damaged), "{damaged}");
+        }
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! where it stopped. A run is identified by its scenario, including the seed, instead of its label. If a
 //! ladder or an experiment changes, only the changed runs are repeated. A run that was disturbed by other
 //! load on the machine is not stored. A disturbed run is repeated after all other runs, when the disturbance
-//! may be over.
+//! may be over. A run that fails is repeated in the same way, until too many runs have failed.
 //!
 //! Runs take place one after the other, because concurrent runs disturb each other's timing. With
-//! `--parallel`, runs of low rates take place side by side; as always, only valid runs are stored.
+//! `--parallel`, the first attempts of runs with low rates take place side by side; as always, only valid
+//! runs are stored.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -34,6 +35,9 @@ use crate::progress::{Notes, bar};
 
 /// Maximum number of attempts for a run that is disturbed by other load on the machine.
 pub(crate) const ATTEMPTS: usize = 5;
+/// Number of failed runs that ends a campaign. A single failure, for example of a connection that is not
+/// established in time, must not end a campaign of hours.
+pub(crate) const MOST_FAILURES: usize = 3;
 /// Name of the file that stores the kernel runs.
 const KEPT: &str = "kernel.jsonl";
 /// Maximum sum of the link rates of concurrent runs. Two cores forward more than twice this rate without
@@ -208,19 +212,30 @@ pub(crate) fn runs<'w>(
     prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())), &Notes)?;
     fs::create_dir_all(dir)
         .map_err(|e| Error::new(format!("cannot create {}: {e}", dir.display()), "choose another --out"))?;
-    let pending = |made: &[Option<RunRecord>]| {
+    let pending = |made: &[Option<RunRecord>], attempt: usize| {
         let missing: Vec<usize> = (0..made.len()).filter(|&nth| made[nth].is_none()).collect();
         let rates: Vec<Rate> = missing.iter().map(|&nth| wanted[nth].link()).collect();
-        let together = if args.parallel { RUNS_TOGETHER } else { 1 };
-        let groups = groups(&rates, RATES_TOGETHER, together).into_iter();
+        let groups = groups(&rates, RATES_TOGETHER, together(args.parallel, attempt)).into_iter();
         groups.map(|group| missing[group].to_vec()).collect::<Vec<_>>()
     };
-    announce(wanted, &pending(&made));
+    announce(wanted, &pending(&made, 0));
     let bar = bar(missing);
-    for _ in 0..ATTEMPTS {
-        for group in pending(&made) {
+    let mut failures = 0;
+    for attempt in 0..ATTEMPTS {
+        for group in pending(&made, attempt) {
+            let mut failed = None;
             for (nth, emulated) in side_by_side(wanted, &group) {
-                let (wanted, (timed, rows)) = (&wanted[nth], emulated?);
+                let wanted = &wanted[nth];
+                let (timed, rows) = match emulated {
+                    Ok(emulated) => emulated,
+                    // The other runs of the group are stored first.
+                    Err(error) => {
+                        bar.suspend(|| eprintln!("failed: seed {}: {}", wanted.seed(), error.message));
+                        failures += 1;
+                        failed = Some(error);
+                        continue;
+                    }
+                };
                 let run = wanted.run(&timed);
                 if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
                     let (label, seed, problems) =
@@ -237,10 +252,19 @@ pub(crate) fn runs<'w>(
                 made[nth] = Some(record);
                 bar.inc(1);
             }
+            if let Some(error) = failed.filter(|_| failures >= MOST_FAILURES) {
+                return Err(error);
+            }
         }
     }
     bar.finish_and_clear();
     Ok(Runs { wanted, made })
+}
+
+/// Returns the maximum number of concurrent runs in an attempt. Runs that were disturbed side by side are
+/// repeated one after the other.
+const fn together(parallel: bool, attempt: usize) -> usize {
+    if parallel && attempt == 0 { RUNS_TOGETHER } else { 1 }
 }
 
 /// Divides runs with these link rates into groups of at most `runs` runs each, in order. The rates of a group
@@ -304,7 +328,17 @@ pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
 /// removed, so that the next run starts on a new line. The file is truncated instead of rewritten, because an
 /// interrupted rewrite would lose all runs.
 pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
-    let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // To go on would repeat hours of runs.
+        Err(error) => {
+            return Err(Error::new(
+                format!("cannot read {}: {error}", file.display()),
+                "repair the file, or choose another --out",
+            ));
+        }
+    };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     if whole.len() < text.len() {
         let shortened = OpenOptions::new().write(true).open(file);
@@ -327,6 +361,12 @@ pub(crate) fn release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disturbed_runs_are_repeated_alone() {
+        assert_eq!([0, 1, 4].map(|attempt| together(true, attempt)), [RUNS_TOGETHER, 1, 1]);
+        assert_eq!(together(false, 0), 1);
+    }
 
     #[test]
     fn runs_side_by_side_share_the_rate() {

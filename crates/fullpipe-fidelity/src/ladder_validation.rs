@@ -19,6 +19,7 @@
 use std::fmt::{self, Write};
 
 use fullpipe::classify::Limit;
+use fullpipe::lab::stats;
 use fullpipe::ladder::Rung;
 
 /// Allowed deviation of the prediction, as a share of the kernel's mean, if a window or the link is the
@@ -155,7 +156,7 @@ pub fn is_within(predicted: f64, measured: f64) -> bool {
 }
 
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    stats::mean(values.iter().copied()).unwrap_or(0.0)
 }
 
 /// Numbers of rungs that are compared by one criterion.

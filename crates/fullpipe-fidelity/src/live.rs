@@ -82,21 +82,21 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let taken = match unseen {
         0 => String::new(),
         _ => format!(
-            " In {unseen} of the others the receiver's buffer and its application were taken for each other, which only the \
-             receiving end knows."
+            " In {unseen} of the other runs, a small receive buffer was mistaken for a slow reader or the reverse, which only \
+             the receiver can distinguish."
         ),
     };
     let text = format!(
-        "{} runs; `{}` makes this table.\n\n{}\nThe right limit is named in {right} of {} runs ({:.1} %). Asked is {:.0} %; \
-         met: {}.{taken} During {disturbed} of the runs the machine was too busy for the path to keep its times; they are counted like \
-         the others.\n",
+        "{} runs; `{}` makes this table.\n\n{}\nThe right limit is named in {right} of {} runs ({:.1} %). Target \
+         {:.0} %: {}.{taken} In {disturbed} of the runs, the machine was too busy to keep the timing of the path; these runs are \
+         counted, too.\n",
         all.len(),
         crate::command("--situations --live ", args),
         classifier_validation::lines(&situations),
         all.len(),
         100.0 * share,
         100.0 * ASKED,
-        if holds { "yes" } else { "no" },
+        if holds { "met" } else { "not met" },
     );
     Ok((text, holds))
 }

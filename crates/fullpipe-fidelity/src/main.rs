@@ -85,7 +85,7 @@ struct Comparison {
     table: String,
     /// Whether the results meet the requirements.
     holds: bool,
-    /// Whether the table may be published: a table that lacks runs replaces no page.
+    /// Whether the table is complete. A table that lacks runs does not replace a page.
     complete: bool,
 }
 
@@ -101,19 +101,29 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         experiment = experiment.with_repeat(repeat);
     }
     experiment.check_size()?;
+    // The tests of iperf3 leave signal handlers behind. Without this, only SIGKILL would end the campaign after
+    // them.
+    fullpipe::linux::command::end_at_signals()?;
     const LADDER: &str = "The ladder against the kernel";
-    let (title, section, comparison) = if args.golden {
-        (LADDER, "golden ladder", golden::table(&experiment, args)?)
+    const TABLE: &str = "table";
+    let section = match (args.golden, args.logs) {
+        (true, _) => "golden ladder",
+        (_, true) => "ladders from logs",
+        _ => TABLE,
+    };
+    args.page.as_deref().map_or(Ok(()), |page| page::check(page, section))?;
+    let (title, comparison) = if args.golden {
+        (LADDER, golden::table(&experiment, args)?)
     } else if args.logs {
-        (LADDER, "ladders from logs", from_log::table(&experiment, args)?)
+        (LADDER, from_log::table(&experiment, args)?)
     } else if args.ladder {
-        (LADDER, "table", ladder::table(&experiment, args)?)
+        (LADDER, ladder::table(&experiment, args)?)
     } else if args.live {
-        ("Situations measured live", "table", live::table(&experiment, args)?.into())
+        ("Situations measured live", live::table(&experiment, args)?.into())
     } else if args.situations {
-        ("Situations on the kernel", "table", situations::table(&experiment, args)?.into())
+        ("Situations on the kernel", situations::table(&experiment, args)?.into())
     } else {
-        ("Fidelity", "table", cells(&experiment, args)?.into())
+        ("Fidelity", cells(&experiment, args)?.into())
     };
     let Comparison { table, holds, complete } = comparison;
     write_to(&mut stdout().lock(), "standard output", &table)?;

@@ -1,8 +1,8 @@
 //! Reads JSON of any iperf3 version without storing it: a value of the wrong type counts as absent, and
 //! unknown keys are skipped.
 //!
-//! A JSON tree costs up to a hundred times its text. These readers go from the text to the wanted values
-//! directly, whatever else the text contains.
+//! A JSON tree costs up to a hundred times its text. These readers extract the wanted values directly from
+//! the text, whatever else the text contains.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 /// 2^63. Values of this size and above are negative numbers that were printed as unsigned (before 3.13).
 const BEYOND: f64 = 9.2e18;
 
-/// A value of which only a number, a Boolean or a text is kept.
+/// A value that is kept only if it is a number, a Boolean or a text.
 enum Scalar<'de> {
     Bool(bool),
     Number(f64),
@@ -158,7 +158,7 @@ where
     map.next_value::<Array<C>>().map(|read| read.0.unwrap_or_default())
 }
 
-/// An object that is filled key by key.
+/// An object whose fields are set key by key.
 pub(crate) trait Object<'de>: Default {
     /// Takes the value of `key` from `map`, or returns `false` if the key is not wanted.
     fn take<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;

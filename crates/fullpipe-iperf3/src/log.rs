@@ -1,7 +1,7 @@
 //! A document of any iperf3 version, as a reader gets it: the values that explain a test, without the rest.
 //!
-//! Reports of intervals are passed on one by one, so that a reader decides what to keep of them. The memory
-//! that a document takes is then that of the kept values, whatever else it contains.
+//! Interval reports are passed on one by one, so that the reader can decide which values to keep. A document
+//! therefore takes only the memory of the kept values, whatever else it contains.
 
 use serde::Deserialize;
 
@@ -219,11 +219,11 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    /// Reads a line. It is read twice: the name of the event decides what to read of its data, and may follow
-    /// them.
+    /// Reads a line. The line is parsed twice, because the name of the event determines how its data is read,
+    /// and may come after the data.
     ///
     /// # Errors
-    /// The line is not JSON, or has too many streams.
+    /// Returns an error if the line is not JSON or has too many streams.
     pub fn read(line: &str) -> serde_json::Result<Self> {
         #[derive(Default)]
         struct Name {

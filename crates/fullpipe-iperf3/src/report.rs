@@ -1,4 +1,5 @@
-//! A report of one stream or one sum, with the keys of iperf3: the form in which documents are written and read.
+//! A report of one stream or one sum, with the keys of iperf3: the form in which documents are written and
+//! read.
 //!
 //! ```text
 //!   StreamInterval, SumInterval ──┐                    ┌──► JSON (-J, --json-stream)

@@ -71,6 +71,7 @@ mod tests {
             },
             wire_second_half: WireOutcome::default(),
             finished: None,
+            response: None,
         }
     }
 

@@ -105,8 +105,8 @@ pub const RENO_WINDOW: f64 = 1.22;
 /// 5.1).
 pub const CUBIC_WINDOW: f64 = 1.054;
 
-/// Returns the mean congestion window in segments of a loss-based sender at the loss probability `loss`, 0 to 1.
-/// For CUBIC, it is the larger of CUBIC's window and Reno's. BIC's window is close to CUBIC's.
+/// Returns the mean congestion window in segments of a loss-based sender at the loss probability `loss` (0 to
+/// 1). For CUBIC, it is the larger of CUBIC's window and Reno's. BIC's window is close to CUBIC's.
 pub fn mean_window(cc: Algorithm, rtt: Duration, loss: f64) -> f64 {
     let reno = RENO_WINDOW / loss.sqrt();
     match cc {

@@ -4,7 +4,7 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
+use crate::outcome::{FlowOutcome, ResponseOutcome, RttOutcome, WireOutcome};
 use crate::trace::Row;
 
 /// Recorded states of a flow, one for each trace row.
@@ -41,6 +41,8 @@ pub struct FinalState {
     pub retransmits: u64,
     /// Round-trip times of the flow; `None` if no data was acknowledged.
     pub rtt: Option<RttOutcome>,
+    /// Time that the response took; `None` if the flow has no request or did not complete.
+    pub response: Option<ResponseOutcome>,
 }
 
 impl From<&Row> for Moment {
@@ -78,7 +80,7 @@ impl History {
 
     /// Computes the outcome of the flow from its history and its final state.
     pub fn outcome(&self, ended: FinalState) -> FlowOutcome {
-        let FinalState { cc, last, finished, retransmits, rtt } = ended;
+        let FinalState { cc, last, finished, retransmits, rtt, response } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: Bytes, span: Duration| Rate::mean(last.read.saturating_sub(from), span);
@@ -101,6 +103,7 @@ impl History {
             wire: self.wire_since(&self.moments[0], &last),
             wire_second_half: self.wire_since(&half, &last),
             finished,
+            response,
         }
     }
 

@@ -11,6 +11,8 @@
 //! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | the specification of one run, with every value resolved |
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
+//! | [`arm`], [`race`] | senders that are compared, and the plan, the pairs and the results of a comparison |
+//! | [`bootstrap`] | the ratio of two means, with its confidence interval |
 //! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
 //! | [`cost`] | the expected work of a run, computed before the run starts |
 //! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
@@ -20,12 +22,15 @@
 //! | [`validity`] | whether a run in real time can be trusted |
 //! | [`metric`] | figures of a run, under the names that experiment files use |
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
+//! | [`stats`] | means, medians and quantiles, and the confidence interval of a count |
 //!
 //! This crate connects the TCP engine to the path simulator: segments of `fullpipe-tcp` become packets on a
 //! path of `fullpipe-path`. The crate does no I/O and reads no clock. The outcome of a simulated run is a
 //! function of its scenario.
 #![forbid(unsafe_code)]
 
+pub mod arm;
+pub mod bootstrap;
 pub mod campaign;
 pub mod capture;
 pub mod check;
@@ -35,9 +40,11 @@ pub mod history;
 pub mod host;
 pub mod metric;
 pub mod outcome;
+pub mod race;
 pub mod results;
 pub mod scenario;
 pub mod sim;
+pub mod stats;
 pub mod trace;
 pub mod validity;
 pub mod workload;

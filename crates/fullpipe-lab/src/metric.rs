@@ -1,8 +1,8 @@
 //! Metrics of a run, which an experiment can compare with expected bounds.
 //!
 //! If a run has several flows, its metrics treat them as one transfer. Goodput and retransmits are sums over
-//! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms` and the peak and
-//! burst on the wire are maxima over the flows.
+//! the flows. RTT and the shares of `send_limit` are means over the flows. `rtt_p95_ms`, the times of
+//! responses, and the peak and burst on the wire are maxima over the flows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,7 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
+use crate::stats::{mean, median};
 
 /// Input of the metrics: values of one run, from its [`Outcome`] or from a stored result document.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,11 @@ pub struct FlowFigures {
     pub rtt_mean_ms: Option<f64>,
     /// 95th percentile of the RTT in milliseconds; `None` if no data was acknowledged.
     pub rtt_p95_ms: Option<f64>,
+    /// Time from the first SYN to the last byte of the response in milliseconds; `None` if the flow has no
+    /// request, or if the response is incomplete.
+    pub from_syn_ms: Option<f64>,
+    /// Time from the request to the last byte of the response in milliseconds; `None` as for `from_syn_ms`.
+    pub from_request_ms: Option<f64>,
     /// Share of the flow's lifetime during which each limit stopped the sender, from 0 to 1.
     pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
     /// Arrival rate of payload over the flow's lifetime.
@@ -57,6 +63,8 @@ impl From<&FlowOutcome> for FlowFigures {
             retransmits: flow.retransmits,
             rtt_mean_ms: flow.rtt.map(|rtt| rtt.mean.as_millis_f64()),
             rtt_p95_ms: flow.rtt.map(|rtt| rtt.p95.as_millis_f64()),
+            from_syn_ms: flow.response.map(|response| response.from_syn.as_millis_f64()),
+            from_request_ms: flow.response.map(|response| response.from_request.as_millis_f64()),
             shares: SendLimit::ALL.map(|limit| (limit, flow.share(limit))),
             wire: flow.wire,
             wire_second_half: flow.wire_second_half,
@@ -71,7 +79,7 @@ impl FlowFigures {
 }
 
 /// Header bytes of a TCP data packet: IPv4 20, TCP 20, timestamp option 12.
-const HEADERS: u64 = 52;
+pub const HEADERS: u64 = 52;
 
 /// A metric of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +101,10 @@ pub enum Metric {
     RttMean,
     /// 95th percentile of the RTT, in milliseconds.
     RttP95,
+    /// Time from the first SYN of a flow with a request to the last byte of the response, in milliseconds.
+    TimeFromSyn,
+    /// Time from the request to the last byte of the response, in milliseconds.
+    TimeFromRequest,
     /// Number of packets that were dropped because the queue was full.
     QueueDrops,
     /// Number of packets lost at random.
@@ -157,7 +169,7 @@ enum Unit {
 
 impl Metric {
     /// All metrics except the shares of time per limit.
-    pub const PLAIN: [Self; 20] = [
+    pub const PLAIN: [Self; 22] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -166,6 +178,8 @@ impl Metric {
         Self::RetransmitShare,
         Self::RttMean,
         Self::RttP95,
+        Self::TimeFromSyn,
+        Self::TimeFromRequest,
         Self::QueueDrops,
         Self::RandomDrops,
         Self::Policed,
@@ -196,7 +210,7 @@ impl Metric {
             | Self::Duplicated
             | Self::Reordered
             | Self::AcksThinned => Unit::Count,
-            Self::RttMean | Self::RttP95 => Unit::Millis,
+            Self::RttMean | Self::RttP95 | Self::TimeFromSyn | Self::TimeFromRequest => Unit::Millis,
         }
     }
 
@@ -210,6 +224,8 @@ impl Metric {
             Self::RetransmitShare => "retransmit_share",
             Self::RttMean => "rtt_mean_ms",
             Self::RttP95 => "rtt_p95_ms",
+            Self::TimeFromSyn => "time_from_syn_ms",
+            Self::TimeFromRequest => "time_from_request_ms",
             Self::QueueDrops => "queue_drops",
             Self::RandomDrops => "random_drops",
             Self::Policed => "policed",
@@ -290,7 +306,8 @@ impl Metric {
     }
 
     /// Computes this metric for one run across `path`. An RTT is `None` if no data was acknowledged, and a
-    /// burst is `None` if no data arrived.
+    /// burst is `None` if no data arrived. The time of a response is `None` unless every flow has completed
+    /// one.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -302,6 +319,9 @@ impl Metric {
         };
         let burst = |wire: fn(&FlowFigures) -> WireOutcome| {
             flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max)
+        };
+        let last = |time: fn(&FlowFigures) -> Option<f64>| {
+            flows.iter().map(time).try_fold(0.0_f64, |last, time| Some(last.max(time?)))
         };
         Some(match self {
             Self::Goodput => goodput(),
@@ -320,6 +340,8 @@ impl Metric {
             Self::AcksThinned => run.path.acks_thinned as f64,
             Self::RttMean => mean(flows.iter().filter_map(|flow| flow.rtt_mean_ms))?,
             Self::RttP95 => flows.iter().filter_map(|flow| flow.rtt_p95_ms).reduce(f64::max)?,
+            Self::TimeFromSyn => last(|flow| flow.from_syn_ms)?,
+            Self::TimeFromRequest => last(|flow| flow.from_request_ms)?,
             Self::WirePeak => peak(|flow| flow.wire)?,
             Self::WirePeakSecondHalf => peak(|flow| flow.wire_second_half)?,
             Self::WireBurst => burst(|flow| flow.wire)?,
@@ -327,12 +349,6 @@ impl Metric {
             Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
         })
     }
-}
-
-/// Returns the mean of the values; returns `None` if there are no values.
-pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
-    (count > 0).then(|| sum / count as f64)
 }
 
 impl fmt::Display for Metric {
@@ -393,23 +409,12 @@ impl Over {
     pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {
-            Self::Mean => mean(values.into_iter()),
+            Self::Mean => mean(values),
             Self::Median => median(values),
             Self::Min => values.into_iter().reduce(f64::min),
             Self::Max => values.into_iter().reduce(f64::max),
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    mean(
-        values
-            .get(middle - usize::from(values.len().is_multiple_of(2) && middle > 0)..=middle)?
-            .iter()
-            .copied(),
-    )
 }
 
 #[cfg(test)]

@@ -51,6 +51,19 @@ pub struct FlowOutcome {
     /// Time at which the last byte of a flow of limited size was acknowledged; `None` if the flow did not
     /// complete.
     pub finished: Option<Instant>,
+    /// Time that the response to the flow's request took; `None` if the flow has no request, or if the
+    /// receiving application did not read the whole response.
+    pub response: Option<ResponseOutcome>,
+}
+
+/// Time from the start of a flow with a request until the receiving application read the last byte of the
+/// response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseOutcome {
+    /// Time from the first SYN to the last byte.
+    pub from_syn: Duration,
+    /// Time from the first byte of the request to the last byte of the response.
+    pub from_request: Duration,
 }
 
 /// Minimum, mean and 95th percentile of the RTT of one flow.

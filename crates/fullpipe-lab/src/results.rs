@@ -1,7 +1,8 @@
-//! The output of `fullpipe run`: one JSON document per campaign, and one summary line per point.
+//! The output of `fullpipe run`: one JSON document per campaign, one summary line per point, and CSV tables.
+
+mod tables;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
@@ -11,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::RunResult;
 use crate::check::{Verdict, evaluate};
 use crate::experiment::Experiment;
-use crate::metric::{FlowFigures, Metric, RunFigures, mean};
+use crate::metric::{FlowFigures, Metric, RunFigures};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
+use crate::stats::mean;
 use crate::validity::{LatenessQuantiles, Validity};
+
+pub use tables::{ResultTable, TraceTable};
 
 /// Name and version of the format of the JSON document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -133,6 +137,10 @@ pub struct Flow {
     pub retransmits: u64,
     /// Round-trip times of the flow; null if no data was acknowledged.
     pub rtt_ms: Option<RttMs>,
+    /// Time that the response to the flow's request took; absent if the flow has no request, or if the
+    /// response is incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_ms: Option<ResponseMs>,
     /// Share of the flow's lifetime during which each limit stopped the sender; the shares add up to 1.
     pub send_limit: BTreeMap<String, f64>,
     /// Arrival rate of payload over the flow's lifetime.
@@ -161,6 +169,15 @@ pub struct RttMs {
     pub mean: f64,
     /// 95th percentile of the RTT, in milliseconds.
     pub p95: f64,
+}
+
+/// Time until the receiving application read the last byte of a response, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponseMs {
+    /// Time from the first SYN to the last byte, in milliseconds.
+    pub from_syn: f64,
+    /// Time from the first byte of the request to the last byte of the response, in milliseconds.
+    pub from_request: f64,
 }
 
 /// Work that the simulator did for a run, as counts that are identical on every machine.
@@ -341,6 +358,10 @@ impl From<&FlowOutcome> for Flow {
                 mean: millis(rtt.mean),
                 p95: millis(rtt.p95),
             }),
+            response_ms: flow.response.map(|response| ResponseMs {
+                from_syn: millis(response.from_syn),
+                from_request: millis(response.from_request),
+            }),
             send_limit: shares.into_iter().filter(|(_, share)| *share > 0.0).collect(),
             wire: flow.wire.into(),
             wire_second_half: flow.wire_second_half.into(),
@@ -371,6 +392,8 @@ impl From<&Flow> for FlowFigures {
             retransmits: flow.retransmits,
             rtt_mean_ms: flow.rtt_ms.map(|rtt| rtt.mean),
             rtt_p95_ms: flow.rtt_ms.map(|rtt| rtt.p95),
+            from_syn_ms: flow.response_ms.map(|response| response.from_syn),
+            from_request_ms: flow.response_ms.map(|response| response.from_request),
             shares: SendLimit::ALL.map(|limit| (limit, share(limit))),
             wire: flow.wire.into(),
             wire_second_half: flow.wire_second_half.into(),
@@ -382,101 +405,6 @@ impl From<Wire> for WireOutcome {
     fn from(wire: Wire) -> Self {
         Self { peak: Rate::from_bps(wire.peak_bps), mean: Rate::from_bps(wire.mean_bps) }
     }
-}
-
-/// The traces of a campaign as one CSV table: point and seed, then the columns of
-/// [`Record`](crate::trace::Record). Each row is written as soon as it is formatted, because the table may be
-/// large.
-#[derive(Clone, Copy, Debug)]
-pub struct TraceTable<'a> {
-    /// Experiment to which the traces belong.
-    pub experiment: &'a Experiment,
-    /// Traces of the runs, ordered by point and seed; each is a text from
-    /// [`Csv::into_text`](crate::trace::Csv::into_text).
-    pub runs: &'a [RunResult<String>],
-}
-
-impl fmt::Display for TraceTable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.runs.iter().find_map(|run| run.value.lines().next());
-        writeln!(f, "point,seed,{}", columns.unwrap_or_default())?;
-        for run in self.runs {
-            let point = quoted(&self.experiment.points()[run.point].label);
-            for line in run.value.lines().skip(1) {
-                writeln!(f, "{point},{},{line}", run.seed)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The results of a campaign as one CSV table with one row per flow and run. Column names end in base units,
-/// and the cell of a missing value is empty.
-#[derive(Clone, Copy, Debug)]
-pub struct ResultTable<'a> {
-    /// Results that the table contains.
-    pub report: &'a Report,
-}
-
-impl fmt::Display for ResultTable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "point,seed,flow,cc,received_bytes,goodput_bps,goodput_second_half_bps,retransmits,")?;
-        write!(f, "min_rtt_ms,mean_rtt_ms,p95_rtt_ms")?;
-        for limit in SendLimit::ALL {
-            write!(f, ",share_{limit}")?;
-        }
-        writeln!(
-            f,
-            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,aqm_drops_packets,marked_packets,duplicated_packets,\
-             reordered_packets,thinned_acks,digest,wall_s"
-        )?;
-        for run in &self.report.runs {
-            let (point, path) = (quoted(&run.point), run.path);
-            for (number, flow) in run.flows.iter().enumerate() {
-                let rtt = |of: fn(RttMs) -> f64| flow.rtt_ms.map_or(String::new(), |rtt| of(rtt).to_string());
-                write!(
-                    f,
-                    "{point},{},{number},{},{},{},{},{},{},{},{}",
-                    run.seed,
-                    flow.cc,
-                    flow.bytes,
-                    flow.goodput_bps,
-                    flow.goodput_second_half_bps,
-                    flow.retransmits,
-                    rtt(|rtt| rtt.min),
-                    rtt(|rtt| rtt.mean),
-                    rtt(|rtt| rtt.p95),
-                )?;
-                for limit in SendLimit::ALL {
-                    write!(f, ",{}", flow.send_limit.get(limit.name()).copied().unwrap_or(0.0))?;
-                }
-                writeln!(
-                    f,
-                    ",{},{},{},{},{},{},{},{},{},{},{}",
-                    path.delivered,
-                    path.queue_drops,
-                    path.random_drops,
-                    path.policed,
-                    path.aqm_drops,
-                    path.marked,
-                    path.duplicated,
-                    path.reordered,
-                    path.acks_thinned,
-                    run.digest,
-                    run.wall_s
-                )?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Quotes a text as one CSV cell (RFC 4180), because labels may contain any character.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.into()
 }
 
 /// Mean, minimum and maximum of a value over the repeated runs of a point.
@@ -541,7 +469,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> V
         let figures = |metric: Metric| {
             runs.iter().filter_map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
         };
-        let average = |metric: Metric| mean(figures(metric).into_iter());
+        let average = |metric: Metric| mean(figures(metric));
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
             average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
         });
@@ -567,9 +495,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{RttOutcome, Work};
+    use crate::outcome::{ResponseOutcome, RttOutcome, Work};
 
-    fn runs() -> Vec<RunResult<TimedOutcome>> {
+    pub(super) fn runs() -> Vec<RunResult<TimedOutcome>> {
         let ms = Duration::from_millis;
         let flow = |mbit: u64| FlowOutcome {
             cc: Algorithm::Bbr1,
@@ -584,6 +512,7 @@ mod tests {
             wire: WireOutcome { peak: Rate::from_bps(9_000_000), mean: Rate::from_bps(3_000_000) },
             wire_second_half: WireOutcome::default(),
             finished: None,
+            response: (mbit > 4).then_some(ResponseOutcome { from_syn: ms(221), from_request: ms(171) }),
         };
         let run = |seed, mbit| RunResult {
             point: 0,
@@ -607,7 +536,7 @@ mod tests {
         vec![run(1, 8), run(2, 4)]
     }
 
-    fn experiment() -> Experiment {
+    pub(super) fn experiment() -> Experiment {
         let text = "name = 'x'\nduration = '1s'\nrepeat = 2\n[path]\nrate = '10mbit'\nrtt = '10ms'\n\
                     [[flow]]\ncc = 'bbr'\n\
                     [[expect]]\nwhere = { cc = 'bbr1' }\nmetric = 'goodput_bps'\nmin = '5mbit'\nkernel = '5-7'";
@@ -619,7 +548,7 @@ mod tests {
         let report = Report::new(&experiment(), "sim", &runs());
         let document = serde_json::to_value(&report).expect("serialisable");
         let run = |seed: u64, mbit: u64, rtt_ms: serde_json::Value| {
-            json!({
+            let mut run = json!({
                 "point": "cc=bbr", "seed": seed,
                 "flows": [{
                     "cc": "bbr1", "bytes": 1_000_000, "goodput_bps": mbit * 1_000_000,
@@ -631,7 +560,11 @@ mod tests {
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
                 "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
-            })
+            });
+            if mbit > 4 {
+                run["flows"][0]["response_ms"] = json!({ "from_syn": 221.0, "from_request": 171.0 });
+            }
+            run
         };
         let expected = json!({
             "schema": "fullpipe.run/1", "experiment": "x", "description": "", "world": "sim", "interrupted": false,
@@ -662,26 +595,6 @@ mod tests {
         let report = Report::new(&experiment(), "sim", &runs()[..1]);
         assert!(report.interrupted);
         assert_eq!((report.runs.len(), report.expect.len(), report.failed()), (1, 0, 0));
-    }
-
-    #[test]
-    fn results_are_a_table_with_a_row_a_flow() {
-        let experiment = experiment();
-        let report = Report::new(&experiment, "sim", &runs());
-        let table = ResultTable { report: &report }.to_string();
-        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
-        let [header, first, second] = &rows[..] else { panic!("{table}") };
-        assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
-        let cell = |row: &[&str], name: &str| {
-            let column = header.iter().position(|column| *column == name).expect(name);
-            row[column].to_owned()
-        };
-        assert_eq!(cell(first, "point"), "cc=bbr");
-        assert_eq!((cell(first, "seed"), cell(second, "seed")), ("1".into(), "2".into()));
-        assert_eq!(cell(first, "goodput_bps"), "8000000");
-        assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
-        assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
-        assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
     /// A run in real time that wrote packets late may meet its expectations, but only by accident.
@@ -721,24 +634,6 @@ mod tests {
         assert_eq!(document["runs"][1]["validity"], expected);
         assert_eq!(document["runs"][0].get("validity"), None, "time was virtual");
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), late);
-    }
-
-    #[test]
-    fn traces_of_a_campaign_are_one_table() {
-        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '10ms'\n\
-                    [[flow]]\ncc = 'reno'\n[[sample]]\nevery = '250ms'\n\
-                    [[point]]\nname = 'small, \"and\" odd'";
-        let experiment = Experiment::from_toml(text).expect("valid");
-        let mut csv = crate::trace::Csv::default();
-        crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
-        let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
-        let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
-        let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[0].starts_with("point,seed,flow,t_s,cc,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
-        assert_eq!(lines.len(), 1 + 4, "{table}");
-        let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
-        assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);
-        assert_eq!(rest.split(',').count(), lines[0].split(',').count(), "{}", lines[1]);
     }
 
     #[test]

@@ -29,8 +29,13 @@ pub struct Scenario {
 
 /// Text forms of fields that were added later and have their default values; [`Scenario::identity`] removes
 /// these texts.
-const UNSET: [&str; 4] =
-    [", sack: true", ", initcwnd: None", ", slow_start_after_idle: true", ", notsent_lowat: None"];
+const UNSET: [&str; 5] = [
+    ", sack: true",
+    ", initcwnd: None",
+    ", slow_start_after_idle: true",
+    ", notsent_lowat: None",
+    ", request: None",
+];
 
 impl Scenario {
     /// Returns the scenario as text, which identifies a stored run. A field that was added later appears only
@@ -302,5 +307,6 @@ mod tests {
         let (unset, set) = (identity(""), identity("initcwnd = 30"));
         assert!(unset.contains("ecn: false }, flows: ["), "{unset}");
         assert_eq!(set, unset.replace("ecn: false", "ecn: false, initcwnd: Some(30)"));
+        assert!(unset.contains("workload: Workload { writing: Greedy, reading: Greedy }"), "{unset}");
     }
 }

@@ -1,8 +1,8 @@
 //! Checks whether the results of a run in real time can be trusted.
 //!
-//! An emulated path is only as accurate as the machine's timers, and packets may be lost nowhere else. In
-//! every run, fullpipe measures three quantities and compares them with the same bounds. The lateness of a
-//! packet is the time at which the packet was written minus the time at which it was due.
+//! An emulated path is only as accurate as the machine's timers, and packets must not be lost outside the
+//! path. In every run, fullpipe measures three quantities and compares them with the same bounds. The
+//! lateness of a packet is the time at which the packet was written minus the time at which it was due.
 //!
 //! | quantity | valid if |
 //! |---|---|

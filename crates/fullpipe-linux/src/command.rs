@@ -10,6 +10,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread;
 
@@ -18,6 +19,7 @@ use fullpipe_lab::validity::Validity;
 use fullpipe_units::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
@@ -97,6 +99,19 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     };
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(CommandResult { status: code.unwrap_or(1) as u8, report, validity })
+}
+
+/// Makes SIGINT and SIGTERM end this process at once. Without this, they have no effect on a process that
+/// goes on after [`run`], because its handlers stay installed. A command that runs ends with the process.
+///
+/// # Errors
+/// Returns an error if a signal handler cannot be installed.
+pub fn end_at_signals() -> Result<(), Error> {
+    static ALWAYS: AtomicBool = AtomicBool::new(true);
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_default(signal, &ALWAYS).doing("install the signal handlers")?;
+    }
+    Ok(())
 }
 
 /// Starts the command, waits for it to end, and forwards the signals that this process receives in the

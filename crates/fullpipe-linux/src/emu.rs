@@ -340,6 +340,8 @@ impl<'a> Watch<'a> {
                 finished,
                 retransmits: last.sender.retransmits,
                 rtt,
+                // `settings::check` refuses flows with a request.
+                response: None,
             })
         });
         // These counters are from the last sample, which was taken at the end of the scenario, before the

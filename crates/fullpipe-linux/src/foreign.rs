@@ -1,4 +1,5 @@
-//! Readers of bytes that this process did not write, for the fuzz targets. They are not part of the interface.
+//! Readers of bytes that this process did not write, for the fuzz targets. They are not part of the
+//! interface.
 
 use crate::{netlink, sock_diag, tune};
 
@@ -10,8 +11,8 @@ pub fn sockets(answer: &[u8]) -> usize {
     seen.len()
 }
 
-/// Reads an answer of the kernel about devices, queueing disciplines or routes, and writes each route as text;
-/// returns the length of the text.
+/// Reads an answer of the kernel about devices, queueing disciplines or routes, and writes each route as
+/// text; returns the length of the text.
 pub fn routes(answer: &[u8]) -> usize {
     let found = netlink::messages(answer).map_or_else(|_| Vec::new(), |answers| answers.found);
     found.into_iter().map(|message| tune::route_text(message).len()).sum()

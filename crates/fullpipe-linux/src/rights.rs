@@ -52,8 +52,9 @@ pub fn acquire() -> Result<(), Error> {
 const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Creates a user namespace. [`Namespace::new`] has used a thread, and a joined thread still belongs to the
-/// process for a moment: until then, the kernel refuses with `EINVAL`.
+/// Creates a user namespace. [`Namespace::new`] may have used a thread. A joined thread belongs to the
+/// process for a short time after it has ended, and until that time has passed, the kernel refuses with
+/// `EINVAL`.
 #[expect(clippy::disallowed_methods, reason = "the kernel ends the thread in its own time")]
 fn unshare_user() -> io::Result<()> {
     for _ in 1..ATTEMPTS {

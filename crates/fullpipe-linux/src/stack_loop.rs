@@ -3,7 +3,7 @@
 //! ```text
 //!   epoll ─► read all packets ─► stack.handle_packet
 //!         ─► stack.handle_timeout ─► the application: events, reads, writes
-//!         ─► stack.poll_packet until none is left ─► write
+//!         ─► stack.poll_packet until none is left ─► write; again from the start if this caused events
 //!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
@@ -60,7 +60,7 @@ const FIRST_SOCKET: u64 = 3;
 
 /// An application that reads and writes on the connections of a stack.
 pub trait Application {
-    /// Handles the events of the stack: accepts connections, reads and writes. Returns the time at which the
+    /// Handles all events of the stack: accepts connections, reads and writes. Returns the time at which the
     /// loop calls the application again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such
     /// time.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
@@ -218,7 +218,8 @@ fn run_loop(
             stack.handle_timeout(now);
             let wakes = attend(now, &mut stack, &Sockets { poll: &poll, happened: &happened })?;
             device.write_all(&mut stack, now);
-            (more, wakes.min(stack.poll_timeout()))
+            // Sending may make a socket writable, and the application then writes at once.
+            (more || stack.has_events(), wakes.min(stack.poll_timeout()))
         };
         let blocked = !device.held.is_empty();
         if blocked != waits_for_room {

@@ -45,7 +45,7 @@ macro_rules! structure {
 
 structure! {
 /// `struct tcp_info` up to the field `tcpi_rcv_wnd`, which was added in Linux 6.2.
-#[expect(dead_code, reason = "what stands between the fields that are read")]
+#[expect(dead_code, reason = "fields between those that are read")]
 Raw {
     state: u8,
     ca_state: u8,
@@ -267,8 +267,8 @@ pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result
     Ok(ReceiverSample { at, flow, ..sample })
 }
 
-/// Converts raw structures to a sample of a receiving socket, without its time and flow number; `unread` is the
-/// socket's `Recv-Q`.
+/// Converts raw structures to a sample of a receiving socket, without its time and flow number; `unread` is
+/// the socket's `Recv-Q`.
 pub(crate) fn received_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverSample {
     ReceiverSample {
         at: Instant::ZERO,
@@ -301,7 +301,7 @@ fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
 
 structure! {
 /// The kernel's array `sk_meminfo`, which the socket option `SO_MEMINFO` returns.
-#[expect(dead_code, reason = "what stands between the fields that are read")]
+#[expect(dead_code, reason = "fields between those that are read")]
 Memory {
     rmem_alloc: u32,
     rcvbuf: u32,

@@ -227,9 +227,9 @@ pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
 
-/// Returns the smallest send buffer that keeps `window` bytes of payload in flight at all times, rounded up. A
-/// blocked writer is woken when a third of the buffer is free (`sk_stream_is_writeable`), so only two thirds
-/// of it can be relied on. The result saturates.
+/// Returns the smallest send buffer that keeps `window` bytes of payload in flight at all times, rounded up.
+/// A blocked writer is woken when a third of the buffer is free (`sk_stream_is_writeable`), so only two
+/// thirds of it can be relied on. The result saturates.
 pub const fn sndbuf_for(window: Bytes) -> Bytes {
     let payload = window.get().saturating_add(window.get().div_ceil(2));
     Bytes::new(payload.saturating_add(payload.div_ceil(64)))

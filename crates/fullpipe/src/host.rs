@@ -10,7 +10,7 @@ use fullpipe_units::Bytes;
 use crate::Error;
 use crate::input::read;
 
-/// Name of the source that stands for the settings of this host.
+/// Name of the source that means the settings of this host.
 pub const LOCAL: &str = "local";
 
 /// Reads kernel settings from the file `source`, which contains the output of `sysctl -a`. If `source` is

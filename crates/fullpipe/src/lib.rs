@@ -5,6 +5,30 @@
 //!   an Experiment ──► run, in a World ──► Report
 //! ```
 //!
+//! | to | call |
+//! |---|---|
+//! | explain a log, a capture, a trace or `ss` output | [`Input::open`], then [`diagnose()`] |
+//! | show the limit before its ladder is simulated | [`explain()`], then [`Explanation::climb`] |
+//! | calculate the ladder of a path without a measurement | [`whatif()`] |
+//! | measure to an iperf3 server | `measure::Probe::measure`, then [`explain()`] |
+//! | sample the connections of running applications | `watch::Watch`, then `watch::measurement` |
+//! | run an experiment | [`run::read`] and [`run()`], in a [`World`] |
+//! | plan, apply and revert changes | `tune::plan`, `tune::apply`, `tune::confirm`, `tune::rollback` |
+//! | print a result | [`render_text`], [`json::document`] |
+//!
+//! This program names the limit of the connection in a series of `ss` dumps, and prints its ladder:
+//!
+//! ```
+//! use fullpipe::input::trace::Choice;
+//! use fullpipe::{HostFacts, Input, Look, PathFacts, diagnose, render_text};
+//!
+//! let sockets = Input::open("../../examples/ss/cubic-loss.txt", &Choice::default())?;
+//! let path = PathFacts { link: "100mbit".parse().ok(), ..PathFacts::default() };
+//! let diagnosis = diagnose(&sockets.measurement, &path, &HostFacts::default(), &())?;
+//! print!("{}", render_text(&diagnosis, Look { width: 80, colour: false }));
+//! # Ok::<(), fullpipe::Error>(())
+//! ```
+//!
 //! | module | concept |
 //! |---|---|
 //! | [`input`] | logs, captures, traces and `ss` output as inputs of a diagnosis |
@@ -12,6 +36,7 @@
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
 //! | [`forecast`] | the estimated time that an experiment takes |
+//! | [`mod@race`] | senders compared by the times of downloads |
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
@@ -46,6 +71,7 @@ pub mod input;
 pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
+pub mod race;
 pub mod run;
 #[cfg(target_os = "linux")]
 pub mod tune;
@@ -65,6 +91,7 @@ pub use fullpipe_linux as linux;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
+pub use race::race;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
 /// The limit of a transfer, determined from a measurement before anything is simulated.

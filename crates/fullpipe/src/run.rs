@@ -5,7 +5,8 @@
 //!             └─► World::Emu  real time, one run after another     ─┴─► Report ─► document, table, traces, page
 //! ```
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -20,6 +21,11 @@ use fullpipe_units::Rate;
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
 use crate::{Error, emu};
+
+/// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
+const LARGEST_EXPERIMENT: u64 = 1 << 20;
+/// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
+const LARGEST_RATE_TRACE: u64 = 64 << 20;
 
 /// Environment in which an experiment runs: simulator or emulator.
 #[derive(Clone, Debug)]
@@ -288,19 +294,30 @@ pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> 
 /// # Errors
 /// Returns an error if the file cannot be read or does not contain a valid experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
+    read_hinting(path, "pass an experiment file: fullpipe run experiments/window-rtt.toml")
+}
+
+/// Reads the experiment in the file `path`, like [`read`]. `hint` is the hint for a file that cannot be read.
+pub(crate) fn read_hinting(path: &Path, hint: &str) -> Result<Experiment, Error> {
     let file = path.display();
-    let text = fs::read_to_string(path).map_err(|e| {
-        Error::new(
-            format!("cannot read {file}: {e}"),
-            "pass an experiment file: fullpipe run experiments/window-rtt.toml",
-        )
-    })?;
+    let text = read_at_most(LARGEST_EXPERIMENT, path)
+        .map_err(|e| Error::new(format!("cannot read {file}: {e}"), hint))?;
     let beside = path.parent().unwrap_or(Path::new("."));
     let load = |name: &str| {
         let named = beside.join(name);
-        fs::read_to_string(&named).map_err(|e| format!("cannot read {}: {e}", named.display()))
+        read_at_most(LARGEST_RATE_TRACE, &named).map_err(|e| format!("cannot read {}: {e}", named.display()))
     };
     Experiment::from_toml_with(&text, &load).map_err(|e| Error::from(e).about(file))
+}
+
+/// Reads a text file of at most `most` bytes.
+fn read_at_most(most: u64, path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {} MiB", most >> 20)));
+    }
+    Ok(text)
 }
 
 fn simulated(scenario: &Scenario, traced: bool, observer: &impl Observer) -> TracedRun {

@@ -14,7 +14,7 @@ const LARGEST: u64 = 4 << 30;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// First bytes of formats that are not read, with their name and the command that converts `FILE`.
+/// First bytes of the unsupported formats, with their names and the commands that convert `FILE`.
 const OTHERS: [(&[u8], &str, &str); 8] = [
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstd -dc FILE | fullpipe diagnose -"),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xz -dc FILE | fullpipe diagnose -"),
@@ -26,10 +26,11 @@ const OTHERS: [(&[u8], &str, &str); 8] = [
     (b"snoop\0\0\0", "snoop", "editcap -F pcap FILE OUT.pcap; then fullpipe diagnose OUT.pcap"),
 ];
 
-/// Returns `source`, decompressed if it is gzip. Of a truncated file, the data before its end are returned.
+/// Returns `source`, decompressed if it is gzip. If the file is truncated, the data before its end is
+/// returned.
 ///
 /// # Errors
-/// The source cannot be read, or is in another compressed format.
+/// Returns an error if the source cannot be read, or if it is in another compressed format.
 pub(crate) fn unpacked<'a>(
     name: &str,
     mut source: Box<dyn BufRead + 'a>,
@@ -40,7 +41,7 @@ pub(crate) fn unpacked<'a>(
     }
     match OTHERS.iter().find(|(magic, ..)| beginning.starts_with(magic)) {
         Some((_, format, command)) => Err(Error::new(
-            format!("{name} is in {format} format, which is not read"),
+            format!("{name} is in {format} format, which fullpipe does not read"),
             format!("convert it: {command}"),
         )),
         None => Ok(source),
@@ -73,7 +74,7 @@ impl UnpackError {
 impl fmt::Display for UnpackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Damaged => f.write_str("its gzip data are damaged"),
+            Self::Damaged => f.write_str("its gzip data is damaged"),
             Self::TooLarge => write!(f, "it has more than {} GiB of decompressed data", LARGEST >> 30),
         }
     }
@@ -95,7 +96,7 @@ impl<R: Read> Read for Bounded<R> {
                 self.left = left.ok_or_else(|| io::Error::other(UnpackError::TooLarge))?;
                 Ok(read)
             }
-            // The file was copied before it was complete: its data end here.
+            // The file was copied before it was complete, so its data ends here.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) =>

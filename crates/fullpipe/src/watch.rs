@@ -154,7 +154,7 @@ impl Watch {
             reports.iter().max_by_key(|report| rate(report)).filter(|report| !rate(report).is_zero())
         };
         let sender = fastest(|report| report.achieved).filter(|report| report.achieved >= report.received);
-        // Requests that a download sends are no transfer of their own.
+        // The requests that a download sends do not count as a transfer.
         let receiver = fastest(|report| report.received);
         sender.or(receiver).ok_or_else(|| {
             let open = reports.len();
@@ -200,8 +200,8 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     Ok(input::trace::of_one_among(rows, others, Format::Sockets, notes, "sample again")?)
 }
 
-/// Returns the option by which a process limits its own rate. The connection of scp, sftp and rsync is that
-/// of a child process, which has another command line.
+/// Returns the option by which a process limits its own rate. For scp, sftp and rsync, the connection belongs
+/// to a child process with a different command line.
 fn rate_option(process: u32) -> Option<RateOption> {
     let of = |process| RateOption::in_command_line(&command_line(process));
     of(process).or_else(|| of(parent(process)?))
@@ -258,8 +258,8 @@ fn sample(seen: &SocketState) -> Sample<'_> {
         remote: seen.id.remote,
         cc: seen.cc.as_str(),
         sender: seen.sender,
-        // The kernel measures the RTT of a receiver only after some round trips of data; the handshake gives one
-        // before.
+        // The kernel measures the RTT of a receiver only after some round trips of data. Before that, the RTT
+        // of the handshake is used.
         receiver: ReceiverSample { rtt: seen.receiver.rtt.or(seen.sender.srtt), ..seen.receiver },
         acked: seen.acked,
         queued: seen.queued,

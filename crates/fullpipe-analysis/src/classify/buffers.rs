@@ -38,10 +38,10 @@ impl BufferState {
     /// `setting` the kernel setting that limits autotuning, and `set` the socket option that fixes the size.
     pub(super) fn words(self, who: &str, size: Bytes, setting: &str, set: &str) -> Result<String, String> {
         match self {
-            Self::Growing => Ok(format!("the {who} grows by itself, to {size} so far")),
+            Self::Growing => Ok(format!("the {who} is autotuned, and has grown to {size} so far")),
             Self::AtLimit => Ok(format!("the {who} of {size} is at its limit, {setting}")),
             Self::Locked => Ok(format!(
-                "the {who} stays at {size}, below {setting}: a program set it ({set}), so it does not grow by itself"
+                "the {who} stays at {size}, below {setting}: a program has set its size ({set}), so it is not autotuned"
             )),
             Self::Still => Err(format!(
                 "whether the {who} of {size} was set by a program ({set}) or is at its limit, {setting}: the \

@@ -1,13 +1,14 @@
-//! Findings: each limit with the evidence from the time for which it held, and the questions that remain
+//! Findings: each limit with the evidence from the time for which it applied, and the questions that remain
 //! open.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::buffers::BufferState;
 use super::rules::{congestion_window_is_full, full_of_holes};
 use super::tally::{self, Tally};
-use super::window::{Flow, Window, bps, median, over, stretch};
+use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Finding, JudgedRows, Limit};
 use crate::thresholds::time;
 
@@ -67,23 +68,23 @@ pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
         notes.push("nothing was sent in these rows".into());
     } else if let Some(apart) = coarse(flow) {
         notes.push(format!(
-            "the rows are {apart} apart; ten a second and more tell what happens within a few round trips"
+            "the rows are {apart} apart, too far to show what happens within a few round trips: sample at least ten times per second"
         ));
     }
     if flow.by_rate && flow.host.cc.is_none() && flow.rows.iter().all(|row| row.sender.cc.is_none()) {
-        notes.push("the sender paces at a rate that it measures, as BBR does: its pacing tells".into());
+        notes.push("the sender's pacing follows a rate that it measures, as with BBR".into());
     }
     notes
 }
 
 /// Returns the median row spacing if it is too large.
 fn coarse(flow: &Flow<'_>) -> Option<Duration> {
-    let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at).as_secs_f64());
-    let usual = Duration::from_secs_f64(median(apart.collect()));
+    let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at));
+    let usual = upper_median(apart.collect::<Vec<Duration>>(), Ord::cmp)?;
     (usual > COARSE).then_some(usual)
 }
 
-/// Time during which one limit held.
+/// Time during which one limit applied.
 struct Time<'a> {
     tally: Tally<'a, Row>,
 }
@@ -105,7 +106,7 @@ impl Time<'_> {
 
     fn what(&self, flow: &Flow<'_>) -> &'static str {
         match self.tally.limit {
-            Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path lets pass",
+            Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path can carry",
             Limit::Rwnd if self.holes() > 0.0 => {
                 "holes in the receive window: data behind lost segments fills it"
             }
@@ -121,8 +122,8 @@ impl Time<'_> {
         Bytes::new(self.median(|row| Some(value(row).get() as f64)).unwrap_or(0.0) as u64)
     }
 
-    /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if it
-    /// is too small to matter.
+    /// Returns the share of the rows in which data behind lost segments fills the receive window, or zero if
+    /// it is too small to matter.
     fn holes(&self) -> f64 {
         let holes = self.tally.rows.iter().filter(|row| full_of_holes(row)).count();
         let share = holes as f64 / self.tally.rows.len().max(1) as f64;
@@ -141,17 +142,17 @@ impl Time<'_> {
             Limit::Sndbuf => self.sndbuf(flow, &mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.window(flow, &mut evidence, &mut open),
             Limit::Pacing => evidence.push(format!(
-                "paced at {}, the most that the socket may; {} are delivered",
+                "the socket paces at {}, its maximum; {} are delivered",
                 rate(self.median(|row| bps(row.sender.pacing_rate))),
                 self.tally.rate()
             )),
             Limit::SlowStart => evidence.push(if flow.by_rate {
-                "the sender paces at more than twice what is delivered, as BBR does in Startup".into()
+                "the sender paces at more than twice the delivered rate, as BBR does in Startup".into()
             } else {
                 "Cwnd is full and below the slow-start threshold".into()
             }),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(flow, &mut evidence, &mut open),
-            // Rows do not show the processor.
+            // Rows contain no data about the processor.
             Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }
@@ -170,13 +171,13 @@ impl Time<'_> {
         let min_rtt = tally::rounded(min_rtt);
         let gain = median(|bbr| Some(f64::from(bbr.pacing_gain_percent) / 100.0))?;
         Some(format!(
-            "BBR has measured {bandwidth} and {min_rtt} at least, and paces at {gain:.2} times that rate (medians)"
+            "BBR has measured a bandwidth of {bandwidth} and a minimum RTT of {min_rtt}, and paces at {gain:.2} times the bandwidth (medians)"
         ))
     }
 
     fn starved(&self) -> String {
         format!(
-            "nothing waits to be sent, and {} of a Cwnd of {} are in flight",
+            "no data waits to be sent, and {} of a Cwnd of {} are in flight",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.cwnd)
         )
@@ -189,7 +190,7 @@ impl Time<'_> {
             self.bytes(|row| row.sender.sndbuf_used)
         ));
         evidence.push(format!(
-            "Cwnd {} and the receiver's window {} have room",
+            "Cwnd ({}) and the receiver's window ({}) have room",
             self.bytes(|row| row.sender.cwnd),
             self.bytes(|row| row.sender.rwnd)
         ));
@@ -250,7 +251,7 @@ impl Time<'_> {
         let fell =
             if self.tally.limit == Limit::ReceiverApp { format!("; it fell to {least}") } else { "".into() };
         Some(format!(
-            "the window was {most} at most{fell}: read at once it lets {} pass at the least round trip of {}, and {} are delivered",
+            "the window was at most {most}{fell}; if read at once, it would allow {} at the minimum RTT of {}, and {} are delivered",
             Rate::of(most, min_rtt),
             tally::rounded(min_rtt.as_secs_f64()),
             self.tally.rate()
@@ -265,7 +266,7 @@ impl Time<'_> {
                 "{rate} are delivered, {:.0} % of the link's payload rate",
                 100.0 * rate.as_bps() as f64 / line.max(1.0)
             )),
-            None => evidence.push(format!("{rate} are delivered, steadily")),
+            None => evidence.push(format!("{rate} are delivered at a steady rate")),
         }
         evidence.push(self.round_trip());
         match self.tally.limit {
@@ -296,7 +297,7 @@ impl Time<'_> {
         let losses = flow.losses();
         losses.at_one_rate().then(|| {
             format!(
-                "in {} loss episodes the delivered rate was within 5 % of {}, and no queue stood",
+                "in {} loss episodes, the delivered rate was within 5 % of {}, and there was no standing queue",
                 losses.alike,
                 rate(losses.rate)
             )
@@ -305,7 +306,7 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "{} losses came at windows that exceed those of {:.0} % of the data (expected for random loss: 50 %)",
+            "{} losses occurred at windows above those of {:.0} % of the data (expected for random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank
         )
@@ -315,12 +316,12 @@ impl Time<'_> {
         let full = Window { rows: flow.rows }.share(congestion_window_is_full);
         let ratio = self.median(|row| over(row.sender.inflight, row.sender.cwnd)).unwrap_or(0.0);
         let cwnd = self.bytes(|row| row.sender.cwnd);
-        evidence.push(format!("{ratio:.2} of a Cwnd of {cwnd} is in flight, and more waits to be sent"));
+        evidence.push(format!("{ratio:.2} of a Cwnd of {cwnd} is in flight, and more data waits to be sent"));
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
             evidence.push(format!("{:.1} % of the segments were retransmitted", 100.0 * repeated));
             if full < RARELY_FULL && self.model().is_none() {
-                open.push("what BBR measures: its own estimates are not in the rows".into());
+                open.push("what BBR measures: the rows do not contain its estimates".into());
             }
             return;
         }

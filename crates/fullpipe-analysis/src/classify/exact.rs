@@ -14,13 +14,13 @@
 //! | the same | a policer made the latest drops | `policer` |
 //! | the same | else | `cwnd` |
 //!
-//! The first column is a fact, because the simulator records what stopped the sender at each change. It is
-//! summed over round trips, because the stops alternate within a single one. Where the path was busy, it
-//! limits the congestion control, whether that measures the path or fills it until it overflows: a larger
-//! window would have delivered nothing more. Where the path was not busy, the congestion control itself is
-//! the limit, unless a policer's drops slowed it down. BBR is a special case where a receive window or send
-//! buffer limits: it measures the resulting rate and paces at it, so the record attributes most of its time
-//! to the pacer. A window or buffer that stopped BBR for a fifth of the time is therefore the limit.
+//! The first column is a fact, because the simulator records what stopped the sender at each change. The
+//! stops are summed over round trips, because they alternate within a single one. If the path was busy, the
+//! path is the limit, for every kind of congestion control: a larger window would not have delivered more. If
+//! the path was not busy, the congestion control itself is the limit, unless a policer's drops slowed it
+//! down. BBR is a special case if a receive window or send buffer is the limit: BBR measures the resulting
+//! rate and paces at it, so the record attributes most of the time to the pacer. A window or buffer that
+//! stopped BBR for a fifth of the time is therefore the limit.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::SendLimit;
@@ -40,7 +40,7 @@ const WORK: u64 = 2;
 /// are one gain cycle.
 const CYCLE: u64 = 4;
 /// The path is busy when the link transmits for at least this share of the time. BBR keeps a link about this
-/// busy while it drains its queue, and while it makes up for a few percent of loss.
+/// busy while it drains its queue, and while it repairs a few percent of loss.
 const BUSY: f64 = 0.8;
 
 /// Returns the limits over time of the flow in `rows`, which must belong to one flow and be in chronological

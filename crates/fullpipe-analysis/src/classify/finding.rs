@@ -22,8 +22,8 @@ pub enum Limit {
     SlowStart,
     /// The sender's pacing rate.
     Pacing,
-    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper, or
-    /// a ceiling of the host's own (virtual switch).
+    /// A rate cap on one flow or host below the link's rate, with an unknown mechanism: a policer, a shaper,
+    /// or a ceiling of the host's own (virtual switch).
     Cap,
     /// A policer: a token bucket drops what the flow sends beyond its rate.
     Policer,
@@ -110,7 +110,7 @@ pub struct Finding {
     /// Short description of the limit for people: `loss holds cwnd down`.
     #[serde(default)]
     pub what: String,
-    /// Share of the test for which this limit held, 0 to 1. Alternative findings cover the same time.
+    /// Share of the test for which this limit applied, 0 to 1. Alternative findings cover the same time.
     #[serde(default)]
     pub share: f64,
     /// Confidence in the limit.

@@ -10,15 +10,16 @@
 //!   a fixed rate    ranks near 1
 //! ```
 //!
-//! A fixed rate has a policer only if the data delivered around the losses has one rate, too, and no queue
-//! stands.
+//! A fixed rate indicates a policer only if, in addition, all losses occur at one delivered rate and without
+//! a standing queue.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::Row;
 
 use super::Limit;
 use super::spans::round_trip;
-use super::window::{Flow, Window, median, spread, stretch};
-use crate::stats::LossEstimate;
+use super::window::{Flow, Window, spread, stretch};
+use crate::loss_estimate::LossEstimate;
 use crate::thresholds::{loss, queue};
 
 /// Minimum number of losses for a meaningful mean rank.
@@ -72,7 +73,8 @@ impl Losses {
             }
             if last.is_none_or(|at| row.at.saturating_since(at) > round_trip(row) * 2) {
                 if first.is_none() {
-                    // The first loss ends slow start, at a window that overshot by chance.
+                    // The first loss ends slow start. The window at that loss is a matter of chance, because
+                    // slow start overshoots.
                     first = Some(i);
                 } else {
                     heights.push(height(&rows[..=i], row));
@@ -85,8 +87,8 @@ impl Losses {
         }
         let Some(first) = first else { return Self::default() };
         let rank = mean_rank(&rows[first..], &heights);
-        // A retransmission leaves one round trip after the loss. It arrives another one later, when the sender has
-        // already slowed down, so a receiver shows the rate of the loss one round trip earlier.
+        // A retransmission leaves one round trip after the loss. It arrives another one later, when the
+        // sender has already slowed down, so a receiver shows the rate of the loss one round trip earlier.
         let [sender, receiver] = around.map(|around| one_rate(&around));
         let (rate, alike) = if sender.1 >= receiver.1 { sender } else { receiver };
         Self { episodes: heights.len() + 1, spread: spread(&heights), rank, rate, alike }
@@ -103,8 +105,8 @@ impl Losses {
         }
     }
 
-    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without a
-    /// queue, as those of a policer do.
+    /// Returns whether at least three losses, and most of all losses, came at one delivered rate and without
+    /// a queue, as those of a policer do.
     pub(super) fn at_one_rate(&self) -> bool {
         let others = self.episodes.saturating_sub(1) as f64;
         self.alike >= loss::FEWEST_EPISODES && self.alike as f64 >= loss::MOST_EPISODES * others
@@ -129,7 +131,7 @@ fn beyond_chance(count: usize) -> f64 {
     }
 }
 
-/// Returns the losses that the path itself causes; `limit` is the limit that holds the flow most of the time.
+/// Returns the losses that the path itself causes; `limit` is the limit that applies for most of the time.
 pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
         return LossEstimate::new(0, 0);
@@ -157,15 +159,15 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     estimate.bounded_by(again, segments)
 }
 
-/// Returns the rate that was delivered over two round trips before a loss, and whether a queue stood; `None` if
-/// too few rows show it. `later` is the number of round trips since then.
+/// Returns the rate that was delivered over two round trips before a loss, and whether there was a standing
+/// queue; `None` if too few rows show it. `later` is the number of round trips since then.
 fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
     let (at, trip) = (rows.last()?.at, round_trip(rows.last()?));
     let (from, to) = (at.saturating_sub(trip * (later + 2)), at.saturating_sub(trip * later));
     let end = rows.len() - rows.iter().rev().take(MOST_ROWS).take_while(|row| row.at > to).count();
     let near = rows[..end].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= from).count();
     let near = Window { rows: &rows[end.saturating_sub(near.max(FEWEST_ROWS))..end] };
-    // The median, because the bursts of a sender queue for a moment on any path.
+    // The median is used, because the bursts of a sender form a short queue on any path.
     let queued = near.median(stretch).is_some_and(|stretch| stretch >= queue::NONE_IN_LOG);
     (near.rate() > 0.0).then_some((near.rate(), queued))
 }
@@ -173,7 +175,7 @@ fn delivered(rows: &[Row], later: u64) -> Option<(f64, bool)> {
 /// Returns the median of the rates around the losses, and the number of losses without a queue whose rate is
 /// that median, within 5 %.
 fn one_rate(around: &[(f64, bool)]) -> (Option<f64>, usize) {
-    let rate = (!around.is_empty()).then(|| median(around.iter().map(|(rate, _)| *rate).collect()));
+    let rate = upper_median(around.iter().map(|(rate, _)| *rate).collect(), f64::total_cmp);
     let near = |of: f64| rate.is_some_and(|rate| (of - rate).abs() <= loss::ONE_RATE * rate);
     (rate, around.iter().filter(|(of, queued)| !queued && near(*of)).count())
 }

@@ -51,6 +51,7 @@ pub use exact::exact;
 pub use finding::{Confidence, Finding, Limit};
 pub use packets::classify_capture;
 pub use shared_link::SharedLink;
+pub(crate) use shared_link::Sharing;
 pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;
@@ -59,7 +60,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 use window::Flow;
 
 /// Facts about the hosts that the rows do not contain.
@@ -85,7 +86,7 @@ pub enum Basis {
     Inferred,
 }
 
-/// Span of time during which one limit held.
+/// Span of time during which one limit applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitPeriod {
     /// Start of the span: key `from_s`.
@@ -114,7 +115,7 @@ impl LimitPeriod {
 pub struct Classification {
     /// Intervals in chronological order, without gaps; neighbours differ in limit or confidence.
     pub intervals: Vec<LimitPeriod>,
-    /// One finding per limit, longest first, with the evidence from the time for which it held.
+    /// One finding per limit, longest first, with the evidence from the time for which it applied.
     pub findings: Vec<Finding>,
     /// Whether the sender paces at a rate that it measures, as BBR does. This is inferred if the rows do not
     /// name the congestion control.
@@ -229,7 +230,7 @@ impl<'a> JudgedRows<'a> {
     }
 
     /// Judges the rows after `from`; earlier rows are judged only if the limits differ. The last limit of a
-    /// flow is never noise, and usually one limit holds for the whole time.
+    /// flow is never noise, and usually one limit applies for the whole time.
     fn since(flow: &Flow<'a>, from: Instant) -> Self {
         let begin = up_to(flow.rows, from).saturating_sub(1);
         match rules::of_one_limit(flow, begin..flow.rows.len()) {
@@ -263,7 +264,7 @@ pub fn agreement(a: &[LimitPeriod], b: &[LimitPeriod]) -> Option<f64> {
     (!common.is_zero()).then(|| same.as_secs_f64() / common.as_secs_f64())
 }
 
-/// Returns the share of the total time of `intervals` for which `limit` held, 0 to 1.
+/// Returns the share of the total time of `intervals` for which `limit` applied, 0 to 1.
 pub fn share(intervals: &[LimitPeriod], limit: Limit) -> f64 {
     let time = |of: &mut dyn Iterator<Item = &LimitPeriod>| {
         of.fold(Duration::ZERO, |sum, interval| sum + interval.length()).as_secs_f64()

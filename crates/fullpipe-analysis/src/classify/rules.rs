@@ -13,7 +13,7 @@
 //!          else the congestion control is the limit, because:
 //!            the delivered rate is the link rate                   link
 //!            the receive window is small, and occasionally full    receiver_app
-//!            a queue stands, and the rate is steady                link; cap (a shaper) where the link has
+//!            standing queue, and the rate is steady                link; cap (a shaper) where the link has
 //!                                                                  room
 //!            losses at a fixed rate, no queue                      policer if the delivered rate is fixed, too;
 //!                                                                  else cap
@@ -200,8 +200,8 @@ pub(super) fn receive_window_is_full(row: &Row) -> bool {
         || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= window::FULL_IN_ROWS)
 }
 
-/// Returns whether the receive window is full of data that arrived after a lost segment: such data is no longer
-/// in flight, but it occupies the window until the retransmission arrives.
+/// Returns whether the receive window is full of data that arrived after a lost segment: such data is no
+/// longer in flight, but it occupies the window until the retransmission arrives.
 pub(super) fn full_of_holes(row: &Row) -> bool {
     let sender = &row.sender;
     receive_window_is_full(row)
@@ -272,8 +272,8 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         }
         // The probes either build a queue, or their excess data is lost.
         let probed = wide.most(stretch).is_some_and(|most| most >= queue::PROBED);
-        // A policer's token bucket lets bursts through, and BBR may overestimate its rate for ten seconds: both
-        // queue for a while. A queue that stands raises the median RTT of the flow.
+        // A policer's token bucket lets bursts through, and BBR may overestimate its rate for ten seconds:
+        // both queue for a while. A standing queue raises the median RTT of the flow.
         let level = flow.typical_stretch().is_none_or(|stretch| stretch < queue::NONE_IN_LOG);
         let drops = level && (flow.losses().at_one_rate() || obeys_a_policer(flow, at));
         return match (fixed, probed) {

@@ -45,8 +45,8 @@ impl SharedLink {
         Self { flows, sum, full: link.filter(|link| fills(sum, *link, mss)), ..shared }
     }
 
-    /// Makes the rule apply to a single flow, too. The rows of a sender show whether it fills the link alone;
-    /// a receiver has no other rule for that.
+    /// Makes the rule apply to a single flow, too. This is needed for a receiver; for a sender, its own rows
+    /// show whether it fills the link alone.
     #[must_use]
     pub(crate) fn judging_one(self) -> Self {
         Self { judges_one: true, ..self }
@@ -62,18 +62,22 @@ impl SharedLink {
         (self.flows > 1).then_some(self.sum)
     }
 
-    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit according to
-    /// the flow's own rows.
-    pub fn corrected(&self, rate: Rate, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+    /// Returns how a flow of payload rate `rate` shares the link; `None` if the flow is judged by its own
+    /// rows alone.
+    pub(crate) fn sharing(&self, rate: Rate) -> Option<Sharing> {
         if !self.takes_part(rate) {
             return None;
         }
         if self.full.is_some() && (self.flows > 1 || self.judges_one) {
-            return Some((Limit::Link, Confidence::Certain));
+            return Some(Sharing::Full);
         }
-        let (limit, confidence) = own.filter(|_| self.flows > 1)?;
-        let corrected = of_one_of_several(limit, confidence);
-        (corrected.0 != limit).then_some(corrected)
+        (self.flows > 1).then_some(Sharing::Unfilled)
+    }
+
+    /// Returns the limit of a flow of payload rate `rate` if it differs from `own`, the limit according to
+    /// the flow's own rows.
+    pub fn corrected(&self, rate: Rate, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+        self.sharing(rate)?.corrected(own)
     }
 
     /// Returns the description of a corrected limit.
@@ -81,13 +85,36 @@ impl SharedLink {
         match self.full {
             Some(_) if self.flows > 1 => format!("the link is full: {} connections share it", self.flows),
             Some(_) => "the link is full".into(),
-            None => format!("{} connections share what the path lets pass", self.flows),
+            None => format!("{} connections share what the path can carry", self.flows),
         }
     }
 
     /// Returns the evidence that the link is full; `None` if it is not, or if its rate is unknown.
     pub fn evidence(&self) -> Option<String> {
         self.full.map(|link| format!("{} of payload on a link of {link}", self.sum))
+    }
+}
+
+/// How a flow shares a link with other flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// The flows fill the link.
+    Full,
+    /// The flows do not fill the link, or its rate is unknown.
+    Unfilled,
+}
+
+impl Sharing {
+    /// Returns the limit of the flow if it differs from `own`, the limit according to its own rows.
+    pub(crate) fn corrected(self, own: Option<(Limit, Confidence)>) -> Option<(Limit, Confidence)> {
+        match self {
+            Self::Full => Some((Limit::Link, Confidence::Certain)),
+            Self::Unfilled => {
+                let (limit, confidence) = own?;
+                let corrected = of_one_of_several(limit, confidence);
+                (corrected.0 != limit).then_some(corrected)
+            }
+        }
     }
 }
 
@@ -126,7 +153,7 @@ mod tests {
         }
     }
 
-    /// A single flow is judged by its own rows, unless nothing else judges it.
+    /// A single flow is judged by its own rows. The rule for the link applies to it only on request.
     #[test]
     fn one_flow_is_judged_alone() {
         let one = shared(&[99], Some(100));
@@ -134,8 +161,8 @@ mod tests {
         assert_eq!(corrected(&one.judging_one(), 99), FULL);
     }
 
-    /// A control connection shares the link but does not fill it, so that it neither has the link as its
-    /// limit nor makes one flow several.
+    /// A control connection shares the link but does not fill it. Its limit is therefore not the link, and it
+    /// does not count as a second flow.
     #[test]
     fn a_negligible_flow_takes_no_part() {
         let rates = [Rate::from_bps(95_000_000), Rate::from_bps(9_000), Rate::ZERO];
@@ -151,7 +178,7 @@ mod tests {
         let rate = Rate::from_bps(20_000_000);
         let several = shared(&[20, 20], None);
         assert_eq!(several.corrected(rate, own), Some((Limit::Link, Confidence::Low)));
-        assert_eq!(several.what(), "2 connections share what the path lets pass");
+        assert_eq!(several.what(), "2 connections share what the path can carry");
         assert_eq!(shared(&[20], None).corrected(rate, own), None);
     }
 }

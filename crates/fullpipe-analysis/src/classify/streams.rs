@@ -21,7 +21,7 @@ use super::window::Flow;
 use super::{
     Basis, Classification, Confidence, Finding, JudgedRows, Limit, Past, SocketFacts, evidence, losses,
 };
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 
 /// Classifies the limits of streams that were sampled at the same times, as one transfer.
 pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {
@@ -103,8 +103,8 @@ fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     whole.rows.iter().skip(1).map(|row| at(row).unwrap_or(none)).collect()
 }
 
-/// Returns one finding per limit, longest first. Its text comes from the stream that the limit held longest,
-/// or from the sum for a limit of the shared path.
+/// Returns one finding per limit, longest first. Its text comes from the stream to which the limit applied
+/// longest, or from the sum for a limit of the shared path.
 fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding]) -> Vec<Finding> {
     let lives: Vec<f64> = judged.iter().map(|judged| life(judged).as_secs_f64()).collect();
     let all: f64 = lives.iter().sum();

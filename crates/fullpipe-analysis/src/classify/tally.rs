@@ -1,18 +1,18 @@
 //! Time, confidence and delivered data of one limit. Rows of a sender and samples of a capture share this
 //! code, and the texts that apply to both.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_units::{Duration, Rate};
 
 use super::losses::Losses;
-use super::window::median;
 use super::{Confidence, Limit};
 
-/// Rows or samples `R` during which one limit held.
+/// Rows or samples `R` during which one limit applied.
 pub(super) struct Tally<'a, R> {
     pub(super) limit: Limit,
     pub(super) rows: Vec<&'a R>,
     length: Duration,
-    /// Bytes delivered while the limit held.
+    /// Bytes delivered while the limit applied.
     delivered: f64,
     /// Time at each confidence, lowest first.
     confidence: [Duration; 3],
@@ -69,7 +69,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// Returns the mean rate delivered while the limit held.
+    /// Returns the mean rate delivered while the limit applied.
     pub(super) fn rate(&self) -> Rate {
         let seconds = self.length.as_secs_f64();
         Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
@@ -82,11 +82,11 @@ impl<'a, R> Tally<'a, R> {
     }
 
     pub(super) fn median(&self, value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.rows.iter().filter_map(|row| value(row)).collect();
-        (!values.is_empty()).then(|| median(values))
+        upper_median(self.rows.iter().filter_map(|row| value(row)).collect(), f64::total_cmp)
     }
 
-    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy` and `queued` are evaluated only for limits that depend on them.
+    /// Returns a clause that describes the limit. A rate cap with a queue delays; a policer drops. `lossy`
+    /// and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more",
@@ -127,35 +127,36 @@ pub(super) fn rounded(seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds * 1e4).round() / 1e4)
 }
 
-/// Returns a sentence that compares the median RTT with the minimum, and concludes whether a queue stands.
+/// Returns a sentence that compares the median RTT with the minimum, and concludes whether there is a
+/// standing queue.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
-    let queue = if queued { "a queue stands" } else { "no queue stands" };
-    format!("the round trip takes {usual} against {least} at least: {queue}")
+    let queue = if queued { "there is a standing queue" } else { "there is no standing queue" };
+    format!("the RTT is {usual}, compared with a minimum of {least}: {queue}")
 }
 
 /// Returns the open question about a receiver without Recv-Q, and the answer that the window alone suggests.
 /// `not_known` is the reason why Recv-Q is missing.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
-        "it fell, as a slow reader's does"
+        "fell, as with a slow reader"
     } else {
-        "it hardly ever fell, as a buffer's does not"
+        "hardly ever fell, as with a small buffer"
     };
     format!(
-        "whether the receiver's buffer is small or its application slow: its Recv-Q is {not_known}; the window alone says \
-         that {pattern}"
+        "whether the receiver's buffer is small or its application is slow: its Recv-Q is {not_known}, but its window \
+         {pattern}"
     )
 }
 
 /// Returns the open question about losses that are too few to reveal their cause.
 pub(super) fn few_losses(losses: &Losses) -> String {
-    format!("what causes the losses: {} tell nothing of whether they come at random", losses.episodes)
+    format!("what causes the losses: {} are too few to show whether they are random", losses.episodes)
 }
 
 /// Open question about a rate cap.
 pub(super) const WHAT_ENFORCES_IT: &str =
-    "what enforces the cap: nothing shows it; a policer, a shaper and a slower hop look alike here";
+    "what enforces the cap: a policer, a shaper and a slower hop look alike here";
 
 /// Open question if the link rate is unknown.
 pub(super) const WHICH_LINE: &str =
-    "whether the link or a limit on this flow alone holds it: the link's rate is not known";
+    "whether the link or a limit on this flow alone is the cause: the link's rate is not known";

@@ -17,7 +17,7 @@ fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
         .collect()
 }
 
-/// Returns the limit that holds for most of the time of these rows.
+/// Returns the limit that applies for most of the time of these rows.
 fn main_limit(rows: &[Row]) -> Limit {
     classify(rows, &SocketFacts::default()).findings[0].limit
 }
@@ -176,7 +176,7 @@ fn the_start_of_bbr_is_what_it_says() {
     assert!((1_300..=1_600).contains(&first.length().as_millis()), "{first:?}");
     let start = classification.findings.iter().find(|finding| finding.limit == Limit::SlowStart);
     let evidence = &start.expect("a start").evidence;
-    let model = "BBR has measured 23.2 Mbit/s and 50ms at least, and paces at 2.88 times that rate (medians)";
+    let model = "BBR has measured a bandwidth of 23.2 Mbit/s and a minimum RTT of 50ms, and paces at 2.88 times the bandwidth (medians)";
     assert!(evidence.iter().any(|line| line == model), "{evidence:?}");
 }
 

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use fullpipe_lab::stats::{self, upper_median};
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -75,8 +76,8 @@ impl<'a> Flow<'a> {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A queue that stands raises it; a burst
-    /// or a probe does not.
+    /// Returns the median RTT of the flow as a multiple of its smallest RTT. A standing queue raises it; a
+    /// burst or a probe does not.
     pub(super) fn typical_stretch(&self) -> Option<f64> {
         *self.typical_stretch.get_or_init(|| Window { rows: self.rows }.median(stretch))
     }
@@ -160,7 +161,7 @@ fn is_rate_based(rows: &[Row]) -> bool {
         Some(pacing.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / window)
     };
     let ratios: Vec<f64> = rows.iter().filter_map(per_round_trip).collect();
-    !ratios.is_empty() && median(ratios) < PACED_BY_WINDOW
+    upper_median(ratios, f64::total_cmp).is_some_and(|ratio| ratio < PACED_BY_WINDOW)
 }
 
 /// Returns the number of rows until BBR leaves Startup, during which it paces at 2.89 times the delivered
@@ -218,20 +219,18 @@ impl Window<'_> {
         self.share(holds) >= MOSTLY
     }
 
-    /// Returns the median of `value` over the rows that have one.
+    /// Returns the median of `value` over the rows that have one. It is a value that one of the rows has.
     pub(super) fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
-        (!values.is_empty()).then(|| median(values))
+        upper_median(self.rows.iter().filter_map(value).collect(), f64::total_cmp)
     }
 
-    /// Returns whether a queue stands in these rows.
+    /// Returns whether there is a standing queue in these rows.
     pub(super) fn has_standing_queue(&self) -> bool {
         self.median(stretch).is_some_and(|stretch| stretch >= queue::STANDS)
     }
 
     pub(super) fn mean(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        stats::mean(self.rows.iter().filter_map(value))
     }
 
     pub(super) fn least(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
@@ -268,8 +267,11 @@ impl Window<'_> {
             }
         }
         rates.sort_by(f64::total_cmp);
-        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
-        (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
+        let at = |share| stats::nearest(&rates, share);
+        if rates.len() < 4 {
+            return None;
+        }
+        Some(Rates { median: at(0.5)?, middle_half: at(0.75)? - at(0.25)? })
     }
 
     /// Returns the share of retransmissions among the segments sent between the first and the last row, 0 to
@@ -305,10 +307,4 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
     if mean > 0.0 { variance.sqrt() / mean } else { f64::INFINITY }
-}
-
-/// Returns the median, or 0 for no values.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    let middle = values.len() / 2;
-    if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }

@@ -55,18 +55,18 @@ impl fmt::Display for Assumption {
         match (basis, algorithm) {
             (CongestionControlBasis::Named, _) => write!(f, "congestion control {algorithm}, as the log says"),
             (CongestionControlBasis::Window, Algorithm::Bbr1) => f.write_str(
-                "congestion control BBR: neither Cwnd nor the rate shrinks at losses as with a loss-based control",
+                "congestion control BBR: losses reduce neither Cwnd nor the rate, unlike with a loss-based control",
             ),
             (CongestionControlBasis::Window, _) => write!(
                 f,
                 "congestion control {algorithm}: Cwnd falls at losses and climbs back, as loss-based controls do"
             ),
             (CongestionControlBasis::Default, _) => {
-                write!(f, "congestion control {algorithm}, the kernel's default; the log does not tell")
+                write!(f, "congestion control {algorithm}, the kernel's default; the log does not name it")
             }
             (CongestionControlBasis::Packets, _) => write!(
                 f,
-                "congestion control {algorithm}: packets do not name it, and what is in flight does not show BBR"
+                "congestion control {algorithm}: packets do not name it, and the data in flight does not suggest BBR"
             ),
         }
     }

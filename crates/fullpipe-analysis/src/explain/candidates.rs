@@ -49,8 +49,8 @@ pub(super) fn buffers(
     let receiver = facts.receiver().map(|(host, _)| host);
     let kernel =
         facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
-    // tcp_adv_win_scale is ignored since 6.6, and a dump without a release does not tell. If the dump is that of
-    // the host that made the log, or stands for both hosts, the log's own kernel does.
+    // Kernels since 6.6 ignore tcp_adv_win_scale. If the dump lacks the kernel release, the release in the
+    // log is used, provided that the dump is from the host that made the log or applies to both hosts.
     let of_another_host = !facts.hosts.one_for_both() && facts.measurement.made_by_sender();
     let of_dump = if of_another_host { facts.hosts.kernel } else { kernel };
     let rule = match (receiver.and_then(|host| host.window_rule(of_dump)), kernel) {
@@ -128,7 +128,7 @@ impl Explainer<'_> {
                 limit: Limit::Cap,
                 confidence: Confidence::High,
                 evidence: format!(
-                    "no cap of the host: one flow of it reached {control} in the control measurement"
+                    "no rate cap of the host: one of its flows reached {control} in the control measurement"
                 ),
             });
         } else {
@@ -143,7 +143,7 @@ impl Explainer<'_> {
             ranked.push((0.9, self.app(Limit::App)));
             ranked.push((0.95, self.app(Limit::ReceiverApp)));
         } else if (!rwnd_fits || self.window_has_room()) && !sndbuf_fits {
-            // Nothing known explains the rate. An application drops nothing; a cap may.
+            // No known setting explains the rate. An application causes no drops, whereas a rate cap may.
             let drops = self.retransmitted().is_some_and(|share| share > DROPPED_AT_A_CAP);
             ranked.push((if drops { 2.6 } else { 2.3 }, self.app(Limit::App)));
             ranked.push((4.2, self.app(Limit::ReceiverApp)));
@@ -160,14 +160,14 @@ impl Explainer<'_> {
         let by_loss = gaps.as_ref().is_some_and(|(_, confidence)| *confidence > Confidence::Low);
         let cwnd = Finding {
             limit: Limit::Cwnd,
-            what: if by_loss { "loss holds cwnd down" } else { "the congestion window holds it" }.into(),
+            what: if by_loss { "loss holds cwnd down" } else { "the congestion window limits it" }.into(),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![if let Some((gaps, _)) = gaps {
                 gaps
             } else if flat {
-                "nothing speaks for it but that most slow transfers are".into()
+                "the only evidence is that loss limits most slow transfers".into()
             } else {
                 "the rate rises and falls, as that of a loss-based sender does".into()
             }],
@@ -249,7 +249,7 @@ impl Explainer<'_> {
         {
             let gain = 1.0 / ratio;
             evidence.push(format!(
-                "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
+                "Cwnd is {gain:.1} times the data in flight, as with BBR: 2.9 times in Startup, 2 times later"
             ));
         }
         evidence
@@ -266,13 +266,13 @@ impl Explainer<'_> {
         match source {
             BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
             BufferSource::OlderDump => {
-                Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
+                Some("which buffers were in effect: this dump predates the log (it does not list bbr)".into())
             }
             BufferSource::KernelDefault => {
-                Some("which buffers were in force: the kernel's defaults are assumed".into())
+                Some("which buffers were in effect: the kernel's defaults are assumed".into())
             }
             BufferSource::Log => {
-                Some("which buffers were in force: the known ones contradict the log".into())
+                Some("which buffers were in effect: the known ones contradict the log".into())
             }
         }
     }
@@ -282,7 +282,7 @@ impl Explainer<'_> {
         let window = self.buffers.window();
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
-            "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), and that {ceiling} at an RTT of {}",
+            "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), which allows {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
         // An old or missing dump matters less if other settings lead to the same window.
@@ -301,12 +301,13 @@ impl Explainer<'_> {
             );
         }
         if !fits {
-            could_not_tell
-                .push("why the rate is not what this window allows: the dump may be of another host".into());
+            could_not_tell.push(
+                "why the rate differs from what this window allows: the dump may be from another host".into(),
+            );
         }
         if self.startup().is_some() {
             could_not_tell.push(
-                "why BBR stays in its start, which speaks for the send buffer and not for the window".into(),
+                "why BBR stays in Startup, which suggests the send buffer rather than the window".into(),
             );
         }
         let high = fits && flat && self.startup().is_none() && (rcvbuf_source.is_fact() || cap_excluded);
@@ -335,8 +336,8 @@ impl Explainer<'_> {
         let least = Rate::from_bps((send_buffer::LEAST_USABLE * ceiling.as_bps() as f64) as u64);
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
-            "a send buffer of {sndbuf} holds data until it is acknowledged; with 0.67 to 1.0 of it in flight that is {least} \
-             to {ceiling} at an RTT of {}",
+            "a send buffer of {sndbuf} keeps data until it is acknowledged; 0.67 to 1.0 of it in flight give {least} to \
+             {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
         if let Some(held) = self.startup() {
@@ -385,8 +386,8 @@ impl Explainer<'_> {
         bytes.get().div_ceil(self.measured.mss.get().max(1))
     }
 
-    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender that
-    /// fills one increases its window until a packet is lost. BBR keeps its window constant by design.
+    /// Returns whether the congestion window excludes a queue beyond the sending host: a loss-based sender
+    /// that fills one increases its window until a packet is lost. BBR keeps its window constant by design.
     fn path_is_excluded(&self) -> bool {
         let loss_based =
             !matches!(self.sender, Sender::Assumed(_)) && !self.sender.algorithm().is_rate_based();
@@ -394,13 +395,13 @@ impl Explainer<'_> {
         loss_based && lossless && self.series.cwnd_is_constant()
     }
 
-    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not excluded:
-    /// it delays packets before they count as sent.
+    /// Excludes link and policer, if the congestion window does. A shaper on the sending host is not
+    /// excluded: it delays packets before they count as sent.
     pub(super) fn exclude_the_path(&mut self) {
         if self.path_is_excluded() {
             let evidence = format!(
-                "no queue beyond the sending host: Cwnd of {} stays the same without a loss, and {} would increase it until \
-                 one overflows",
+                "no queue beyond the sending host: Cwnd stays at {} without a loss, whereas {} would increase it until a \
+                 queue overflows",
                 self.measured.cwnd.unwrap_or_default(),
                 self.sender.algorithm()
             );
@@ -433,8 +434,8 @@ impl Explainer<'_> {
         let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
                 evidence.push(format!(
-                    "one flow of the same host reached no more than {rate} in the control measurement, where neither link nor \
-                     RTT limits"
+                    "one flow of the same host reached no more than {rate} in the control measurement, in which neither \
+                     link nor RTT is a limit"
                 ));
                 rate
             }
@@ -443,25 +444,25 @@ impl Explainer<'_> {
         let again = self.measured.retransmits.unwrap_or(0);
         if cap != Cap::Any && self.loss.is_some() && self.sender.algorithm().is_rate_based() {
             evidence.push(format!(
-                "only {again} of {} segments were retransmitted: behind a policer BBR repeats some 7 %, behind a shaper with a \
-                 queue of 1 BDP 1 % (simulated, experiments/flow-cap.toml); so hardly a policer",
+                "only {again} of {} segments were retransmitted: BBR retransmits about 7 % behind a policer, and 1 % \
+                 behind a shaper with a queue of 1 BDP (simulated, experiments/flow-cap.toml), so a policer is unlikely",
                 self.segments()
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
             evidence.push(format!(
-                "only {again} segments were retransmitted: a policer drops more, a shaper or a slow host does not"
+                "only {again} segments were retransmitted: a policer would drop more, a shaper or a slow host would not"
             ));
         }
         if let (Cap::Host, Some(rtt)) = (cap, self.facts.transfer.rtt) {
             evidence.push(format!(
-                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it; so hardly a shaper",
+                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it, so a shaper is unlikely",
                 rtt.min, rtt.max
             ));
         }
         let (what, open) = match cap {
             Cap::Any => (
                 "a cap of one flow or of the host",
-                "a cap of one flow, of the host, or a shaper on the way: they look alike",
+                "a cap on one flow, a cap of the host and a shaper on the path look alike",
             ),
             Cap::WithoutDrops => (
                 "a shaper or a ceiling of the host",
@@ -472,10 +473,10 @@ impl Explainer<'_> {
                 "a ceiling of the host (processor, virtual switch) is not excluded: it neither drops nor queues on the path",
             ),
         };
-        let mut could_not_tell = vec![format!("what enforces it: nothing shows it; {open}")];
+        let mut could_not_tell = vec![format!("what enforces it: {open}")];
         if control != Control::Same {
             could_not_tell
-                .push("what one flow of this host reaches on a short path: give --control RATE".into());
+                .push("which rate one flow of this host reaches on a short path: give --control RATE".into());
         }
         Finding {
             limit: Limit::Cap,
@@ -501,7 +502,7 @@ impl Explainer<'_> {
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![format!(
-                "the link's rate is not known; {} may be all it carries",
+                "the link's rate is not known; {} may be all that it carries",
                 self.measured.steady
             )],
             could_not_tell: vec!["whether the link is faster: give --link RATE".into()],
@@ -528,7 +529,7 @@ impl Explainer<'_> {
             ceiling: None,
             evidence: self.common_evidence(self.series.is_flat()),
             could_not_tell: vec![
-                "whether the application was at work all the time: the log does not show it".into(),
+                "whether the application was active all the time: the log does not show it".into(),
             ],
             next_test: Some(test.into()),
         }
@@ -542,7 +543,7 @@ enum Cap {
     Any,
     /// Not a policer: almost nothing was dropped.
     WithoutDrops,
-    /// Neither a policer nor a shaper: almost nothing was dropped, and no queue ever stood.
+    /// Neither a policer nor a shaper: almost nothing was dropped, and there was never a standing queue.
     Host,
 }
 

@@ -110,14 +110,14 @@ impl<'a> Facts<'a> {
         Some(match (&self.hosts.local, &self.hosts.peer) {
             (None, None) => return None,
             (Some(_), None) if self.hosts.peer_is_unknown => {
-                format!("of the {other} no settings are known: --peer-sysctl has them")
+                format!("the settings of the {other} are not known: pass them with --peer-sysctl")
             }
             (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
             (Some(_), Some(_)) => {
-                format!("--sysctl is of the {own}, where the log was made, and --peer-sysctl of the {other}")
+                format!("--sysctl is from the {own}, which made the log, and --peer-sysctl from the {other}")
             }
             (None, Some(_)) => format!(
-                "--peer-sysctl is of the {other}; of the {own}, where the log was made, no settings are known"
+                "--peer-sysctl is from the {other}; the settings of the {own}, which made the log, are not known"
             ),
         })
     }

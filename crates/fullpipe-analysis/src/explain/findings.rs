@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::undecided::Undecided;
 use crate::classify::{Confidence, Finding, Limit, LimitPeriod};
-use crate::stats::LossEstimate;
+use crate::loss_estimate::LossEstimate;
 use crate::thresholds::queue;
 
 /// Limit that was ruled out.
@@ -86,7 +86,7 @@ pub struct MeasuredFigures {
     pub retransmits: Option<u64>,
 }
 
-/// Queue that stands at the bottleneck while the flow runs.
+/// Standing queue at the bottleneck while the flow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StandingQueue {
     /// RTT without the queue in milliseconds: the smallest known one.
@@ -250,7 +250,7 @@ impl BufferSource {
             Self::Window => "by the window in the log",
             Self::Trace => "by the rows of the trace",
             Self::KernelDefault => "the kernel's default",
-            Self::Log => "the least that lets the measured rate pass",
+            Self::Log => "the smallest that allows the measured rate",
         }
     }
 }

@@ -22,8 +22,8 @@ use crate::thresholds::window::FREE_IN_LOG as FREE;
 /// Unit: segments
 const LOST_PER_WINDOW: f64 = 2.0;
 /// Range of the share of a window that arrives per round trip between holes.
-/// Source: a hole lasts two round trips or three; the lower bound leaves room for retransmissions that are lost
-/// twice.
+/// Source: a hole lasts two round trips or three; the lower bound leaves room for retransmissions that are
+/// lost twice.
 const CARRIED: (f64, f64) = (0.25, FREE);
 
 /// Receive window with holes.
@@ -63,7 +63,7 @@ impl Explainer<'_> {
     pub(super) fn holes_in_the_window(&self, holes: Holes) -> Finding {
         let Holes { window, reported, carried, lost } = holes;
         let mut could_not_tell =
-            vec!["whether the send buffer is as full: data behind a hole stays in it, too".to_owned()];
+            vec!["whether the send buffer is full, too: data behind a hole also stays in it".to_owned()];
         if !reported {
             could_not_tell.push("how large the window is: the log does not print it".into());
         }
@@ -79,7 +79,7 @@ impl Explainer<'_> {
                      average",
                     self.measured.inflight
                 ),
-                "a hole lasts two round trips and more, so at most half a window or so arrives per round trip".into(),
+                "a hole lasts at least two round trips, so at most about half a window arrives per round trip".into(),
             ],
             could_not_tell,
             next_test: Some(

@@ -4,12 +4,12 @@
 //! ```text
 //!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receive window is the limit
 //!             below 0.7 of both                          neither: send buffer, application, rate cap
-//!   srtt > 1.25 x the minimum RTT at a steady rate       a queue stands: its link is the limit
+//!   srtt > 1.25 x the minimum RTT at a steady rate       standing queue: its link is the limit
 //!   losses at one rate, no queue, and Cwnd is full       not decided: a policer or loss
 //! ```
 //!
-//! The queue is checked first: where a queue always stands, the link behind it is always busy, and any bound
-//! on data in flight only bounds the queue.
+//! The queue is checked first: if there is always a standing queue, the link behind it is always busy, and
+//! any bound on data in flight only bounds the queue.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -55,7 +55,7 @@ impl Explainer<'_> {
 
     /// Returns a clause with the RTTs in the log.
     pub(super) fn rtt_evidence(&self, mean: Duration) -> String {
-        format!("the smoothed RTT is {mean} on average, {} at least", self.least_rtt())
+        format!("the smoothed RTT is {mean} on average, with a minimum of {}", self.least_rtt())
     }
 
     /// Returns the findings for a standing queue.
@@ -69,26 +69,28 @@ impl Explainer<'_> {
         let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > FULL);
         let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
         let mut evidence = vec![format!(
-            "{} while the rate is level at {steady}: a queue of {} stands",
+            "{} while the rate is constant at {steady}: there is a standing queue of {}",
             self.rtt_evidence(mean),
             mean - base
         )];
         if own {
-            evidence
-                .push(format!("this flow keeps it: {} in flight fill its window", self.measured.inflight));
+            evidence.push(format!(
+                "this flow fills the queue: {} in flight fill its window",
+                self.measured.inflight
+            ));
         }
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(format!("the queue overflows: {loss}"));
         }
         let mut could_not_tell =
-            vec!["how deep the queue gets: the samples are smoothed, one for each interval".to_owned()];
+            vec!["how deep the queue gets: there is only one smoothed sample per interval".to_owned()];
         if !own {
             could_not_tell.push("whose queue it is: this flow does not fill its own window".into());
         }
         let (limit, what) = match elsewhere {
             Some(link) => {
                 could_not_tell.push(format!(
-                    "what keeps the rate below the link's {link}: a shaper, a slower hop, or other traffic"
+                    "what keeps the rate below that of the link, {link}: a shaper, a slower hop, or other traffic"
                 ));
                 (
                     Limit::Cap,
@@ -120,9 +122,9 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Returns the end whose processor iperf3 keeps busy all the time, and the share of one processor that each
-    /// of its threads uses, in percent. iperf3 sleeps while it waits for the network, so nothing else keeps it
-    /// busy.
+    /// Returns the end whose processor iperf3 keeps busy all the time, and the share of one processor that
+    /// each of its threads uses, in percent. iperf3 sleeps while it waits for the network, so nothing else
+    /// keeps it busy.
     pub(super) fn busy_host(&self) -> Option<(&'static str, u32)> {
         let cpu = self.facts.measurement.hosts.cpu?;
         let (local, remote) =
@@ -143,8 +145,8 @@ impl Explainer<'_> {
             confidence: Confidence::High,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent); while it waits for the network \
-                 it uses none"
+                "iperf3 used {percent} % of a processor on the {host} (cpu_utilization_percent), and it uses none while it \
+                 waits for the network"
             )],
             could_not_tell: vec!["what the path would carry if the host were faster".into()],
             next_test: Some(format!(
@@ -167,8 +169,11 @@ impl Explainer<'_> {
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(order),
-            evidence: vec![format!("{} after the ramp are what -b asks for", self.measured.steady)],
-            could_not_tell: vec!["what would limit a transfer that takes all it can get".into()],
+            evidence: vec![format!(
+                "the rate after the ramp, {}, is the one that -b requests",
+                self.measured.steady
+            )],
+            could_not_tell: vec!["what would limit a transfer that is not limited by -b".into()],
             next_test: Some("repeat without -b".into()),
         }
     }
@@ -190,7 +195,7 @@ impl Explainer<'_> {
         let constant = self.series.wnd_is_constant();
         let mut evidence = vec![format!(
             "in flight (rate x RTT) is {ratio:.2} of the receiver's window, median after the ramp: {} of {wnd} (snd_wnd, \
-             above {FULL}: it limits)",
+             above {FULL}: the window limits)",
             self.measured.inflight
         )];
         evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));
@@ -198,9 +203,10 @@ impl Explainer<'_> {
             format!("the receiving application keeps up: {} wait to be read (Recv-Q)", received.unread)
         }));
         evidence.push(if constant {
-            "the window stays the same, as that of a receive buffer at its limit".into()
+            "the window is constant, as with a receive buffer at its limit".into()
         } else {
-            "the window comes and goes, as that of an application that reads in bursts, or of a buffer that still grows".into()
+            "the window varies, as with an application that reads in bursts or a buffer that still grows"
+                .into()
         });
         let plain = constant && per_cwnd < FREE && ratio <= window::SUSPICIOUS_IN_LOG;
         let rwnd = Finding {
@@ -211,7 +217,7 @@ impl Explainer<'_> {
             ceiling: Some(self.ceiling(window)),
             evidence: evidence.clone(),
             could_not_tell: vec![
-                "whether the receive buffer is too small or its application reads too slowly: the sender sees the window only"
+                "whether the receive buffer is too small or the application reads too slowly: the sender sees only the window"
                     .into(),
             ],
             next_test: Some(
@@ -265,7 +271,7 @@ impl Explainer<'_> {
     pub(super) fn cwnd_or_policer(&mut self, ratio: f64) -> Vec<Finding> {
         let cwnd = self.cwnd(ratio);
         let Some((rate, alike)) = self.losses_at_one_rate() else { return vec![cwnd] };
-        let mut could_not_tell = vec!["whether random losses came at one rate by coincidence".to_owned()];
+        let mut could_not_tell = vec!["whether random losses occurred at one rate by coincidence".to_owned()];
         if self.facts.path.link.is_none() {
             could_not_tell.push("whether it is the rate of a link with a short queue: give --link".into());
         }
@@ -276,8 +282,13 @@ impl Explainer<'_> {
             confidence: Confidence::Low,
             ceiling: Some(rate),
             evidence: vec![
-                format!("{alike} loss episodes came within 5 % of {rate}, and no interval was much faster"),
-                format!("no queue stood before them: the smoothed RTT stayed near {}", self.least_rtt()),
+                format!(
+                    "{alike} loss episodes occurred within 5 % of {rate}, and no interval was much faster"
+                ),
+                format!(
+                    "there was no standing queue before them: the smoothed RTT stayed near {}",
+                    self.least_rtt()
+                ),
             ],
             could_not_tell,
             next_test: Some(format!(
@@ -297,7 +308,7 @@ impl Explainer<'_> {
         if self.is_text() {
             "receive window or send buffer: the text log prints neither snd_wnd nor the buffers"
         } else {
-            "receive window or send buffer: this log has no snd_wnd (iperf3 3.11 and kernel 5.4 or newer tell it)"
+            "receive window or send buffer: this log has no snd_wnd (iperf3 3.11 and kernel 5.4 or newer report it)"
         }
     }
 }

@@ -8,14 +8,14 @@
 //!     fills the link or a cap    perhaps its own                        events; retransmissions are the upper bound
 //! ```
 //!
-//! Whatever lost them, no more segments were lost than were retransmitted, so every estimate has this bound.
-//! A log does not report which retransmissions were spurious (D-SACK), so they count as losses.
+//! At most as many segments were lost as were retransmitted, whatever the cause, so every estimate has this
+//! bound. A log does not report which retransmissions were spurious (D-SACK), so they count as losses.
 
 use fullpipe_units::Probability;
 
 use super::{Explainer, Sender};
+use crate::loss_estimate::LossEstimate;
 use crate::segment::DEFAULT_MSS;
-use crate::stats::LossEstimate;
 use crate::thresholds::link;
 
 /// One event per interval is too few if at least this share of the intervals has retransmissions: two events

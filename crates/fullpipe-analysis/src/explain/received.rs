@@ -9,13 +9,13 @@
 //!   else                                             unknown: the state of the sender is not observable
 //! ```
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
 use crate::measurement::Measurement;
 use crate::sockets::{NOT_OBSERVABLE, reader_is_behind};
-use crate::stats::middle;
 use crate::thresholds::reader;
 
 /// Minimum number of out-of-order segments that indicates losses: occasional reordering on the path also
@@ -51,9 +51,10 @@ impl ReceiverView {
         let late = |(first, last): (&Sample, &Sample)| last.out_of_order.saturating_sub(first.out_of_order);
         let bytes = ends().map(arrived).fold(Bytes::ZERO, |sum, bytes| sum + bytes);
         let mss = all().map(|sample| sample.mss).max().filter(|mss| !mss.is_zero());
+        let unread: Vec<Bytes> = all().map(|sample| sample.receiver.unread).collect();
         Some(Self {
             behind: behind.count() as f64 / all().count() as f64,
-            unread: middle(all().map(|sample| sample.receiver.unread).collect()),
+            unread: upper_median(unread, Ord::cmp).unwrap_or_default(),
             rcvbuf: all().map(|sample| sample.receiver.rcvbuf).max().unwrap_or_default(),
             out_of_order: ends().map(late).fold(0, u64::saturating_add),
             segments: bytes.get() / mss.map_or(1, Bytes::get),
@@ -77,8 +78,8 @@ impl Explainer<'_> {
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
             evidence: vec![format!(
-                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and in {:.0} % of the samples they take a quarter of \
-                 it and more",
+                "{unread} wait to be read here (Recv-Q) in a buffer of {rcvbuf}, and unread data takes at least a quarter \
+                 of it in {:.0} % of the samples",
                 100.0 * behind
             )],
             could_not_tell: Vec::new(),
@@ -113,7 +114,7 @@ impl Explainer<'_> {
         )];
         if let Some((window, ratio)) = self.measured.snd_wnd.zip(self.measured.inflight_per_wnd) {
             evidence.push(format!(
-                "the receive window of {window} has room: {:.0} % of it arrive in a round trip",
+                "the receive window of {window} has room: {:.0} % of it arrive per round trip",
                 100.0 * ratio
             ));
         }
@@ -125,8 +126,8 @@ impl Explainer<'_> {
             ceiling: None,
             evidence,
             could_not_tell: vec![
-                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path holds the \
-                 rate"
+                "whether the sending application, its send buffer, its pacing, its congestion window or a cap on the path \
+                 limits the rate"
                     .into(),
             ],
             next_test: Some(
@@ -146,7 +147,7 @@ impl Explainer<'_> {
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {
-            (format!("{late} of {segments} segments came while an earlier one was missing: the path loses or reorders"), confidence)
+            (format!("{late} of {segments} segments arrived while an earlier one was missing: the path loses or reorders packets"), confidence)
         })
     }
 }

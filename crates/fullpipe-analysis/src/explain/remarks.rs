@@ -21,7 +21,7 @@ impl Explainer<'_> {
         self.assumptions.extend(self.facts.whose_dumps().into_iter().map(Assumption::from));
         if self.measured.rtt_source == RttSource::Bound {
             self.assume(format!(
-                "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
+                "RTT {}: an upper bound, because no RTT is given; a window at most doubles per round trip, and holds at least rate x RTT",
                 self.measured.rtt
             ));
         }
@@ -29,20 +29,20 @@ impl Explainer<'_> {
             let of_trace = self.facts.is_traced();
             self.assume(if of_trace {
                 format!(
-                    "the path's RTT is the connection's smallest, {}; a queue that stood from its first packet on would \
-                     be taken for path (--rtt, by ping before the test, tells)",
+                    "the RTT of the path is the connection's smallest, {}; it would include a queue that stood from the \
+                     first packet on (to exclude one, give the RTT that ping reports before the test with --rtt)",
                     own.min
                 )
             } else {
                 format!(
-                "the path's RTT is the least smoothed sample of the log, {}; a queue that stood from the first report on would \
-                 be taken for path (--rtt, by ping before the test, tells)",
+                "the RTT of the path is the smallest smoothed sample of the log, {}; it would include a queue that stood \
+                 from the first report on (to exclude one, give the RTT that ping reports before the test with --rtt)",
                 own.min
                 )
             });
         }
         if let (Some(kernel), None) = (self.facts.measurement.hosts.kernel, self.known_kernel()) {
-            self.assume(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
+            self.assume(format!("kernel {kernel} on both hosts, as on the host that wrote the log"));
         }
         if self.facts.transfer.mss.is_none() {
             self.assume(format!("segments of {} bytes", DEFAULT_MSS.get()));
@@ -60,25 +60,25 @@ impl Explainer<'_> {
             ratio.filter(|ratio| *ratio > window::SUSPICIOUS_IN_LOG && self.measured.mean_rtt.is_some())
         {
             self.notes.push(format!(
-                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals do not stand for the whole of them"
+                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals are not representative"
             ));
         }
         if let (Some(name), false) = (&log.congestion_control, matches!(self.sender, Sender::Named(_))) {
             self.notes.push(format!(
-                "the log names the congestion control {name}, which is not simulated; {} stands for it",
+                "the log names the congestion control {name}, which is not simulated; {} is used instead",
                 self.sender.algorithm()
             ));
         }
         if let Some(opposite) = self.facts.measurement.opposite() {
             self.notes.push(format!(
-                "both directions at once: this is the one that this host sent; the other carried {}, and its data delays the \
-                 acknowledgements of this one",
+                "the test had both directions: this is the one in which this host sent; the other one carried {}, and its \
+                 data delays the ACKs of this one",
                 opposite.mean_rate()
             ));
         }
         if ratio.is_some_and(|ratio| ratio < BARELY_USED) && self.measured.mean_rtt.is_none() {
             self.notes.push(format!(
-                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
+                "hardly any of Cwnd is in flight at an RTT of {}: check --rtt",
                 self.measured.rtt
             ));
         }
@@ -93,15 +93,15 @@ impl Explainer<'_> {
         }
         if self.older_dump {
             self.notes.push(
-                "this sysctl dump predates the log (it lists no bbr): its buffer sizes are assumptions here"
+                "this sysctl dump predates the log (it does not list bbr), so its buffer sizes are assumptions"
                     .into(),
             );
         }
         let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
-                "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
-                 choice of the socket"
+                "the sysctl dump says bbr, but Cwnd in the log is that of a loss-based control: the dump is from another \
+                 time, or the socket had another control"
                     .into(),
             );
         }
@@ -116,13 +116,12 @@ impl Explainer<'_> {
             self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
         if self.received.is_some() {
-            self.notes.push(
-                "losses are not counted at a receiving end: the ladder is climbed on a path without".into(),
-            );
+            self.notes
+                .push("a receiver does not count losses, so the ladder assumes a path without loss".into());
         }
         if log.streams > 1 {
             self.notes.push(format!(
-                "{} streams are taken together; limits of one flow are multiplied",
+                "{} streams are diagnosed together; limits of one flow are multiplied by their number",
                 log.streams
             ));
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fullpipe_lab::stats;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -53,7 +54,8 @@ const COLLAPSED: f64 = 0.9;
 const KEPT: f64 = 0.95;
 /// A sender does not slow down at losses if it delivers more than this multiple of what the model of a
 /// loss-based sender gives.
-/// Source: chosen; `tests/it/loss.rs` checks it with simulated logs: BBR at losses of 0.5 % and more exceeds 2.5.
+/// Source: chosen; `tests/it/loss.rs` checks it with simulated logs: BBR at losses of 0.5 % and more exceeds
+/// 2.5.
 const OUTRUNS: f64 = 2.0;
 /// Minimum share of Cwnd that is in flight under BBR, whose window is 2 BDP in the steady state and 2.89 BDP
 /// in Startup.
@@ -150,9 +152,9 @@ impl Series {
         self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
     }
 
-    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. Losses of the
-    /// ramp, which overshoots, are repaired up to an interval later, so that interval is left out, too, if
-    /// enough others remain.
+    /// Returns the retransmissions after the ramp, and the number of segments sent in that time. Losses of
+    /// the ramp, which overshoots, are repaired up to an interval later, so that interval is left out, too,
+    /// if enough others remain.
     pub(super) fn steady_retransmits(&self, mss: Bytes) -> (u64, u64) {
         let after = self.after();
         let after = if self.level > 0 && after.len() > FEWEST_AFTER { &after[1..] } else { after };
@@ -279,7 +281,7 @@ impl Series {
     pub(super) fn is_flat(&self) -> bool {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
-        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
+        let at = |share| stats::nearest(&rates, share).unwrap_or(0.0);
         at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
@@ -328,8 +330,8 @@ impl Series {
     }
 
     /// Returns the rate at which most losses came, with the number of these losses, if it may be the rate of
-    /// a policer: no queue stands, and no interval is much faster. `idle` is the RTT of the idle path. `None`
-    /// if losses come so often that an interval has several, or if the log has no RTT.
+    /// a policer: there is no standing queue, and no interval is much faster. `idle` is the RTT of the idle
+    /// path. `None` if losses come so often that an interval has several, or if the log has no RTT.
     pub(super) fn losses_at_one_rate(&self, idle: Duration) -> Option<(Rate, usize)> {
         let lossy = |i: usize| self.points[i].retransmits > 0;
         let all = 0..self.points.len();
@@ -338,7 +340,8 @@ impl Series {
         if !self.has_rtt || 2 * all.filter(|i| lossy(*i)).count() > self.points.len() {
             return None;
         }
-        // The first loss ends slow start, at a rate that overshot by chance.
+        // The first loss ends slow start. The rate at that loss is a matter of chance, because slow start
+        // overshoots.
         let later = begins.get(1..)?;
         // Most of the interval of a loss may come before the loss or after it.
         let around = |begin: &usize| {
@@ -372,7 +375,8 @@ impl Series {
 
     /// Returns the congestion control that the log names or suggests.
     ///
-    /// The windows of parallel streams are compared one by one: a loss of one stream hardly changes their sum.
+    /// The windows of parallel streams are compared one by one: a loss of one stream hardly changes their
+    /// sum.
     pub(super) fn sender<'f>(
         &self,
         log: &Transfer,
@@ -433,13 +437,8 @@ impl fmt::Display for Collapse {
 }
 
 /// Returns the median, or 0 for no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
-    }
+fn median(values: Vec<f64>) -> f64 {
+    stats::median(values).unwrap_or(0.0)
 }
 
 /// Returns each value averaged with its neighbours.

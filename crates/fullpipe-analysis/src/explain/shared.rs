@@ -1,9 +1,10 @@
-//! Several connections of one input: whether they fill the link together, and what that means for one of them.
+//! Several connections of one input: whether they fill the link together, and what that means for one of
+//! them.
 //!
 //! If the sum of the connections reaches the rate of a given link, the link is the limit of all of them, and
-//! their sum is explained. Otherwise each connection is explained alone, and the sum is only the least that the
-//! path carries. A single connection then cannot show what limits the others: its share of a full link is a
-//! rate as steady as that of a policer.
+//! their sum is explained. Otherwise each connection is explained alone, and the sum is only a lower bound of
+//! the rate that the path can carry. A single connection then cannot show what limits the others: its share
+//! of a full link is a rate as steady as that of a policer.
 
 use fullpipe_units::Rate;
 
@@ -36,8 +37,8 @@ impl Facts<'_> {
     }
 }
 
-/// Adds to the findings about one of several connections, or about the streams of a log, what follows from
-/// their number.
+/// Adds the conclusions from the number of connections or streams to the findings about one connection or
+/// log.
 pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     if facts.is_of_full_link() || facts.transfer.protocol == Protocol::Udp {
         return;
@@ -46,8 +47,8 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     let together = together.filter(|sum| sum.streams > 1);
     if let Some(sum) = &together {
         findings.notes.push(format!(
-            "{} connections ran at the same time in this direction and carried {} together: the path carries at least that; each \
-             is judged alone",
+            "{} connections ran at the same time in this direction and carried {} together, so the path carries at least \
+             that rate; each of them is judged alone",
             sum.streams,
             sum.mean_rate()
         ));
@@ -58,8 +59,8 @@ pub(super) fn consider_companions(facts: &Facts<'_>, findings: &mut Findings) {
     }
 }
 
-/// Corrects findings of a policer where several connections run: a third of a full link is as steady as the
-/// rate of a policer, and more connections are no way around a cap.
+/// Corrects findings of a policer for several concurrent connections: a third of a full link is as steady as
+/// the rate of a policer. If several connections share a cap, more connections do not raise the rate.
 fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is_one_of_them: bool) {
     let link_is_unknown = facts.path.link.is_none();
     let is_doubtful = |finding: &Finding| {
@@ -78,15 +79,17 @@ fn doubt_policers(facts: &Facts<'_>, findings: &mut Findings, streams: usize, is
         finding.confidence = Confidence::Low;
         if link_is_unknown {
             finding.limit = Limit::Link;
-            finding.what = format!("{streams} connections share what the path lets pass");
+            finding.what = format!("{streams} connections share what the path can carry");
             finding.could_not_tell = vec!["whether the link is full, or a cap is below it".into()];
             finding.next_test = Some("give the rate of the link: --link".into());
         } else {
             finding
                 .could_not_tell
                 .insert(0, "whether the cap is on each connection or on all of them together".into());
-            finding.next_test =
-                Some("repeat with one connection: a cap on all of them lets it have their sum".into());
+            finding.next_test = Some(
+                "repeat with one connection: if the cap is on all of them together, it reaches their sum"
+                    .into(),
+            );
         }
     }
     if corrected {

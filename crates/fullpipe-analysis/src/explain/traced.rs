@@ -111,7 +111,7 @@ fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(
         0,
-        "whether the processor is busy with both ends: round trips of microseconds come and go between two samples".into(),
+        "whether the processor is busy with both ends: round trips take microseconds, so samples miss most of them".into(),
     );
 }
 
@@ -121,13 +121,13 @@ pub(super) fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
         Limit::App => "whether this is a slow writer or only the time between two writes",
         Limit::Rwnd | Limit::ReceiverApp => {
-            "whether the window is small or shrinks: the receiver's buffer is one cause, a slow reader the other"
+            "whether the window is constant, as with a small receive buffer, or shrinks, as with a slow reader"
         }
         Limit::Sndbuf => "whether the buffer still grows by itself",
         Limit::Cwnd | Limit::SlowStart => {
-            "what holds the congestion window: loss at random, a policer and a window that still grows look alike"
+            "what limits the congestion window: random loss, a policer and a window that still grows look alike"
         }
-        Limit::Pacing => "whether the limit of the pacing was set or changes",
+        Limit::Pacing => "whether the pacing limit was set by the application or changes",
         Limit::Cpu => "whether the processor is busy all the time",
         Limit::Cap | Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
         Limit::Unknown => "which limit holds the rate",
@@ -156,10 +156,10 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
         Limit::Cwnd | Limit::SlowStart => {
             "each stream has its own congestion window, and a loss reduces only one of them"
         }
-        Limit::Pacing => "the limit of the pacing is that of each stream",
+        Limit::Pacing => "the pacing limit applies to each stream",
         Limit::App | Limit::ReceiverApp => "one application serves all of them",
         Limit::Cpu => "they may share one processor",
-        Limit::Cap | Limit::Policer | Limit::Link => "they share it: more streams would bring no more",
+        Limit::Cap | Limit::Policer | Limit::Link => "they share it, so more streams would gain nothing",
         Limit::Unknown => "whether they share the limit is not observable here",
     };
     (streams.len() > 1)

@@ -13,9 +13,9 @@ use super::series::Series;
 use super::{
     Confidence, Exclusion, Facts, Finding, Findings, Limit, MeasuredFigures, RttSource, Sender, candidates,
 };
+use crate::loss_estimate::LossEstimate;
 use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
-use crate::stats::LossEstimate;
 use crate::thresholds::{link, loss};
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
@@ -36,11 +36,14 @@ const UDP_HEADERS: u64 = 28;
 /// Returns a clause with the reason why the loss is unknown.
 pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let log = facts.transfer;
-    let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
+    let unheard = || "the log lacks the receiver's counts, so the loss of the path is not known".to_owned();
     let datagrams = log.datagrams.ok_or_else(unheard)?;
     let lost = datagrams.lost.ok_or_else(unheard)?;
     if datagrams.lost_share().is_some_and(|share| share > loss::MOST.as_f64()) {
-        return Err("more than half was lost: the test overran something, and TCP would not send so".into());
+        return Err(
+            "more than half was lost: the test exceeded the capacity of the path, which TCP would not do"
+                .into(),
+        );
     }
     let (sent, size) = sent_as(log, datagrams);
     let packets = size.get().saturating_add(8).div_ceil(FRAGMENT).max(1);
@@ -48,8 +51,8 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let on_the_link = sent.mul_div(with_headers, size.get().max(1));
     match facts.path.link {
         Some(link) if lost > 0 && on_the_link > link => Err(format!(
-            "{on_the_link} with headers were sent into a link of {link}: TCP would not have sent what was lost there; repeat \
-             with -b below the link's rate"
+            "{on_the_link} with headers were sent into a link of {link}: TCP would not have exceeded the link; repeat with \
+             -b below the link's rate"
         )),
         // If any one of its packets is lost, the whole datagram is lost.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
@@ -124,11 +127,11 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
                 assumptions.extend(buffers.assumed());
                 assumptions.extend(facts.whose_dumps());
             }
-            Err(why) => notes.push(format!("no ladder over TCP: {why}")),
+            Err(why) => notes.push(format!("no ladder for TCP: {why}")),
         }
     } else {
         notes.push(
-            "with --rtt and --link, the ladder that TCP would climb at this loss rate is calculated".into(),
+            "with --rtt and --link, the report also contains the ladder of TCP at this loss rate".into(),
         );
     }
     Findings {
@@ -199,8 +202,8 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
     evidence.extend(datagrams.jitter.map(|jitter| format!("the jitter on arrival is {jitter}")));
     evidence.extend(datagrams.out_of_order.map(|late| match late {
         0 => "none arrived out of order".to_owned(),
-        1 => "1 arrived out of order; TCP would take it for lost where it comes late by much".to_owned(),
-        _ => format!("{late} arrived out of order; TCP would take those for lost that come late by much"),
+        1 => "1 arrived out of order; if it was very late, TCP would treat it as lost".to_owned(),
+        _ => format!("{late} arrived out of order; TCP would treat those that were very late as lost"),
     }));
     let mut could_not_tell = vec![
         "windows, socket buffers and congestion control: UDP has none of them, and they limit most slow TCP transfers; \
@@ -225,9 +228,9 @@ fn findings(facts: &Facts<'_>, measured: &MeasuredFigures, datagrams: Datagrams)
     };
     match datagrams.lost_share() {
         None => vec![Finding {
-            what: "a UDP test, and what arrived is not in the log".into(),
+            what: "a UDP test, and the log lacks the receiver's counts".into(),
             ceiling: None,
-            next_test: Some(format!("take the receiver's log, or let the test end; then {tcp}")),
+            next_test: Some(format!("use the receiver's log, or let the test end; then {tcp}")),
             ..base
         }],
         Some(share) if share < loss::CARRIED => vec![Finding {

@@ -1,4 +1,5 @@
-//! What a report says instead of a limit that is only a guess: the candidates, and the test that decides.
+//! Candidates for a limit that the input does not decide, and the test that decides between them. A report
+//! shows them instead of a guess.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ const UNOBSERVED: [(&[Limit], &str); MOST] = [
     (&[Limit::Cwnd, Limit::Cap], "the congestion window or a cap on the path"),
 ];
 
-/// Maximum number of candidates: a longer list helps nobody.
+/// Maximum number of candidates; a longer list would not help the user.
 const MOST: usize = 3;
 
 /// Test on the sending host that tells windows, buffers, application and path apart.
@@ -105,7 +106,7 @@ impl fmt::Display for Undecided {
         let names: Vec<&str> = self.candidates.iter().map(|one| one.what.as_str()).collect();
         f.write_str("not decided: ")?;
         match names.as_slice() {
-            // A candidate may contain an "or" of its own.
+            // A candidate may itself contain an "or".
             [first @ .., last] if names.iter().any(|name| name.contains(" or ")) => {
                 write!(f, "{}, or {last}", first.join(", "))
             }

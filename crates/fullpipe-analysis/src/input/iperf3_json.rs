@@ -191,8 +191,8 @@ pub(super) fn of_document(document: &fullpipe_iperf3::document::Document) -> Res
     read(Log::from(document), Format::Json)
 }
 
-/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Each stream has its
-/// own thread since version 3.16.
+/// Returns the processor time that iperf3 used on both hosts, if the document contains it. Each stream has
+/// its own thread since version 3.16.
 fn cpu_load(start: &LogStart, end: &LogEnd) -> Option<CpuLoad> {
     /// First version of iperf3 with one thread per stream.
     /// Source: its release notes.

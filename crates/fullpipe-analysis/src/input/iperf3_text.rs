@@ -140,7 +140,7 @@ impl Remarks {
 }
 
 /// Endpoint that a summary line belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     Sender,
     Receiver,
@@ -321,8 +321,9 @@ impl Rows {
         let (summary, datagrams) = self.summary(|side| self.total(side));
         // If the streams' own lines were filtered out, only the sum is left.
         let ids = if streams.is_empty() { vec![None] } else { streams.iter().copied().map(Some).collect() };
+        let summaries = self.first_summaries();
         let flows = ids.into_iter().zip(of_each).map(|(stream, intervals)| {
-            let own = |side| self.summaries(side).find(|row| row.stream == stream).map(|row| row.interval);
+            let own = |side| summaries.get(&(side, stream)).copied();
             let (summary, datagrams) = self.summary(own);
             Flow {
                 id: stream.unwrap_or_default(),
@@ -389,9 +390,13 @@ impl Rows {
 
     /// Checks the order of each stream's reports, and the number of streams.
     fn check_streams(&self) -> Result<(), InputError> {
-        let mut latest: BTreeMap<Option<u32>, Interval> = BTreeMap::new();
-        for row in self.of_intervals() {
-            if let Some(before) = latest.insert(row.stream, row.interval) {
+        // The last report of each stream; none for a stream that has only a summary or omitted reports.
+        let mut latest: BTreeMap<Option<u32>, Option<Interval>> = BTreeMap::new();
+        for row in &self.rows {
+            let last = latest.entry(row.stream).or_default();
+            if row.kind == RowKind::Interval
+                && let Some(before) = last.replace(row.interval)
+            {
                 check_order(&[before, row.interval])?;
             }
             if latest.len() > MOST_STREAMS {
@@ -437,6 +442,17 @@ impl Rows {
 
     fn summaries(&self, side: Side) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.kind == RowKind::Summary(side))
+    }
+
+    /// Returns the first summary of each stream and endpoint.
+    fn first_summaries(&self) -> BTreeMap<(Side, Option<u32>), Interval> {
+        let mut first = BTreeMap::new();
+        for row in &self.rows {
+            if let RowKind::Summary(side) = row.kind {
+                first.entry((side, row.stream)).or_insert(row.interval);
+            }
+        }
+        first
     }
 
     /// Returns the sum over all streams.

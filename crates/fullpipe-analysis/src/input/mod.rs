@@ -62,7 +62,8 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// Decodes `bytes` as text. Some shells write redirected output as UTF-16. Other bytes that are not UTF-8 are
-/// replaced, because stray terminal bytes should not make a log unreadable. Valid UTF-8 in a `Vec` is not copied.
+/// replaced, because stray terminal bytes should not make a log unreadable. Valid UTF-8 in a `Vec` is not
+/// copied.
 pub fn decode(bytes: impl Into<Vec<u8>>) -> String {
     let bytes = bytes.into();
     let units = |of: fn([u8; 2]) -> u16| {

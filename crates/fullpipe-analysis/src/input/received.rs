@@ -5,6 +5,7 @@
 //! and buffers. The samples are summarised like a sender's log with windows and RTTs but without Cwnd, so
 //! that the same rules explain them.
 
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::ReceiverSample as Sample;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -14,7 +15,6 @@ use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary,
     Total, Totals,
 };
-use crate::stats::middle;
 
 /// Builds a measurement from the samples of each stream, in chronological order; `congestion` is the sender's
 /// congestion control, if the sender reported it.
@@ -57,8 +57,8 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     })
 }
 
-/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that share
-/// its path. All of them are sampled on one clock.
+/// Builds a measurement from the samples of one receiving socket, which is explained, and of others that
+/// share its path. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_streams`] does for the chosen socket.
@@ -113,6 +113,7 @@ fn interval(origin: Instant, from: Instant, to: Instant, samples: &[Sample]) -> 
     let (first, last) = (&within[0], &within[within.len() - 1]);
     let at = |at: Instant| Instant::ZERO + at.saturating_since(origin);
     let (bytes, length) = (arrived(first, last), to.saturating_since(from));
+    let windows: Vec<Bytes> = within.iter().map(|sample| sample.window).collect();
     let rtts: Vec<Duration> = within.iter().filter_map(|sample| sample.rtt).collect();
     Interval {
         start: at(from),
@@ -122,8 +123,8 @@ fn interval(origin: Instant, from: Instant, to: Instant, samples: &[Sample]) -> 
         retransmits: None,
         lossy_streams: 0,
         cwnd: None,
-        snd_wnd: Some(middle(within.iter().map(|sample| sample.window).collect())),
-        rtt: (!rtts.is_empty()).then(|| middle(rtts)),
+        snd_wnd: upper_median(windows, Ord::cmp),
+        rtt: upper_median(rtts, Ord::cmp),
         datagrams: None,
     }
 }

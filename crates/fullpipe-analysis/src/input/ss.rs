@@ -46,19 +46,23 @@ fn is_header(line: &str) -> bool {
     line.contains("Recv-Q") && line.contains("Send-Q") && line.contains("Address:Port")
 }
 
+/// Maximum number of fields of a connection that are read.
+const MOST_FIELDS: usize = 128;
+
 /// One connection in one dump.
 #[derive(Clone, Debug, Default)]
-struct Sample {
+struct Sample<'a> {
     name: String,
-    /// Fields by name; a field without a value has an empty string.
-    fields: BTreeMap<String, String>,
+    /// Names and values of the fields, in the order of the text; a field without a value has an empty string.
+    /// The last one of a name counts.
+    fields: Vec<(&'a str, &'a str)>,
 }
 
 /// One dump, with the time printed before it, if any.
 #[derive(Debug, Default)]
-struct Dump {
+struct Dump<'a> {
     time: Option<f64>,
-    samples: Vec<Sample>,
+    samples: Vec<Sample<'a>>,
 }
 
 /// Reads dumps and returns one connection: number `flow`, counting from 1 in order of appearance, or the one
@@ -67,13 +71,14 @@ struct Dump {
 /// # Errors
 /// Returns an error if the text contains no connection with details, or no connection with that number.
 pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
-    let dumps = dumps(&super::clean(text));
+    let text = super::clean(text);
+    let dumps = dumps(&text);
     let connections = connections(&dumps);
     if connections.is_empty() {
         return Err(InputError::new("this ss output contains no connection details (ss -ti)", HINT));
     }
-    let sent = |rows: &Vec<(Instant, &Sample)>| {
-        let acked = |row: Option<&(Instant, &Sample)>| row.map_or(0, |(_, sample)| sample.acked());
+    let sent = |rows: &Vec<(Instant, &Sample<'_>)>| {
+        let acked = |row: Option<&(Instant, &Sample<'_>)>| row.map_or(0, |(_, sample)| sample.acked());
         (acked(rows.last()).saturating_sub(acked(rows.first())), acked(rows.last()))
     };
     let chosen = match flow {
@@ -98,15 +103,15 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let shows_window = shows("snd_wnd");
     if !shows_window {
         notes.push(
-            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is taken to be no limit, \
-             which it may be"
+            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is assumed not to be the limit, \
+             although it may be"
                 .into(),
         );
     }
     if !shows("skmem") {
         notes.push(
-            "the send buffer is not shown (ss -tmi shows it): where the application seems to offer no more, the buffer may \
-             be what it waits for"
+            "the send buffer is not shown (ss -tmi shows it): if the application seems to offer no more data, it may be \
+             waiting for the buffer"
                 .into(),
         );
     }
@@ -129,7 +134,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
 }
 
 /// Returns the rows of one connection.
-fn rows(flow: u32, samples: &[(Instant, &Sample)], shows_window: bool) -> Vec<Row> {
+fn rows(flow: u32, samples: &[(Instant, &Sample<'_>)], shows_window: bool) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (at, sample) in samples {
         if rows.last().is_none_or(|last| *at > last.at) {
@@ -172,20 +177,26 @@ fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
 }
 
 /// Splits the text into dumps, and each dump into connections.
-fn dumps(text: &str) -> Vec<Dump> {
-    let mut dumps: Vec<Dump> = vec![Dump::default()];
+fn dumps(text: &str) -> Vec<Dump<'_>> {
+    let mut dumps: Vec<Dump<'_>> = vec![Dump::default()];
     let mut time = None;
+    // Number of the dump in which each connection was seen last: a dump may list a hundred thousand.
+    let mut latest: BTreeMap<String, usize> = BTreeMap::new();
     for line in text.lines() {
         if is_header(line) {
             dumps.push(Dump { time: time.take(), samples: Vec::new() });
         } else if let Some((name, rest)) = connection(line) {
-            let again = dumps.last().is_none_or(|dump| dump.samples.iter().any(|sample| sample.name == name));
-            if again || time.is_some() {
+            if latest.get(&name) == Some(&dumps.len()) || time.is_some() {
                 dumps.push(Dump { time: time.take(), samples: Vec::new() });
+            }
+            match latest.get_mut(&name) {
+                Some(number) => *number = dumps.len(),
+                None => {
+                    latest.insert(name.clone(), dumps.len());
+                }
             }
             let mut sample = Sample { name, ..Sample::default() };
             sample.read(rest);
-            dumps.extend(dumps.is_empty().then(Dump::default));
             if let Some(dump) = dumps.last_mut() {
                 dump.samples.push(sample);
             }
@@ -243,8 +254,8 @@ fn stamp(line: &str) -> Option<f64> {
 }
 
 /// Returns every connection with its samples, in order of appearance.
-fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
-    let mut connections: Vec<(String, Vec<(Instant, &Sample)>)> = Vec::new();
+fn connections<'d, 't>(dumps: &'d [Dump<'t>]) -> Vec<(String, Vec<(Instant, &'d Sample<'t>)>)> {
+    let mut connections: Vec<(String, Vec<(Instant, &Sample<'_>)>)> = Vec::new();
     let mut index: BTreeMap<&str, usize> = BTreeMap::new();
     let mut at = Instant::ZERO;
     for (i, dump) in dumps.iter().enumerate() {
@@ -264,13 +275,13 @@ fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
 
 /// Returns the time between two dumps: from the printed times, or else the largest growth of a millisecond
 /// counter.
-fn passed(before: &Dump, after: &Dump) -> Duration {
+fn passed(before: &Dump<'_>, after: &Dump<'_>) -> Duration {
     if let (Some(from), Some(to)) = (before.time, after.time) {
         // A time of day goes backwards at midnight.
         let seconds = if to >= from { to - from } else { 0.0 };
         return Duration::from_secs_f64(seconds);
     }
-    let earlier: BTreeMap<&str, &Sample> =
+    let earlier: BTreeMap<&str, &Sample<'_>> =
         before.samples.iter().map(|sample| (sample.name.as_str(), sample)).collect();
     let grown = after.samples.iter().filter_map(|sample| {
         let earlier = earlier.get(sample.name.as_str())?;
@@ -283,9 +294,9 @@ fn passed(before: &Dump, after: &Dump) -> Duration {
     }
 }
 
-impl Sample {
+impl<'a> Sample<'a> {
     /// Adds the fields of a line. Some fields have their value in the next word, mostly after a colon.
-    fn read(&mut self, line: &str) {
+    fn read(&mut self, line: &'a str) {
         let mut words = line.split_whitespace();
         while let Some(word) = words.next() {
             let (name, value) = match word {
@@ -294,18 +305,18 @@ impl Sample {
                 }
                 word => word.split_once(':').unwrap_or((word, "")),
             };
-            if self.fields.len() < 128 {
-                self.fields.insert(name.to_owned(), value.to_owned());
+            if self.fields.len() < MOST_FIELDS {
+                self.fields.push((name, value));
             }
         }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.fields.contains_key(name)
+        self.value(name).is_some()
     }
 
-    fn value(&self, name: &str) -> Option<&str> {
-        self.fields.get(name).map(String::as_str)
+    fn value(&self, name: &str) -> Option<&'a str> {
+        self.fields.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
     fn number(&self, name: &str) -> Option<u64> {

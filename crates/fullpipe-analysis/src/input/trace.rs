@@ -3,8 +3,6 @@
 //! A trace may contain many runs and flows, one of which is diagnosed. For the figures of a report, the rows
 //! are also summarised as intervals, like a log of that flow.
 
-use std::collections::BTreeMap;
-
 use fullpipe_lab::trace::{self, Row, RunRow};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -17,6 +15,9 @@ use crate::measurement::{
 
 /// Maximum number of points listed in a message.
 const LISTED: usize = 4;
+/// Maximum number of intervals of all companions of a flow together. Each companion has the intervals of the
+/// chosen flow, so that a day of one connection beside thousands of short ones would not fit into memory.
+const MOST_OF_COMPANIONS: usize = 1 << 20;
 
 /// Selection of one flow in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ pub fn of_streams(
     }
     if streams.len() < all {
         notes.push(format!(
-            "{} of {all} streams delivered next to nothing and are left out",
+            "{} of {all} streams delivered almost no data and are ignored",
             all - streams.len()
         ));
     }
@@ -114,8 +115,8 @@ pub fn of_streams(
     Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals], chosen: None })
 }
 
-/// Builds a measurement from the rows of one connection, which is explained, and of others that share its path
-/// in the same direction. All of them are sampled on one clock.
+/// Builds a measurement from the rows of one connection, which is explained, and of others that share its
+/// path in the same direction. All of them are sampled on one clock.
 ///
 /// # Errors
 /// Fails as [`of_rows`] does for the rows of the chosen connection.
@@ -140,6 +141,15 @@ pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Ite
         _ => return,
     };
     let at = |at: Instant| begin + at.saturating_since(Instant::ZERO);
+    let others: Vec<&'a [Row]> = others.filter(|rows| !moved(rows).is_zero()).collect();
+    let (all, most) = (others.len(), MOST_OF_COMPANIONS / chosen.intervals.len().max(1));
+    let others = largest(others, most);
+    if others.len() < all {
+        measurement.origin.notes.push(format!(
+            "of {all} connections that moved data beside this one, the {} largest are considered",
+            others.len()
+        ));
+    }
     let companion = |rows: &'a [Row]| {
         let last = &rows.last()?.sender;
         let of_chosen = |own: &Interval| interval(begin, at(own.start), at(own.end), rows);
@@ -154,8 +164,26 @@ pub(super) fn add_companions<'a>(measurement: &mut Measurement, others: impl Ite
             ..*chosen
         })
     };
-    let others: Vec<Flow> = others.filter_map(companion).collect();
+    let others: Vec<Flow> = others.into_iter().filter_map(companion).collect();
     measurement.flows.extend(others);
+}
+
+/// Returns the data that a flow delivered. The count of a connection begins anew where another one has the
+/// same ports.
+fn moved(rows: &[Row]) -> Bytes {
+    rows.windows(2).fold(Bytes::ZERO, |sum, pair| sum + delivered(&pair[0], &pair[1]))
+}
+
+/// Returns the `most` flows that moved most data, in their order.
+fn largest(flows: Vec<&[Row]>, most: usize) -> Vec<&[Row]> {
+    if flows.len() <= most {
+        return flows;
+    }
+    let mut by_size: Vec<usize> = (0..flows.len()).collect();
+    by_size.sort_by_cached_key(|nth| std::cmp::Reverse(moved(flows[*nth])));
+    by_size.truncate(most);
+    by_size.sort_unstable();
+    by_size.into_iter().map(|nth| flows[nth]).collect()
 }
 
 /// Builds a measurement from rows that extrapolate a single sample.
@@ -165,7 +193,7 @@ pub(super) fn of_one_row(
     mut notes: Vec<String>,
 ) -> Result<Measurement, InputError> {
     notes.push(
-        "there is one sample, and it is taken to go on as it is: the rate is that of its last delivery-rate sample".into(),
+        "there is only one sample, whose state is assumed to last: the rate is that of its last delivery-rate sample".into(),
     );
     let mut measurement = of_rows(rows, format, notes, "")?;
     for flow in &mut measurement.flows {
@@ -220,8 +248,7 @@ fn chosen(
         notes,
     )?;
     let rows: Vec<Row> = rows.into_iter().filter(|row| row.seed == seed).map(|row| row.row).collect();
-    let mut flows: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
-    rows.into_iter().for_each(|row| flows.entry(row.flow).or_default().push(row));
+    let mut flows = by_flow(rows);
     let count = flows.len();
     let number = choice.flow.unwrap_or(1);
     let Some(index) = (number as usize).checked_sub(1).filter(|index| *index < count) else {
@@ -233,8 +260,20 @@ fn chosen(
     if count > 1 && choice.flow.is_none() {
         notes.push(format!("the run has {count} flows; this is the first: choose with --flow"));
     }
-    let mut flows: Vec<Vec<Row>> = flows.into_values().collect();
     Ok((flows.remove(index), flows))
+}
+
+/// Returns the rows of each flow, in the order of the flow numbers. Each list takes as much memory as its
+/// rows: a trace may have as many flows as rows.
+fn by_flow(mut rows: Vec<Row>) -> Vec<Vec<Row>> {
+    rows.sort_by_key(|row| row.flow);
+    let mut flows = Vec::new();
+    while let Some(last) = rows.last().map(|row| row.flow) {
+        flows.push(rows.split_off(rows.partition_point(|row| row.flow < last)));
+    }
+    flows.reverse();
+    flows.iter_mut().for_each(Vec::shrink_to_fit);
+    flows
 }
 
 fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
@@ -360,4 +399,64 @@ fn round_trips(streams: &[&[Row]]) -> Option<RttRange> {
     let mean = smooth.iter().map(|rtt| rtt.as_secs_f64()).sum::<f64>() / smooth.len() as f64;
     let min = least.or_else(|| smooth.iter().copied().min())?.min(max);
     Some(RttRange { min, mean: Duration::from_secs_f64(mean), max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &str = "flow,t_s,cc,mss_bytes,cwnd_bytes,inflight_bytes,flight_size_bytes,rwnd_bytes,notsent_bytes,\
+                           sndbuf_bytes,sndbuf_used_bytes,app_limited,srtt_ms,min_rtt_ms,delivered_bytes,retransmits,\
+                           recovering\n";
+
+    /// Returns the rows of flow `number`, one second apart, which has delivered `bytes` by each of them.
+    fn flow(number: u32, bytes: &[u64]) -> Vec<Row> {
+        let line = |(nth, bytes): (usize, &u64)| {
+            format!(
+                "{number},{nth},cubic,1448,14480,14480,14480,65535,0,99999,9999,false,9,9,{bytes},0,false\n"
+            )
+        };
+        let lines: String = bytes.iter().enumerate().map(line).collect();
+        let recording = trace::read(&format!("{COLUMNS}{lines}")).expect("a trace");
+        recording.rows.into_iter().map(|row| row.row).collect()
+    }
+
+    #[test]
+    fn the_largest_companions_keep_their_order() {
+        let flows = [flow(1, &[0, 5]), flow(2, &[0, 9]), flow(3, &[7]), flow(4, &[0, 6, 0, 6])];
+        let kept = |most| -> Vec<u32> {
+            let kept = largest(flows.iter().map(Vec::as_slice).collect(), most);
+            kept.iter().map(|rows| rows[0].flow).collect()
+        };
+        assert_eq!(kept(4), [1, 2, 3, 4]);
+        assert_eq!(kept(2), [2, 4]);
+        assert_eq!((moved(&flows[2]), moved(&flows[3])), (Bytes::ZERO, Bytes::new(12)));
+    }
+
+    /// If the intervals of all companions exceed the maximum, only the largest companions are kept, and a note
+    /// states how many.
+    #[test]
+    fn companions_are_bounded() {
+        let delivered: Vec<u64> = (0..1_000).map(|nth| 1_000_000 * nth).collect();
+        let others: Vec<Vec<Row>> = (2..1_502).map(|number| flow(number, &[0, u64::from(number)])).collect();
+        let others = others.iter().map(Vec::as_slice);
+        let read = of_one_among(flow(1, &delivered), others, Format::Trace, Vec::new(), "");
+        let measurement = read.unwrap_or_else(|error| panic!("{error}"));
+        let intervals = measurement.flows[0].intervals.len();
+        let companions = measurement.flows.len() - 1;
+        assert_eq!(companions, MOST_OF_COMPANIONS / intervals);
+        assert_eq!(measurement.flows.last().map(|flow| flow.id), Some(1_501), "the largest one");
+        let note = format!("of 1500 connections that moved data beside this one, the {companions} largest");
+        assert!(measurement.origin.notes[0].starts_with(&note), "{:?}", measurement.origin.notes);
+    }
+
+    #[test]
+    fn rows_are_split_by_flow() {
+        let rows = [flow(1, &[6]), flow(2, &[1, 2, 3]), flow(7, &[4]), flow(2, &[5])].concat();
+        let bytes = |rows: &Vec<Row>| rows.iter().map(|row| row.sender.delivered.get()).collect::<Vec<u64>>();
+        let split: Vec<(u32, Vec<u64>)> =
+            by_flow(rows).iter().map(|rows| (rows[0].flow, bytes(rows))).collect();
+        assert_eq!(split, [(1, vec![6]), (2, vec![1, 2, 3, 5]), (7, vec![4])]);
+        assert!(by_flow(Vec::new()).is_empty());
+    }
 }

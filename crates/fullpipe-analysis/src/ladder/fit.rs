@@ -1,8 +1,8 @@
 //! Fits the path to a log until the simulated present state has the log's rate.
 //!
-//! Only what the input does not state is fitted: the loss rate, within the interval that its estimate leaves.
-//! Buffers, kernel, congestion control, link and RTT stay as they are known. Every loss rate that meets the log
-//! belongs to the range of the later rungs.
+//! Only the loss rate is fitted, within the interval of its estimate, because the input does not state it.
+//! Buffers, kernel, congestion control, link and RTT stay as they are known. Every loss rate that meets the
+//! log belongs to the range of the later rungs.
 //!
 //! ```text
 //!   loss:   low ├────x────x────o────o────o────x────┤ high      o  the simulated rate is the log's
@@ -15,6 +15,7 @@ use std::fmt;
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::cost::RunCost;
 use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::stats::{mean, quantile};
 use fullpipe_units::{Probability, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ use super::runs::simulated;
 use super::{LONGEST, SHORTEST};
 use crate::classify::Limit;
 use crate::explain::Findings;
-use crate::stats::{LossBasis, LossEstimate};
+use crate::loss_estimate::{LossBasis, LossEstimate};
 
 /// Number of loss rates that are tried, the estimate and both bounds included.
 const TRIED: usize = 7;
@@ -41,8 +42,8 @@ const MIDDLE: (f64, f64) = (0.1, 0.9);
 /// The mean of the simulated rates meets the log if it differs by at most this share.
 /// Source: the project's bound for simulated goodput against a kernel's.
 const NEAR: f64 = 0.1;
-/// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw of
-/// many.
+/// Number of loss events from which the mean must meet the log. With fewer events, the log itself is one draw
+/// of many.
 const MANY_EVENTS: u64 = 20;
 /// Maximum work of all runs of a fit in data packets, a few seconds on two cores. A log on a faster path, or
 /// of more flows, is compared without a fit, or not at all.
@@ -51,9 +52,9 @@ const PACKETS: u64 = 60_000_000;
 /// Comparison of a log with the simulation of its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fit {
-    /// Whether the simulation meets the log: the log's rate lies between the 10th and the 90th percentile of the
-    /// simulated rates, and their mean is within 10 % of it. With 1 to 19 loss events the percentiles alone
-    /// decide, and without any loss the mean alone.
+    /// Whether the simulation meets the log: the log's rate lies between the 10th and the 90th percentile of
+    /// the simulated rates, and their mean is within 10 % of it. With 1 to 19 loss events the percentiles
+    /// alone decide, and without any loss the mean alone.
     pub met: bool,
     /// Rate of the log: key `log_bps`.
     #[serde(rename = "log_bps", with = "crate::json::Bps")]
@@ -89,13 +90,13 @@ impl fmt::Display for Fit {
         f.write_str(if self.met {
             "met"
         } else {
-            "not met, so something on this path is not in the model, and the rungs above are less certain than their ranges"
+            "not met, so the model lacks some property of this path, and the rungs above are less certain than their ranges suggest"
         })
     }
 }
 
-/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the simulation
-/// says nothing about the log or takes too long.
+/// Returns the comparison with the log, and the path with the loss rates that meet it; `None` if the
+/// simulation says nothing about the log or takes too long.
 pub(super) fn fitted(
     model: &Model<'_>,
     findings: &Findings,
@@ -108,7 +109,7 @@ pub(super) fn fitted(
             Limit::App | Limit::ReceiverApp | Limit::Pacing | Limit::SlowStart | Limit::Cpu | Limit::Unknown
         )
     );
-    // Nobody knows the loss that a receiver's log does not count.
+    // A receiver's log does not count losses, so the loss rate is unknown.
     let Some(loss) = findings.loss.filter(|_| !by_host) else { return Ok(None) };
     let log = Log::of(findings);
     let (window, sndbuf) = model.ceilings(model.present());
@@ -130,12 +131,12 @@ pub(super) fn fitted(
     let tried = losses(model.path.loss, interval);
     runs.make(&tried, SEEDS)?;
     let rates: Vec<Vec<f64>> = tried.iter().map(|loss| runs.rates(*loss, SEEDS)).collect();
-    // How far the simulated rate is from the log's, for each loss rate that meets the log.
+    // Distance of the simulated rate from the log's rate, for each loss rate that meets the log.
     let met: Vec<(Probability, f64)> = tried
         .iter()
         .zip(&rates)
         .filter(|(_, rates)| log.is_among(rates))
-        .map(|(loss, rates)| (*loss, (mean(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
+        .map(|(loss, rates)| (*loss, (average(rates) / log.rate.as_bps().max(1) as f64).ln().abs()))
         .collect();
     let Some((nearest, _)) = met.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Ok(Some((estimate, model.path)));
@@ -169,8 +170,8 @@ impl Log {
         (1.0 - NEAR) * least <= rate && rate <= (1.0 + NEAR) * most
     }
 
-    /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long as
-    /// the log.
+    /// Returns the rate of a run that the log's rate is compared with, in bit/s. The run lasts twice as long
+    /// as the log.
     fn rate(&self, run: &Outcome) -> f64 {
         let sum = |of: fn(&fullpipe_lab::outcome::FlowOutcome) -> Rate| {
             run.flows.iter().map(|flow| of(flow).as_bps() as f64).sum::<f64>()
@@ -232,8 +233,9 @@ impl PresentRuns<'_, '_> {
         self.make(&[path.loss], seeds)?;
         let mut rates = self.rates(path.loss, seeds);
         rates.sort_by(f64::total_cmp);
-        let (low, high) = (quantile(&rates, MIDDLE.0), quantile(&rates, MIDDLE.1));
-        let (rate, mean) = (self.log.rate.as_bps() as f64, mean(&rates));
+        let at = |share| quantile(&rates, share).unwrap_or(0.0);
+        let (low, high) = (at(MIDDLE.0), at(MIDDLE.1));
+        let (rate, mean) = (self.log.rate.as_bps() as f64, average(&rates));
         let near = (mean - rate).abs() <= NEAR * rate;
         let among = (low..=high).contains(&rate);
         let lossless = seeds == 1 || loss.events == 0;
@@ -254,15 +256,9 @@ impl PresentRuns<'_, '_> {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Returns a quantile of sorted values, interpolated; zero for no values.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let at = share * values.len().saturating_sub(1) as f64;
-    let value = |index: f64| values.get(index as usize).copied().unwrap_or(0.0);
-    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * (at - at.floor())
+/// Returns the mean, or 0 for no values.
+fn average(values: &[f64]) -> f64 {
+    mean(values.iter().copied()).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -279,13 +275,5 @@ mod tests {
         assert_eq!(none[0], Probability::ZERO);
         assert!(none.len() > 3, "{none:?}");
         assert_eq!(losses(Probability::ZERO, (Probability::ZERO, Probability::ZERO)), [Probability::ZERO]);
-    }
-
-    #[test]
-    fn quantiles_are_between_the_values() {
-        let values: Vec<f64> = (0..=10).map(f64::from).collect();
-        assert_eq!((quantile(&values, 0.1), quantile(&values, 0.9)), (1.0, 9.0));
-        assert_eq!(quantile(&[5.0], 0.9), 5.0);
-        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 }

@@ -121,7 +121,7 @@ impl PathModel {
             let cap = path.cap.unwrap_or_default();
             return refuse(format!("a cap of {cap} is out of range: {} to the link's {link}", RATES.0), hint);
         }
-        // The flows share the link, whatever each one may have.
+        // The cap applies to each flow. The flows together cannot exceed the link.
         let cap = path.cap.map(|cap| cap.mul_div(flows, 1));
         Ok(Self {
             link: Some(link),
@@ -251,8 +251,8 @@ impl<'a> Model<'a> {
         let fast = self.path.link.is_some_and(|link| link > HOSTS_KEEP_UP);
         fast.then(|| {
             format!(
-                "hosts are not modelled: above about {HOSTS_KEEP_UP} the processor, its memory and the network card limit a \
-                 connection, not the path"
+                "hosts are not modelled: above about {HOSTS_KEEP_UP}, the processor, its memory or the network card limits \
+                 a connection, not the path"
             )
         })
     }
@@ -271,6 +271,11 @@ impl<'a> Model<'a> {
     /// phase at which BBR starts its gain cycle.
     fn is_lossless(&self) -> bool {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
+    }
+
+    /// Returns whether all runs of a state are alike. A known run may contain other randomness than loss.
+    pub(super) fn repeats_itself(&self) -> bool {
+        self.known.is_none() && self.is_lossless()
     }
 
     /// Returns the duration over which the mean rate of a rung in this state is taken.
@@ -392,8 +397,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns whether `change` has an effect on this path. Buffers for a multiple of the BDP may be smaller
-    /// than the present ones, and are unknown if the link rate is. A buffer that the application fixes ignores
-    /// the limit of autotuning.
+    /// than the present ones, and are unknown if the link rate is. A buffer that the application fixes
+    /// ignores the limit of autotuning.
     pub(crate) fn can_make(&self, state: State, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         let next = state.with(change);
@@ -402,7 +407,7 @@ impl<'a> Model<'a> {
             && match change {
                 Change::Buffers { .. } => known && self.buffers(next) != self.buffers(state),
                 Change::AutotunedBuffers => fixed,
-                // Without a link rate nothing says how many windows fit.
+                // Without a link rate, it is unknown how many windows the link can carry.
                 Change::Connections(many) => known && many > self.flows(state),
                 Change::UnlimitedRate => self.hosts.limited || self.hosts.rate_option.is_some(),
                 _ => true,
@@ -461,7 +466,8 @@ impl<'a> Model<'a> {
         (per_round_trip(self.window(state)), per_round_trip(sendable))
     }
 
-    /// Returns all runs of a state: first those at the estimated loss, then those at its lower and upper bounds.
+    /// Returns all runs of a state: first those at the estimated loss, then those at its lower and upper
+    /// bounds.
     pub(crate) fn jobs(&self, state: State) -> Vec<Job> {
         let mut losses = vec![(self.path.loss, self.effort.seeds)];
         if let Some((low, high)) = self.path.loss_interval {
@@ -505,7 +511,7 @@ impl<'a> Model<'a> {
             Some(known) => Scenario { seed, ..known.clone() },
             None => self.fitted(self.duration(state), loss, seed),
         };
-        // What this host does not fix is as autotuned in a known run as it is in a fitted one.
+        // Buffers that the application does not fix are autotuned, in a known run as well as in a fitted one.
         state.set_in(&mut scenario, self.host_buffers(state));
         scenario
     }
@@ -639,8 +645,8 @@ pub(super) mod tests {
         assert!(!raises(&unknown));
     }
 
-    /// A buffer that the application fixes ignores every limit of autotuning: sysctl raises nothing, and only
-    /// the application can leave it out.
+    /// A buffer that the application fixes ignores the limits of autotuning: a sysctl does not raise it, and
+    /// only the application can remove the fixed size.
     #[test]
     fn a_fixed_buffer_stays_fixed_until_the_application_leaves_it_out() {
         let model = model();
@@ -660,7 +666,7 @@ pub(super) mod tests {
         let max = Bytes::from_mib(4);
         assert_eq!(buffers(autotuned), (Buffer::Auto { max }, Buffer::Auto { max }));
         assert!(fixed.can_make(autotuned, LARGER));
-        // One fixed side leaves the other to sysctl.
+        // If only one buffer is fixed, sysctl still raises the other one.
         let sender = Model { hosts: Hosts { fixed: (Some(small), None), ..model.hosts }, ..model };
         assert_eq!(sender.buffers(present.with(LARGER)).0, small);
     }

@@ -1,4 +1,4 @@
-//! What the ladder says about a limit.
+//! Texts of the ladder about a limit.
 
 use super::model::Model;
 use super::rung::{Rung, Source};
@@ -23,8 +23,8 @@ pub(super) fn last_rung(model: &Model<'_>, reached: State) -> Rung {
     Rung::new(limit, what, rate, Source::Given)
 }
 
-/// Returns the assumptions of every simulation of a path that is not known in full. `queue_option` is the option
-/// of the command that replaces an assumed queue, if it has one.
+/// Returns the assumptions of every simulation of a path that is not known in full. `queue_option` is the
+/// option of the command that replaces an assumed queue, if it has one.
 pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<String> {
     let queue = match model.path.queue {
         Some(queue) => queue.to_string(),
@@ -35,7 +35,10 @@ pub(crate) fn assumptions(model: &Model<'_>, queue_option: Option<&str>) -> Vec<
     let option = option.map_or(String::new(), |option| format!("; {option} says otherwise"));
     vec![
         format!("one bottleneck with a drop-tail queue of {queue}, and no other traffic on it{option}"),
-        "losses are independent of each other and of this flow's own rate".into(),
+        match model.flows(model.present()) {
+            1 => "losses are independent of each other and of this flow's own rate".into(),
+            _ => "losses are independent of each other and of the rates of these flows".into(),
+        },
     ]
 }
 

@@ -16,6 +16,10 @@ pub(super) struct Prediction {
     pub(super) rate: Rate,
     /// Mean rate over the second half of the run.
     pub(super) steady: Rate,
+    /// Steady-state rate by which states are compared. If all runs of a state are alike, the second half of a
+    /// run is a few periods of a sawtooth, and one period of several losses more or less is chance: the half
+    /// with the higher rate then counts.
+    pub(super) sustained: Rate,
     /// Lowest and highest steady-state rate: at the two bounds of the loss interval or, if the loss is not an
     /// estimate, over the measurements that the seeds form.
     pub(super) low: Rate,
@@ -43,10 +47,12 @@ impl Prediction {
         let steady = steady(at_loss);
         // The rate of the first half is derived from the means of the whole run and of the second half.
         let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
+        let rate = Rate::from_bps((2.0 * whole - steady.as_bps() as f64).max(0.0) as u64);
         Self {
             state,
-            rate: Rate::from_bps((2.0 * whole - steady.as_bps() as f64).max(0.0) as u64),
+            rate,
             steady,
+            sustained: if model.repeats_itself() { steady.max(rate) } else { steady },
             low: spread.iter().copied().fold(steady, Rate::min),
             high: spread.iter().copied().fold(steady, Rate::max),
             p50: rtt(at_loss, |flow| flow.rtt.map(|rtt| rtt.p50)),

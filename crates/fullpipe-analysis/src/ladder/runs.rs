@@ -23,8 +23,8 @@ pub(super) trait Predict {
     /// Returns the figures of a state from all of its runs, to show them.
     fn shown(&mut self, state: State) -> Result<Prediction, Stop>;
 
-    /// Returns the steady-state rate of one CUBIC flow that shares the path and the settings of the hosts with
-    /// the flows of a state.
+    /// Returns the steady-state rate of one CUBIC flow that shares the path and the settings of the hosts
+    /// with the flows of a state.
     fn left_to_another(&mut self, state: State) -> Result<Rate, Stop>;
 }
 
@@ -61,8 +61,8 @@ impl<'m, P: Fn(Progress) + Sync> Runs<'m, P> {
         self.states.iter().map(|(state, outcomes)| Prediction::of(self.model, *state, outcomes))
     }
 
-    /// Makes the runs of `jobs` on all cores. How many follow is not known yet: the total is that of the runs
-    /// begun.
+    /// Makes the runs of `jobs` on all cores. The number of later runs is not known yet, so the total is the
+    /// number of runs that were started.
     fn make(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Stop> {
         self.budget.spend(jobs)?;
         let before = self.done;

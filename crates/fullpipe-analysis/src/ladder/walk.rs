@@ -32,7 +32,7 @@ pub(super) struct Walk {
     pub(super) rungs: Vec<Rung>,
     /// Notes on states that are not on the ladder, and on the limit that nothing lifts.
     pub(super) notes: Vec<String>,
-    /// State at the top of the ladder.
+    /// State after the last remedy of the ladder.
     pub(super) reached: State,
 }
 
@@ -79,8 +79,9 @@ impl<P: Predict> Walker<'_, '_, P> {
         while let Some(last) = rungs.last().filter(|_| rungs.len() <= MOST_STEPS) {
             let Some(next) = self.next(last.limit, last.lasting())? else { break };
             let shown = self.runs.shown(next)?;
-            // The rung below was drawn from more runs than the choice was, or measured.
-            if shown.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
+            // The rate of the previous rung was measured, or is the mean of more runs than the choice of this
+            // remedy was based on.
+            if shown.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) < last.lasting() {
                 break;
             }
             let before = self.state;
@@ -106,8 +107,10 @@ impl<P: Predict> Walker<'_, '_, P> {
         let possible = |change: &Change| self.model.can_make(self.state, *change);
         let lifts = |step: &Step| step.lifts.contains(&limit) && step.sizes.iter().any(possible);
         let lifting: Vec<_> = offered.iter().copied().filter(|(_, step)| lifts(step)).collect();
-        let worth_it = |next: &Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
-        // Behind the application's own limit lies what the hosts do without it, be it slower or faster.
+        let worth_it =
+            |next: &Prediction| next.sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= reached;
+        // If the application sets the limit, the next rung is the rate of the hosts without that limit,
+        // whether it is lower or higher.
         if let Some((_, step)) = lifting.iter().find(|(_, step)| step.sizes == [Change::UnlimitedRate]) {
             let next = self.state.with(step.sizes[0]);
             let next = self.tried(next)?;
@@ -128,7 +131,8 @@ impl<P: Predict> Walker<'_, '_, P> {
                 if remedy.name == other.name || second.order == Order::Application {
                     continue;
                 }
-                // A size is chosen last, when all else is in place.
+                // The size of a buffer or the number of connections is chosen last, with the other remedy
+                // already applied.
                 let (first, sized) = if step.sizes.len() > 1 { (second, step) } else { (step, second) };
                 let first = first.sizes[first.sizes.len() / 2];
                 if !self.model.can_make(self.state, first) {
@@ -159,10 +163,10 @@ impl<P: Predict> Walker<'_, '_, P> {
         let ceiling = self.model.ceiling_of(base.state);
         let worth = ceiling.mul_div(rate::DOUBLING.0, rate::DOUBLING.1);
         let worth_it = |from: &Prediction, next: &Prediction| {
-            next.steady >= Rate::from_bps(from.steady.as_bps().saturating_add(worth.as_bps()))
-                || (is_full(next.steady, ceiling) && !is_full(from.steady, ceiling))
+            next.sustained >= Rate::from_bps(from.sustained.as_bps().saturating_add(worth.as_bps()))
+                || (is_full(next.sustained, ceiling) && !is_full(from.sustained, ceiling))
         };
-        // A step that was taken before has found its largest size.
+        // A step that was already taken has reached its largest useful size.
         let is_new =
             step.sizes.iter().all(|change| base.state.without(*change, self.model.present()) == base.state);
         let (mut best, mut first): (Option<Prediction>, Option<Prediction>) = (None, None);
@@ -170,7 +174,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         'sizes: for two in states.chunks(2) {
             for next in self.runs.tried(two)? {
                 let from = best.as_ref().unwrap_or(base);
-                // Loss, too, is lifted by more connections, which then queue as any full link does.
+                // More connections can also lift the limit by loss; the queue of the full link is then not a
+                // reason against them.
                 let by_window = matches!(step.sizes, [Change::Buffers { .. }, ..])
                     || matches!(limit, Limit::Rwnd | Limit::Sndbuf);
                 let queues = by_window && self.only_queues(from, &next);
@@ -178,7 +183,8 @@ impl<P: Predict> Walker<'_, '_, P> {
                     first = Some(next.clone());
                 }
                 if !worth_it(from, &next) {
-                    // Less than twice as much was not a fair trial.
+                    // The gain of a doubling is required, so a size that is less than twice the previous one
+                    // does not end the search.
                     if self.usable(next.state) < self.usable(from.state).mul_div(2, 1) && step.sizes.len() > 1
                     {
                         continue;
@@ -194,19 +200,21 @@ impl<P: Predict> Walker<'_, '_, P> {
                 best = Some(next);
             }
         }
-        // The first size that gains anything need not gain a share of a link that is far away.
+        // The first size that gains anything need not gain a share of the bottleneck's rate, which may be far
+        // above the present rate.
         Ok(best.or(first))
     }
 
-    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without it
-    /// the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it also keeps
-    /// acknowledged and unsent data.
+    /// Returns whether a size raises the RTT under load by too much. The first BDP is never refused: without
+    /// it the link cannot be filled at all. Two thirds of a send buffer are certainly in flight, because it
+    /// also keeps acknowledged and unsent data.
     fn only_queues(&self, from: &Prediction, next: &Prediction) -> bool {
         let (window, sndbuf) = self.model.ceilings(from.state);
         let one_bdp = window.min(sndbuf.mul_div(2, 3)) >= self.model.ceiling_of(from.state);
         let (times, of) = queue::LENGTHENED;
         let longer = |(from, next): (Duration, Duration)| next > from.mul_div(times, of);
-        // The start of a run fills the queue once, whatever the buffers. A queue that stands also moves the median.
+        // The start of a run fills the queue once, whatever the buffers. A standing queue also moves the
+        // median.
         let stands = |(from, next): (Duration, Duration)| next > from.mul_div(rate::WORTH.0, rate::WORTH.1);
         one_bdp && from.p95.zip(next.p95).is_some_and(longer) && from.p50.zip(next.p50).is_some_and(stands)
     }
@@ -245,7 +253,7 @@ impl<P: Predict> Walker<'_, '_, P> {
     /// nothing: behind a hole in the sequence, data fills a window that is large enough without loss.
     fn limit(&mut self, predicted: &Prediction) -> Result<Limit, Stop> {
         let limit = binding(self.model, predicted);
-        // Without loss nothing holds the congestion window down but a window or buffer that it cannot use.
+        // Without loss, only a receive window or a buffer can keep the congestion window from growing.
         let unclear = limit == Limit::Pacing || (limit == Limit::Cwnd && self.model.path.loss.is_zero());
         if !unclear {
             return Ok(limit);
@@ -277,8 +285,8 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands, and
-    /// a managed one shortens it at the same rate.
+    /// Returns the rung with a managed queue at the bottleneck, if a queue that is known to be there stands,
+    /// and a managed one shortens it at the same rate.
     fn shorten_the_queue(&mut self, last: Option<&Rung>) -> Result<Option<Rung>, Stop> {
         let known = self.model.path.queue.is_some();
         let is_full = last.is_some_and(|last| last.limit == Limit::Link) && self.model.path.link.is_some();
@@ -291,7 +299,7 @@ impl<P: Predict> Walker<'_, '_, P> {
         let stands = |p50: Duration| p50.as_nanos() as f64 >= queue::STANDS * idle;
         let (times, of) = queue::LENGTHENED;
         let shorter = |(now, then): (Duration, Duration)| now > then.mul_div(times, of);
-        let same = tried[1].steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= tried[0].steady;
+        let same = tried[1].sustained.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= tried[0].sustained;
         if !tried[0].p50.is_some_and(stands) || !tried[0].p95.zip(tried[1].p95).is_some_and(shorter) || !same
         {
             return Ok(None);
@@ -336,7 +344,7 @@ impl<P: Predict> Walker<'_, '_, P> {
         }
     }
 
-    /// Simulates each remedy by itself, whether or not the ladder takes it, and notes the rate that it would
+    /// Simulates each remedy by itself, whether or not it is on the ladder, and notes the rate that it would
     /// reach.
     fn note_what_else(&mut self, first: Limit) -> Result<(), Stop> {
         let (now, reached) = (self.model.present(), self.state);
@@ -355,7 +363,7 @@ impl<P: Predict> Walker<'_, '_, P> {
                 ));
             }
         }
-        // Several connections come last, and are what many try first.
+        // The rate of several connections is noted at the end, because many users try them first.
         let many = now.with(MANY_CONNECTIONS);
         if reached.connections.is_none() && self.model.can_make(now, MANY_CONNECTIONS) {
             let tried = self.tried(many)?;
@@ -374,17 +382,17 @@ impl<P: Predict> Walker<'_, '_, P> {
 
 /// Effect of one remedy, with and without the other remedies of the ladder.
 pub(super) struct Variant {
-    /// Whether the ladder takes the remedy.
+    /// Whether the ladder contains the remedy.
     taken: bool,
     /// Present state with this remedy alone.
     alone: State,
-    /// State at the top of the ladder without the remedy or, if the ladder does not take it, with it.
+    /// Last state of the ladder without the remedy or, if the ladder does not contain it, with it.
     pub(super) others: State,
 }
 
-/// Returns what each remedy changes by itself and at the top of the ladder, for a ladder from the limit
-/// `first` to the state `reached`. Several connections, the application's own rate limit, and remedies
-/// without an effect here are left out.
+/// Returns the effect of each remedy, once alone and once together with the other remedies, for a ladder from
+/// the limit `first` to the state `reached`. Several connections, the application's own rate limit, and
+/// remedies without an effect here are left out.
 pub(super) fn variants(model: &Model<'_>, first: Limit, reached: State) -> Vec<Variant> {
     let now = model.present();
     let of = |change: Change| {
@@ -407,10 +415,10 @@ const fn remedies_matter(first: Limit) -> bool {
     !matches!(first, Limit::Link | Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Unknown)
 }
 
-/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both have
-/// them.
+/// Returns whether the rate of `next` is worth a change. Both are drawn from the same seeds as far as both
+/// have them.
 fn gains(base: &Prediction, next: &Prediction) -> bool {
-    next.steady > base.steady.mul_div(rate::WORTH.0, rate::WORTH.1)
+    next.sustained > base.sustained.mul_div(rate::WORTH.0, rate::WORTH.1)
 }
 
 /// Returns whether a simulated rate fills a bottleneck with this payload rate.
@@ -424,9 +432,9 @@ fn is_full(rate: Rate, ceiling: Rate) -> bool {
 /// rate that it measured under a window: if its rate is near the ceiling of a window or buffer, that is the
 /// limit, not pacing.
 fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
-    let Prediction { state, steady, shares, .. } = predicted;
+    let Prediction { state, steady, sustained, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
-    if is_full(*steady, model.ceiling_of(*state)) {
+    if is_full(*sustained, model.ceiling_of(*state)) {
         return if model.is_capped(*state) { Limit::Cap } else { Limit::Link };
     }
     let share = |limit: SendLimit| shares[limit as usize];
@@ -476,7 +484,8 @@ mod tests {
                 let mut shares = [0.0; SendLimit::ALL.len()];
                 shares[self.limit as usize] = 1.0;
                 let rtt = Some(Duration::from_millis((self.p95)(state)));
-                Prediction { state, rate, steady: rate, low: rate, high: rate, p50: rtt, p95: rtt, shares }
+                let (steady, sustained, low, high) = (rate, rate, rate, rate);
+                Prediction { state, rate, steady, sustained, low, high, p50: rtt, p95: rtt, shares }
             };
             self.tried.extend(states);
             Ok(states.iter().map(predict).collect())
@@ -541,7 +550,7 @@ mod tests {
         assert!(shown.notes.iter().any(|note| note.starts_with(alone)), "{:?}", shown.notes);
     }
 
-    /// A remedy that alone makes it worse, or gains nothing, is taken with another one.
+    /// If every remedy alone gains nothing or lowers the rate, pairs of remedies are tried.
     #[test]
     fn pairs_are_tried_where_nothing_alone_gains() {
         for alone in [80, 95] {
@@ -559,8 +568,8 @@ mod tests {
         assert!(shown.notes.iter().any(|note| note == end), "{:?}", shown.notes);
     }
 
-    /// Several connections come last: they are a rung where nothing else lifts the limit, with what they take
-    /// from another flow.
+    /// Several connections are tried last. If nothing else lifts the limit, they are a rung, and a note
+    /// states what they take from another flow.
     #[test]
     fn connections_are_a_rung_where_nothing_else_helps() {
         let shown = climbed(given(|state| 95 * state.connections.unwrap_or(1)));
@@ -569,10 +578,10 @@ mod tests {
         let share = "10 connections leave 10 Mbit/s to one CUBIC flow with the same RTT and buffers on this path, one \
                      connection leaves it 100 Mbit/s (simulated)";
         assert!(shown.notes.iter().any(|note| note == share), "{:?}", shown.notes);
-        // The smallest number that is enough.
+        // The smallest number of connections that is sufficient is chosen.
         let shown = climbed(given(|state| (95 * state.connections.unwrap_or(1)).min(390)));
         assert_eq!(shown.reached.connections, Some(4));
-        // Where another remedy helps, their rate is a note.
+        // If another remedy helps, their rate is only a note.
         let shown = climbed(given(|state| if state.cc.is_rate_based() { 960 } else { 95 }));
         assert_eq!(shown.reached.connections, None);
         assert!(
@@ -591,8 +600,9 @@ mod tests {
         if state.cc.is_rate_based() { 90 + 100 * bdps } else { 70 }
     }
 
-    /// Under loss a window of one BDP is not enough: sizes double until that gains less than a twentieth of the
-    /// link, and a pacing sender is limited by its buffers as long as twice of them gain anything.
+    /// Under loss, a window of one BDP is not enough. The sizes double until doubling gains less than a
+    /// twentieth of the link rate. A pacing sender is limited by its buffers as long as doubling them gains
+    /// anything.
     #[test]
     fn buffers_double_until_that_gains_nothing() {
         let shown = climbed(given(|state| window(state, 8)));
@@ -603,8 +613,8 @@ mod tests {
         assert_eq!(climbed(given(|state| window(state, 2))).reached.rcvbuf, Some(2));
     }
 
-    /// A size beyond one BDP that lengthens the RTT under load by more than a fifth is shown with that, and not
-    /// chosen. Up to one BDP there is no other way to fill the link.
+    /// A size beyond one BDP that lengthens the RTT under load by more than a fifth is not chosen, and a note
+    /// shows its rate and RTT. Up to one BDP there is no other way to fill the link.
     #[test]
     fn a_size_that_only_lengthens_the_queue_is_not_chosen() {
         let p95 = |state: State| 210 + 50 * state.rcvbuf.unwrap_or(0);
@@ -622,8 +632,8 @@ mod tests {
         assert_eq!(shown.reached.rcvbuf, Some(1), "the first BDP is never refused");
     }
 
-    /// At whatever run the budget is spent, the walk ends with the rungs so far and the link, says so, and
-    /// claims nothing about a state that is not on the ladder.
+    /// Whenever the budget is exhausted, the walk ends with the rungs so far and the link. A note says so,
+    /// and no note describes a state that is not on the ladder.
     #[test]
     fn a_walk_over_budget_ends_with_the_rungs_so_far() {
         let rates = [70, 80, 95, 960];
@@ -653,8 +663,8 @@ mod tests {
         assert!(whole.notes.iter().all(|note| !note.contains("use fullpipe run")), "{:?}", whole.notes);
     }
 
-    /// The walk does not simulate a remedy that it does not take on top of the others: only a plan needs
-    /// that.
+    /// The walk does not simulate the combination of the chosen remedies with one that is not chosen: only a
+    /// plan needs such rates.
     #[test]
     fn a_remedy_that_is_not_taken_is_tried_by_itself_only() {
         let model = model();
@@ -671,7 +681,7 @@ mod tests {
         assert!(variants(&model, Limit::Link, reached).is_empty());
     }
 
-    /// A walk simulates only what it needs: a full link needs nothing.
+    /// A walk simulates only the states that it needs: none if the link is full.
     #[test]
     fn a_full_link_is_left_alone() {
         let mut given = given(|_| 960);

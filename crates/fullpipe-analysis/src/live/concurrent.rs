@@ -12,7 +12,7 @@
 use fullpipe_units::{Instant, Rate};
 
 use super::{CurrentLimit, Live, NOW};
-use crate::classify::{Confidence, Limit, SharedLink};
+use crate::classify::{Confidence, Limit, SharedLink, Sharing};
 
 /// Running flows of one direction over a common span of time.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +25,16 @@ pub struct ConcurrentFlows {
 impl ConcurrentFlows {
     /// Creates the flows over the span for which [`Live::held`] determines a limit.
     pub fn now<'a>(flows: impl Iterator<Item = &'a Live> + Clone) -> Self {
+        Self::covering(flows, Instant::FAR_FUTURE)
+    }
+
+    /// Creates the flows over the span of [`Self::now`], or over the time since `from` if that is longer, but
+    /// not twice as long: rates over a pause of all flows say nothing about the time after it.
+    pub(super) fn covering<'a>(flows: impl Iterator<Item = &'a Live> + Clone, from: Instant) -> Self {
         let span = flows.clone().map(Live::recent).max().unwrap_or_default();
-        let from = known_up_to(flows.clone()).saturating_sub(span);
-        Self::since(flows, from)
+        let recent = known_up_to(flows.clone()).saturating_sub(span);
+        let is_near = from >= recent.saturating_sub(span);
+        Self::since(flows, if is_near { recent.min(from) } else { recent })
     }
 
     /// Creates the flows over the time since `from`, as far as rows have been kept.
@@ -73,6 +80,16 @@ impl ConcurrentFlows {
     /// link with no other flow.
     pub fn sum_with(&self, live: &Live) -> Option<Rate> {
         self.link.sum_of_several().filter(|_| self.link.takes_part(self.rate(live)))
+    }
+
+    /// Returns the begin and the end of the span.
+    pub(super) const fn span(&self) -> (Instant, Instant) {
+        (self.from, self.to)
+    }
+
+    /// Returns how `live` shares the link with the flows beside it.
+    pub(super) fn sharing(&self, live: &Live) -> Option<Sharing> {
+        self.link.sharing(self.rate(live))
     }
 
     fn rate(&self, live: &Live) -> Rate {

@@ -27,7 +27,7 @@ fn an_hour_is_counted_and_not_kept() {
     assert!((rwnd + cwnd - 3_599.9).abs() < 1e-6, "no time is lost or counted twice: {times:?}");
 }
 
-/// The current limit may differ from the limit that held longest.
+/// The current limit may differ from the limit that applied longest.
 #[test]
 fn what_holds_now_is_told() {
     let mut live = Live::new(SocketFacts::default());
@@ -53,8 +53,8 @@ fn what_holds_now_is_told() {
     assert_eq!((longer.confidence, Some(&longer.evidence)), (first.confidence, first.evidence.first()));
 }
 
-/// An idle socket has no limit and takes no memory, and a pause between data is attributed to the
-/// application.
+/// An idle socket has no limit and takes no memory. A pause between two transfers of data is attributed to
+/// the application.
 #[test]
 fn a_rest_costs_nothing() {
     let mut live = Live::new(SocketFacts::default());

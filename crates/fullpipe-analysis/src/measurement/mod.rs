@@ -36,8 +36,8 @@ pub struct Measurement {
     pub hosts: Hosts,
     /// Flows, at least one; those of the explained direction come first.
     pub flows: Vec<Flow>,
-    /// Sums over the flows of each direction, in the order of [`Self::flows`]; with a chosen flow, the sums of
-    /// that flow.
+    /// Sums over the flows of each direction, in the order of [`Self::flows`]; with a chosen flow, the sums
+    /// of that flow.
     pub totals: Vec<Totals>,
     /// Index of the flow that is explained alone, one of several connections; `None` if the flows of a
     /// direction are explained together, as the parallel streams of one test are.

@@ -104,8 +104,8 @@ pub(crate) fn fills(steady: Rate, link: Rate, mss: Bytes) -> bool {
     steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
-/// Returns whether both ends of a connection are on one host, by the local and the remote address; its packets
-/// cross no link.
+/// Returns whether both ends of a connection are on one host, by the local and the remote address; its
+/// packets cross no link.
 pub(crate) fn stays_on_host((local, remote): (IpAddr, IpAddr)) -> bool {
     local.is_loopback() || local == remote
 }

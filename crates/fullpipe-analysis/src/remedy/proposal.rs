@@ -68,12 +68,12 @@ impl fmt::Display for Cost {
             ),
             Self::Burst(packets) => write!(
                 f,
-                "{packets} packets at once as each connection begins: a queue that is shorter drops the last"
+                "each connection starts with {packets} packets at once: a shorter queue drops the last ones"
             ),
             Self::Rate(percent) => write!(
                 f,
-                "{percent} % of the rate (simulated): while a loss is repaired the send buffer is full of what arrived behind it, and \
-                 what waited unsent would have been a reserve to go on with; a larger tcp_wmem has room for both"
+                "{percent} % of the rate (simulated): while a loss is repaired, the data behind it fills the send buffer, \
+                 and the sender has no unsent data left with which to continue; a larger tcp_wmem has room for both"
             ),
             Self::Words(words) => f.write_str(words),
         }

@@ -6,13 +6,13 @@ use fullpipe_units::Bytes;
 use crate::input::sysctl::HostSettings;
 use crate::segment::DEFAULT_MSS;
 
-/// Usable window of the buffers if no simulation chooses it, as a multiple of the BDP: one BDP fills the link,
-/// and the other holds what arrives behind a loss until it is repaired.
+/// Usable window of the buffers if no simulation chooses it, as a multiple of the BDP: one BDP fills the
+/// link, and the other holds the data that arrives behind a loss until the loss is repaired.
 pub(super) const BDPS: u64 = 2;
 /// Usable windows that are tried, as multiples of the BDP.
 pub(super) const TRIED_BDPS: [u64; 5] = [1, 2, 4, 8, 16];
-/// Bytes in flight beyond the BDP of an idle path: eight segments that are being serialized, wait for a delayed
-/// ACK, or arrive as one burst. They matter where the BDP is a few dozen segments.
+/// Bytes in flight beyond the BDP of an idle path: eight segments that are being serialized, wait for a
+/// delayed ACK, or arrive as one burst. They matter where the BDP is a few dozen segments.
 const ON_THE_WAY: u64 = 8 * DEFAULT_MSS.get();
 /// Memory of an skb in the send queue beyond its payload.
 /// Source: measured on Linux 6.18 (x86-64): 65 992 bytes for a payload of 65 160.
@@ -51,8 +51,8 @@ pub(super) fn pages(bytes: Bytes) -> u64 {
     bytes.get().div_ceil(PAGE)
 }
 
-/// Returns a note on the memory of one connection whose raised buffer takes `most`. `tcp_mem` is in pages, and
-/// limits all sockets of the host together.
+/// Returns a note on the memory of one connection whose raised buffer takes `most`. `tcp_mem` is in pages,
+/// and limits all sockets of the host together.
 pub fn memory_note(most: Bytes, host: Option<&HostSettings>) -> String {
     let pages = pages(most);
     match host.and_then(|host| host.tcp_mem_pages) {
@@ -72,8 +72,8 @@ pub fn memory_note(most: Bytes, host: Option<&HostSettings>) -> String {
 mod tests {
     use super::*;
 
-    /// A size is that of a usable window: the kernel's rule decides how much of a receive buffer is window, and
-    /// a send buffer keeps two thirds in flight.
+    /// A size is that of a usable window: the kernel's rule decides how much of a receive buffer is window,
+    /// and a send buffer keeps two thirds in flight.
     #[test]
     fn a_usable_window_takes_what_the_kernel_wastes_on_top() {
         let mib = Bytes::from_mib;

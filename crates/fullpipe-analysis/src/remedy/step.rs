@@ -5,8 +5,8 @@ use fullpipe_units::Bytes;
 use super::{Change, Host, State};
 use crate::classify::Limit;
 
-/// Order in which the ladder tries steps. What changes least for others comes first: one application, one host,
-/// both hosts; then what takes from other traffic.
+/// Order in which the ladder tries steps. Steps that affect others least come first: one application, one
+/// host, both hosts; then steps that take capacity from other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// The application's own setting (`-w`, `-b`, `SO_RCVBUF`, curl's `--limit-rate`).

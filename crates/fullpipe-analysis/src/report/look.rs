@@ -1,4 +1,5 @@
-//! Layout of text: its width, and whether it is coloured. Colour only repeats what the words say.
+//! Layout of text: its width, and whether it is coloured. Colour only repeats information that the words
+//! contain.
 
 /// Layout of a text report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,11 @@ pub mod sockets;
 mod text;
 mod tune;
 mod whatif;
+mod wrapping;
 
 pub use look::Look;
 pub use measured::{render_latency, render_tcp_vs_udp};
 pub use text::{render_brief, render_findings, render_ladder, render_text};
 pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;
+pub use wrapping::columns;

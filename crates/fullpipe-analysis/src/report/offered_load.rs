@@ -56,7 +56,7 @@ pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
 fn whose(source: MemorySource) -> &'static str {
     match source {
         MemorySource::Available => " (what this host has left)",
-        MemorySource::Example => " (--memory says how much there is)",
+        MemorySource::Example => " (give the size with --memory)",
         MemorySource::Given => "",
     }
 }

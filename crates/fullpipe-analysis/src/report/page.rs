@@ -5,6 +5,7 @@ use std::fmt::Write;
 use fullpipe_units::Rate;
 
 use super::look::{Ink, Look};
+use super::wrapping::{between_words, columns};
 use crate::advice::{Command, Host};
 use crate::classify::Limit;
 use crate::ladder::{Rung, Source};
@@ -13,6 +14,8 @@ use crate::ladder::{Rung, Source};
 pub(super) const RATE_WIDTH: usize = 12;
 /// Length of a full bar, in columns.
 const BAR: usize = 20;
+/// Minimum number of columns for text, after a lead that nearly fills the page.
+const LEAST_ROOM: usize = 8;
 
 /// Formats a share as `7 %` or `0.4 %`.
 pub(super) fn percent(share: f64) -> String {
@@ -68,37 +71,16 @@ impl Page {
         self.hanging(&" ".repeat(indent), text);
     }
 
-    /// Adds `text` after `lead`; continuation lines align with its first word. A word wider than the page is
-    /// split.
+    /// Adds `text` after `lead`, wrapped between words; continuation lines align with its first word. A word
+    /// wider than the page is split.
     pub(super) fn hanging(&mut self, lead: &str, text: &str) {
-        self.hanging_after(lead, lead.chars().count(), text);
-    }
-
-    /// Like `hanging`, for a lead that takes up `indent` columns without its colour codes.
-    fn hanging_after(&mut self, lead: &str, indent: usize, text: &str) {
-        let room = self.look.width.saturating_sub(indent).max(8);
-        let mut lead = lead.to_owned();
-        let mut line = String::new();
-        let mut used = 0;
-        for word in text.split_whitespace() {
-            let mut word: Vec<char> = word.chars().collect();
-            loop {
-                let gap = usize::from(used > 0);
-                if used + gap + word.len() <= room {
-                    line.extend(std::iter::repeat_n(' ', gap).chain(word.iter().copied()));
-                    used += gap + word.len();
-                    break;
-                }
-                if used == 0 {
-                    line.extend(word.drain(..room));
-                }
-                self.line(&format!("{lead}{line}"));
-                lead = " ".repeat(indent);
-                line.clear();
-                used = 0;
-            }
+        let indent = " ".repeat(columns(lead));
+        let width = self.look.width.max(indent.len() + LEAST_ROOM);
+        let options = between_words(width).initial_indent(lead).subsequent_indent(&indent);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for line in textwrap::wrap(&words.join(" "), options) {
+            self.line(&line);
         }
-        self.line(&format!("{lead}{line}"));
     }
 
     pub(super) fn list(&mut self, heading: &str, items: &[String]) {
@@ -129,7 +111,7 @@ impl Page {
             };
             let bar = self.look.paint(ink, &bar);
             let lead = format!("  {:>RATE_WIDTH$}  {bar}{gap}  ", rate.to_string());
-            let indent = 2 + RATE_WIDTH + 2 + BAR + 2;
+            let indent = " ".repeat(columns(&lead));
             let mut text = match rung.limit {
                 _ if rung.undecided => rung.what.clone(),
                 Limit::Link => rung.what.clone(),
@@ -140,15 +122,15 @@ impl Page {
                 _ => write!(text, " ({source}"),
             };
             if let Some(limit) = rung.only_if {
-                let _ = write!(text, "; only if {limit} holds it now");
+                let _ = write!(text, "; only if {limit} is the present limit");
             }
             text.push(')');
-            self.hanging_after(&lead, indent, &text);
+            self.hanging(&lead, &text);
             if let Some(rtt) = &rung.rtt {
-                self.hanging(&" ".repeat(indent), &format!("RTT {rtt}"));
+                self.hanging(&indent, &format!("RTT {rtt}"));
             }
             if let Some(remedy) = rung.remedies.title() {
-                self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));
+                self.hanging(&indent, &format!("after: {remedy}"));
             }
         }
     }
@@ -198,6 +180,33 @@ mod tests {
     fn lines_break_between_words_and_hang() {
         assert_eq!(wrapped(20, "  - ", "one two three four five"), "  - one two three\n    four five\n");
         assert_eq!(wrapped(20, "- ", ""), "-\n");
+    }
+
+    /// A wide character takes up two columns; each was once counted as one.
+    #[test]
+    fn wide_characters_take_up_two_columns() {
+        assert_eq!(
+            wrapped(20, "- ", "下载 很慢 因为 接收 窗口 已满"),
+            "- 下载 很慢 因为\n  接收 窗口 已满\n"
+        );
+        assert_eq!(wrapped(18, "路径: ", "one two three"), "路径: one two\n      three\n");
+        let text = wrapped(20, "  ", &"宽".repeat(20));
+        assert_eq!(text.lines().map(columns).collect::<Vec<_>>(), [20, 20, 6]);
+    }
+
+    #[test]
+    fn a_lead_in_colour_takes_up_the_columns_of_its_text() {
+        let lead = Look { width: 24, colour: true }.paint(Ink::Measured, "####");
+        assert_eq!(
+            wrapped(16, &format!("{lead}  "), "one two three"),
+            format!("{lead}  one two\n      three\n")
+        );
+    }
+
+    #[test]
+    fn words_with_hyphens_stay_whole() {
+        let text = "use curl --limit-rate or wget --limit-rate";
+        assert_eq!(wrapped(16, "", text), "use curl\n--limit-rate or\nwget\n--limit-rate\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::offered_load::becomes;
+use super::wrapping::between_words;
 use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};
@@ -19,7 +20,7 @@ const MOST_LINES: usize = 10;
 /// Typical length of a line, used to allocate memory.
 const USUAL_LINE: usize = 128;
 
-/// Widths of the columns of a line, without the connection and without what follows the unsent bytes.
+/// Widths of the columns of a line, without the connection column and the text after the unsent bytes.
 const OTHER_COLUMNS: usize = 64;
 /// Range of the width of the connection column: an IPv4 address with a port, and two with an arrow.
 const CONNECTION: std::ops::RangeInclusive<usize> = 21..=44;
@@ -43,8 +44,8 @@ pub fn heading(width: usize) -> String {
     text
 }
 
-/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue. A
-/// line that is wider than `width` columns is continued below.
+/// Returns one line per socket for an interval. `memory` is the memory available to the application's queue.
+/// A line that is wider than `width` columns is continued below.
 pub fn lines(reports: &[SocketReport], memory: Memory, width: usize) -> String {
     let mut text = String::with_capacity(USUAL_LINE * reports.len());
     // Sockets that were sampled together have the same time.
@@ -62,24 +63,13 @@ pub fn lines(reports: &[SocketReport], memory: Memory, width: usize) -> String {
     text
 }
 
-/// Appends `line`, which ends with a line feed, wrapped between words. Only ASCII is written in a line, so that
-/// bytes are columns.
+/// Appends `line`, which ends with a line feed, wrapped between words.
 fn push_wrapped(text: &mut String, line: &str, width: usize) {
-    let mut rest = line;
-    let mut indent = "";
-    while indent.len() + rest.trim_end().len() > width {
-        let room = width.saturating_sub(indent.len()).max(1);
-        let words = |end: usize| rest.get(..end).is_some_and(|head| !head.trim().is_empty());
-        let cut = (1..=room).rev().find(|end| rest.as_bytes().get(*end) == Some(&b' ') && words(*end));
-        let Some(cut) = cut else { break };
-        text.push_str(indent);
-        text.push_str(rest[..cut].trim_end());
+    let options = between_words(width).subsequent_indent(CONTINUED).break_words(false);
+    for part in textwrap::wrap(line.trim_end(), options) {
+        text.push_str(&part);
         text.push('\n');
-        rest = rest[cut..].trim_start();
-        indent = CONTINUED;
     }
-    text.push_str(indent);
-    text.push_str(rest);
 }
 
 /// Returns the endpoints of a connection, or as much of them as fits into `column`: the peer, or its end with
@@ -220,6 +210,14 @@ mod tests {
             }
         }
         assert_eq!(heading(110), heading(WIDE));
+    }
+
+    #[test]
+    fn words_after_one_that_is_too_wide_are_wrapped() {
+        let mut text = String::new();
+        let peer = "2001:db8:85a3:1234:5678:8a2e:370:7334";
+        push_wrapped(&mut text, &format!("  1.1  {peer}  8 Mbit/s  cwnd\n"), 40);
+        assert_eq!(text, format!("  1.1\n{CONTINUED}{peer}\n{CONTINUED}8 Mbit/s  cwnd\n"));
     }
 
     #[test]

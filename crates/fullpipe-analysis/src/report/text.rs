@@ -22,8 +22,8 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     render_findings(diagnosis, look) + &render_ladder(diagnosis, look)
 }
 
-/// Renders what is known before the simulation: the headline with the share of the link rate and the limit of
-/// the transfer, the measurement, and the findings.
+/// Renders the facts that are known before the simulation: the headline with the share of the link rate and
+/// the limit of the transfer, the measurement, and the findings.
 pub fn render_findings(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&present(diagnosis));
@@ -39,7 +39,8 @@ pub fn render_findings(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// Renders what the simulation adds: the next limit, the ladder with its commands, assumptions and notes.
+/// Renders the results of the simulation: the next limit, the ladder with its commands, assumptions and
+/// notes.
 pub fn render_ladder(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     if let Some(next) = next(diagnosis) {
@@ -94,8 +95,8 @@ pub(super) fn present(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP test;
-/// `None` if that is unknown.
+/// Returns the second sentence of the headline: the next limit, or the predicted rate of TCP after a UDP
+/// test; `None` if that is unknown.
 fn next(diagnosis: &Diagnosis) -> Option<String> {
     let first = diagnosis.findings.first()?;
     if let Some(udp) = &diagnosis.udp {

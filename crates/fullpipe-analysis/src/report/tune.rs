@@ -86,7 +86,7 @@ fn items(page: &mut Page, heading: &str, items: &[&Item]) {
     }
 }
 
-/// Renders what a host supports and uses, as text with the width of `look`.
+/// Renders the capabilities and settings of a host, as text with the width of `look`.
 pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     let cc = show.congestion_control.as_deref().unwrap_or("unknown");
@@ -119,7 +119,10 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
         }
     }
     for limits in &show.limits {
-        page.heading(&format!("What each lets pass at {}", Duration::from_secs_f64(limits.rtt_ms / 1e3)));
+        page.heading(&format!(
+            "The rate that each limit allows at {}",
+            Duration::from_secs_f64(limits.rtt_ms / 1e3)
+        ));
         let mut limit = |rate: Option<Rate>, text: &str| {
             if let Some(rate) = rate {
                 page.hanging(&format!("  {:>RATE_WIDTH$}  ", rate.to_string()), text);
@@ -129,7 +132,7 @@ pub fn render_show(show: &Show, look: impl Into<Look>) -> String {
         limit(limits.receive, "to receive: the window of tcp_rmem[2] per RTT");
         limit(limits.set_send, "to send by a socket that sets SO_SNDBUF: net.core.wmem_max, doubled");
         limit(limits.set_receive, "to receive by a socket that sets SO_RCVBUF: net.core.rmem_max, doubled");
-        limit(limits.loss, "what loss leaves of a loss-based sender");
+        limit(limits.loss, "a loss-based sender at the given loss");
     }
     page.into_text()
 }

@@ -64,26 +64,39 @@ fn figures(page: &mut Page, answer: &WhatIf) {
         figure(to_fill.to_string(), "must be in flight on a flow to fill its cap: its rate x RTT".into());
     }
     figure(figures.line.to_string(), "the link, less headers".into());
+    let each = |of_each: String| match path.flows {
+        1 => format!("a {of_each}"),
+        flows => format!("{flows} flows, each with a {of_each}"),
+    };
     figure(
         figures.window.to_string(),
         format!(
-            "a {} receive window per RTT: tcp_rmem[2] {}, {}",
-            bytes(figures.window_bytes),
+            "{} per RTT: tcp_rmem[2] {}, {}",
+            each(format!("{} receive window", bytes(figures.window_bytes))),
             bytes(path.rcvbuf_bytes),
             figures.window_rule
         ),
     );
     figure(
         figures.sndbuf.to_string(),
-        format!("a {} send buffer per RTT: tcp_wmem[2]", bytes(path.sndbuf_bytes)),
+        format!("{} per RTT: tcp_wmem[2]", each(format!("{} send buffer", bytes(path.sndbuf_bytes)))),
     );
+    let senders = match path.flows {
+        1 => "a loss-based sender (CUBIC, Reno)".to_owned(),
+        flows => format!("{flows} loss-based senders (CUBIC, Reno)"),
+    };
     if let Some(rate) = figures.loss {
         let loss = Probability::from_f64(path.loss);
-        figure(rate.to_string(), format!("a loss-based sender (CUBIC, Reno) at a loss of {loss}"));
+        figure(rate.to_string(), format!("{senders} at a loss of {loss}"));
     }
+    let such = match (figures.loss, path.flows) {
+        (Some(_), 1) => "such a sender".to_owned(),
+        (Some(_), _) => "such senders".to_owned(),
+        (None, _) => senders,
+    };
     figure(
         Probability::from_f64(figures.loss_to_fill).to_string(),
-        "of loss at most, for such a sender to fill the link".into(),
+        format!("of loss at most, for {such} to fill the link"),
     );
 }
 

@@ -32,8 +32,8 @@ pub(super) struct Arrivals {
     pub(super) mss: Bytes,
 }
 
-/// Returns whether the application of a receiving socket had fallen behind in a sample: unread data takes much
-/// of what the buffer holds.
+/// Returns whether the application of a receiving socket had fallen behind in a sample: unread data takes
+/// much of what the buffer holds.
 pub(crate) fn reader_is_behind(sample: &ReceiverSample) -> bool {
     let unread = sample.receiver.unread.get() as f64;
     unread > reader::BEHIND * (unread + sample.window.get() as f64)

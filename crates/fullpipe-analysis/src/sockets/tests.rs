@@ -132,7 +132,8 @@ fn tenth(nth: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(100 * nth)
 }
 
-/// A download is limited by the link, by its reader, by its window, or by what a receiver does not observe.
+/// A download is limited by the link, by its reader, by its window, or by a limit that a receiver does not
+/// observe.
 #[test]
 fn downloads_have_limits() {
     let told = |rate: u64, unread: u64, window: u64| {
@@ -149,8 +150,8 @@ fn downloads_have_limits() {
     assert_eq!(told(8_000_000, 0, 4_000_000), (None, NOT_OBSERVABLE.into()));
 }
 
-/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets whose
-/// data stays on the host take no part.
+/// If the sockets of a host fill the link together, it is the limit of each, in both directions. Sockets
+/// whose data stays on the host take no part.
 #[test]
 fn sockets_that_fill_the_link_together_share_it() {
     let mut sockets = on_a_link();
@@ -179,7 +180,37 @@ fn sockets_that_fill_the_link_together_share_it() {
     assert_eq!(ports, [true; 3]);
 }
 
-/// A writer that fills a send buffer which grows by itself queues nothing beyond it: no growth is predicted.
+/// The time for which sockets fill the link together counts as time of the link, also for sockets that have
+/// closed. Sockets whose data stays on the host take no part.
+#[test]
+fn the_time_of_a_full_link_is_counted_for_all_that_share_it() {
+    let seconds = |link: u64| {
+        let link = Some(Rate::from_bps(link * 1_000_000));
+        let mut sockets = Sockets::new(SocketFacts { link, ..SocketFacts::default() });
+        for nth in 1..=600 {
+            for id in 1..=3 {
+                let mut sends = sample(id, 196_000 * nth, 50);
+                sends.remote = SocketAddr::from(([198, 51, 100, 7], 443));
+                sockets.take(tenth(nth), &sends);
+            }
+            // Both ends of this one have the same address.
+            sockets.take(tenth(nth), &sample(20, 100_000 * nth, 50));
+        }
+        let open = sockets.totals().limits;
+        sockets.keep(Instant::FAR_FUTURE);
+        assert_eq!(sockets.totals().limits, open);
+        let of = |limit| open.get(&limit).map_or(0.0, |time| time.as_secs_f64());
+        (of(Limit::Link), of(Limit::Cwnd))
+    };
+    // 59.9 s for each of three sockets that carry 47 Mbit/s together, and for the one that stays on the host.
+    let near = |(link, cwnd): (f64, f64), expected: (f64, f64)| {
+        assert!((link - expected.0).abs() < 1e-6 && (cwnd - expected.1).abs() < 1e-6, "{link} and {cwnd}");
+    };
+    near(seconds(50), (3.0 * 59.9, 59.9));
+    near(seconds(60), (0.0, 4.0 * 59.9));
+}
+
+/// A writer that fills an autotuned send buffer queues no data beyond it, so no growth is predicted.
 #[test]
 fn data_within_the_send_buffer_is_no_backlog() {
     let full_after = |sndbuf: u64| {

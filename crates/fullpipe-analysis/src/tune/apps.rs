@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use fullpipe_lab::campaign::{Job, RunPanicked, run_jobs};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
+use fullpipe_lab::stats::upper_median;
 use fullpipe_lab::trace::{Row, Sink};
 use fullpipe_lab::workload::Writing;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -57,10 +58,9 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
         Some(finished.saturating_since(began))
     };
     let seeds = if model.path.loss.is_zero() { 1 } else { SEEDS_OF_BURSTS };
-    let mut times: Vec<Duration> =
+    let times: Vec<Duration> =
         (0..seeds).map(|nth| took(model.first_seed().wrapping_add(nth))).collect::<Option<_>>()?;
-    times.sort();
-    times.get(times.len() / 2).copied()
+    upper_median(times, Ord::cmp)
 }
 
 /// Length of the run in round trips, and the number of them that belong to the start.

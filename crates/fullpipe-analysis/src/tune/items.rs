@@ -78,14 +78,13 @@ fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) ->
     if inputs.to.is_some_and(|to| to.is_ipv6())
         && ways.any(|way| way.command.sets.is_some_and(Mechanism::is_ipv4_setting))
     {
-        notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());
+        notes.push("the settings net.ipv4.tcp_* apply to TCP over IPv6 too".into());
     }
     if proposals.iter().any(|one| matches!(one.cost, Cost::Memory(_))) {
         let (send, receive) = host.trials.buffers(host.reached);
         notes.push(advice::memory_note(send.max(receive), Some(&host.local.settings)));
         notes.push(
-            "net.core.rmem_max and wmem_max are left alone: they bound SO_RCVBUF and SO_SNDBUF, not buffers that grow by \
-             themselves"
+            "net.core.rmem_max and wmem_max are not changed: they bound SO_RCVBUF and SO_SNDBUF, not autotuned buffers"
                 .into(),
         );
     }

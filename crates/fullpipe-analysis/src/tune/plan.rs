@@ -198,7 +198,7 @@ fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String
         return Algorithm::Cubic;
     };
     name.parse().unwrap_or_else(|_| {
-        assumptions.push(format!("the simulator has no {name}: cubic in its place"));
+        assumptions.push(format!("the simulator does not have {name}, so cubic is simulated instead"));
         Algorithm::Cubic
     })
 }

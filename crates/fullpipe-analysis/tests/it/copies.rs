@@ -1,5 +1,5 @@
 //! Captures in which each packet was captured several times, as by a mirror port or by `-i any` on a bridge:
-//! the counts are those of a capture with each packet once, and retransmissions are no copies.
+//! the counts equal those of a capture that has each packet once, and retransmissions do not count as copies.
 
 use crate::tapped::{BothEnds, packets};
 use fullpipe_analysis::Measurement;
@@ -27,8 +27,8 @@ fn remark(capture: &Measurement) -> Option<&String> {
     capture.origin.notes.iter().find(|note| note.contains("copies"))
 }
 
-/// With or without IP identifications, at either end, two to four captures of each packet give the counts of
-/// one, and a remark tells how many are left out.
+/// With or without IP identifications, at either end, two to four captures of each packet give the same
+/// counts as one, and a note reports how many copies are left out.
 #[test]
 fn packets_that_are_captured_several_times_count_once() {
     for path in PATHS {
@@ -58,8 +58,8 @@ fn packets_that_are_captured_several_times_count_once() {
     }
 }
 
-/// Without IP identifications, a retransmission within a millisecond on a fast link repeats all headers of the
-/// original, including the timestamp. It is counted.
+/// Without IP identifications, a retransmission within a millisecond on a fast link repeats all headers of
+/// the original, including the timestamp. It is counted.
 #[test]
 fn retransmissions_on_a_fast_link_are_no_copies() {
     for path in PATHS {

@@ -148,20 +148,20 @@ fn bbr_is_not_held_by_cwnd() {
         ("a shaper or a ceiling of the host near 108 Mbit/s holds it", Confidence::Low)
     );
     assert_says(&cap.evidence, "only 6 of 264317 segments were retransmitted");
-    assert_says(&cap.evidence, "hardly a policer");
+    assert_says(&cap.evidence, "a policer is unlikely");
     assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
     // BBR's Startup window, which was kept for 20 s, contradicts a receive window limit; the finding must
     // mention it.
     assert_says(&found.findings[1].evidence, "BBR's start");
-    assert_says(&rwnd.could_not_tell, "speaks for the send buffer");
+    assert_says(&rwnd.could_not_tell, "suggests the send buffer");
 }
 
 #[test]
 fn a_dump_without_bbr_predates_a_log_of_bbr() {
     let found = Case::new("bbr", "before").explain();
-    assert_says(&found.notes, "predates the log (it lists no bbr)");
+    assert_says(&found.notes, "predates the log (it does not list bbr)");
     assert_eq!(found.buffers.rcvbuf_source, BufferSource::OlderDump);
     assert!(Case::new("bbr", "bbr").explain().notes.is_empty());
     assert!(Case::new("cubic", "before").explain().notes.is_empty());

@@ -38,10 +38,10 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
         &[
             "input",
             "json",
+            "loss_estimate",
             "measurement",
             "path_facts",
             "segment",
-            "stats",
             "throughput_models",
             "thresholds",
         ],
@@ -62,13 +62,13 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
 
 const LAB: [(&str, &[&str]); 4] = [
     // Values of a run, and the behaviour of its applications.
-    ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
+    ("values", &["bootstrap", "capture", "host", "outcome", "stats", "trace", "validity", "workload"]),
     // One run with all of its values, and its event loop.
-    ("sim", &["cost", "history", "scenario", "sim"]),
+    ("sim", &["arm", "cost", "history", "scenario", "sim"]),
     // Experiment files, and the metrics for which they can state expectations.
     ("experiment", &["experiment", "metric"]),
     // Many runs, and their results.
-    ("results", &["campaign", "check", "results"]),
+    ("results", &["campaign", "check", "race", "results"]),
 ];
 
 /// Path in a module's source.

@@ -37,9 +37,9 @@ fn findings(capture: &Measurement) -> Vec<Finding> {
     classify_capture(packets(capture), None).findings
 }
 
-/// Without the handshake the window scale is unknown. A flow limited by the receive window is not reported to
-/// have room in it, data in flight at the start of the capture is not a gap, and the flow is not treated as
-/// starting.
+/// Without the handshake the window scale is unknown. For a flow limited by the receive window, the report
+/// does not claim room in the window, data in flight at the start of the capture is not a gap, and the flow
+/// is not treated as starting.
 #[test]
 fn a_capture_that_begins_in_the_middle() {
     for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {
@@ -134,7 +134,7 @@ fn packets_that_were_not_captured() {
                 })
                 .read();
             let (counts, before) = (packets(&capture).connection.counts, packets(&whole).connection.counts);
-            assert!(said(&capture, "whoever captured dropped packets"), "{:?}", capture.origin.notes);
+            assert!(said(&capture, "the capturing tool dropped packets"), "{:?}", capture.origin.notes);
             assert_eq!(before.missed_bytes, 0);
             let missed = counts.missed_bytes as f64 / (gone * 1_448) as f64;
             assert!((0.9..=1.0).contains(&missed), "{missed} of {gone} packets");
@@ -157,7 +157,7 @@ fn a_second_without_captured_packets() {
             let whole = file.read();
             let capture = file.without(|_, at, _| (3.0..4.0).contains(&at.as_secs_f64())).read();
             assert!(
-                said(&capture, "in which data moved: what held it then is not known"),
+                said(&capture, "although data was transferred: the limit during that time is not known"),
                 "{:?}",
                 capture.origin.notes
             );

@@ -471,8 +471,9 @@ fn sweep(points: u32) -> String {
     std::iter::once(format!("point,{}\n", columns.join(","))).chain(rows).collect()
 }
 
-/// A sweep has as many points as rows, and each was searched in the list of all: 200 000 took a minute. Linear
-/// work is ten times as much for ten times the points, quadratic work a hundred times.
+/// A sweep may have as many points as rows. Each point was once searched in the list of all points, which
+/// took a minute for 200 000 of them. For ten times the points, linear work is ten times as much, quadratic
+/// work a hundred times.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the ratio of two durations measured in one run is the test")]
 fn a_trace_with_many_points_costs_as_much_as_its_rows() {
@@ -497,7 +498,7 @@ fn impossible_amounts_are_refused() {
     let huge = ["9100000000000000000", "4611686018427387904", UNKNOWN[0], UNKNOWN[1]];
     let tcp = example("tcp.json");
     let udp = example("udp-loss.json");
-    // With the number of the value that is the first of an interval; the last one is that of a sum.
+    // Each with the index of the first value of an interval; the last index is that of a sum.
     for (text, keys) in
         [(&tcp, [("bytes", 1), ("bits_per_second", 0)]), (&udp, [("packets", 0), ("bits_per_second", 0)])]
     {
@@ -529,7 +530,8 @@ fn with_value(text: &str, key: &str, nth: usize, value: &str) -> String {
     format!("{}{value}{}", &text[..at], &text[end..])
 }
 
-/// Locales with a decimal comma print it in every number; such a log "held no interval".
+/// Some locales print a decimal comma in every number; such a log used to be rejected as one without
+/// intervals.
 #[test]
 fn decimal_commas_are_read() {
     for (name, _) in READ.iter().filter(|(name, _)| name.ends_with(".txt")) {
@@ -545,7 +547,7 @@ fn decimal_commas_are_read() {
     }
 }
 
-/// iperf3 for macOS and Windows prints neither Retr nor Cwnd: its client still sends.
+/// iperf3 for macOS and Windows prints neither Retr nor Cwnd; the log is still that of a sending client.
 #[test]
 fn a_sender_without_cwnd_is_no_receiver() {
     let rows: String = (0..9)
@@ -576,7 +578,8 @@ fn a_sender_without_cwnd_is_no_receiver() {
     assert!(first.next_test.as_ref().is_some_and(|test| test.contains("tcpdump")), "{first:?}");
 }
 
-/// `tcp_adv_win_scale` has no effect since 6.6: with the kernel of the log, half of the window was missing.
+/// `tcp_adv_win_scale` has no effect since 6.6. It used to be applied to the kernel of this log too, which
+/// halved the window.
 #[test]
 fn the_kernel_of_the_log_decides_about_the_window_scale() {
     let json = example("tcp.json");

@@ -104,7 +104,8 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert!(text.contains("\nLift that, and a 3 MiB receive window stops you near "), "{text}");
     // Larger buffers alone, which the published advice recommends, change nothing, and a note says so.
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("buffers for 4 x BDP on both hosts (")));
-    // Ten sockets, the way out that the log's author took, are a note with what they take from another flow.
+    // Ten sockets, the solution of the log's author, appear as a note, which reports how much they take from
+    // another flow.
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections in place of all this would")));
     assert!(diagnosis.notes.iter().any(|note| note.starts_with("10 connections leave ")));
 }

@@ -1,5 +1,5 @@
-//! Captures whose clock was set while they recorded: the leap is left out and reported, and everything else
-//! is as without it.
+//! Captures whose clock was set while they recorded: the leap is left out and reported, and all other results
+//! are the same as without it.
 
 use crate::tapped::{BothEnds, File, packets};
 use fullpipe_lab::experiment::Experiment;
@@ -24,8 +24,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + HOUR + Duration::from_millis(millis)
 }
 
-/// A clock that is set forward by an hour, back by a minute, or both in turn, changes no count, no rate and no
-/// RTT.
+/// A clock that is set forward by an hour, back by a minute, or both in turn, changes no count, no rate and
+/// no RTT.
 #[test]
 fn a_leap_of_the_clock_is_left_out() {
     let BothEnds { sender, receiver } = flow("loss = '0.2%'\n[[flow]]\ncc = 'cubic'\n");
@@ -59,7 +59,7 @@ fn a_leap_of_the_clock_is_left_out() {
             "set back by",
         );
         let twice = |time: Instant| if (at(2_000)..at(4_000)).contains(&time) { time + HOUR } else { time };
-        said(&begun.at_times(twice), "and 1 times more");
+        said(&begun.at_times(twice), "and once more");
         assert!(!whole.origin.notes.iter().any(|note| note.contains("clock")), "{:?}", whole.origin.notes);
     }
 }

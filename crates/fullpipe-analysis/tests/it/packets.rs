@@ -115,15 +115,15 @@ fn a_policer_of_the_flow() {
 }
 
 /// A policer is named only if losses at one rate show it, or BBR's own state. In these captures the delivered
-/// rate around the losses varies, and packets do not show BBR's state: for some of the time, or all of it, the
-/// limit is a cap, and the finding says that nothing shows what enforces it.
+/// rate around the losses varies, and packets do not show BBR's state: for some of the time, or all of it,
+/// the limit is a cap, and the finding says that nothing shows what enforces it.
 #[test]
 fn a_policer_that_packets_hardly_show_may_be_a_cap() {
     for (picks, ends) in [("short path cc=bbr1", 0..2), ("long path cc=reno", 1..2)] {
         for run in captured("policer", |label| label.contains(picks)) {
             for capture in &run.captures()[ends.clone()] {
                 let finding = &classify_capture(packets(capture), Some(run.line())).findings[0];
-                let says = finding.could_not_tell.iter().any(|open| open.contains("nothing shows it"));
+                let says = finding.could_not_tell.iter().any(|open| open.contains("what enforces the cap"));
                 let (named, capped) = (finding.limit == Limit::Policer, finding.limit == Limit::Cap);
                 assert!(named || capped && says, "{}: {finding:?}", run.label);
             }

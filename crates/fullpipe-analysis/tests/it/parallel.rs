@@ -1,4 +1,4 @@
-//! Parallel connections of one input: if they fill the link together, that is the verdict for all of them,
+//! Parallel connections of one input: if they fill the link together, the link is the limit of all of them,
 //! whichever tool recorded them. Otherwise each connection is judged alone.
 
 use std::fmt::Write;
@@ -194,8 +194,8 @@ fn a_receiver_names_the_link_that_connections_share() {
     assert_eq!((told.findings[0].limit, told.input.streams), (Limit::Link, 3), "{:#?}", told.findings);
 }
 
-/// Without the rate of the link, a third of it looks like a policer's rate. Nothing calls it that beside two
-/// other connections, and the path is known to carry their sum.
+/// If the link rate is unknown, a third of it looks like a policer's rate. With two other connections in the
+/// same input, no finding names a policer, and the path is known to carry their sum.
 #[test]
 fn a_share_of_an_unknown_link_is_no_policer() {
     for what in [CUBIC, BBR] {
@@ -241,8 +241,8 @@ fn connections_one_after_another_are_not_summed() {
     }
 }
 
-/// Senders of several streams write more than the link carries, as long as their buffers fill. The rate is that
-/// of the data that arrived.
+/// Senders of several streams write more than the link carries, as long as their buffers fill. The rate is
+/// that of the data that arrived.
 #[test]
 fn a_rate_above_that_of_the_link_is_the_receivers() {
     let mut text =
@@ -267,7 +267,7 @@ fn a_rate_above_that_of_the_link_is_the_receivers() {
     assert!((192.5..193.2).contains(&steady), "{steady}");
 }
 
-/// A link of unknown rate is no rung to name: its rate is only the least that was measured.
+/// A link of unknown rate is not a rung: the measurement gives only a lower bound of its rate.
 #[test]
 fn an_unknown_link_is_not_what_comes_next() {
     let small = "[host]\nrcvbuf = { fixed = '128KiB' }\n[[flow]]\ncc = 'cubic'\ncount = 1";
@@ -279,8 +279,8 @@ fn an_unknown_link_is_not_what_comes_next() {
     assert!(headline.contains("link unknown") && !headline.contains("stops you"), "{headline}");
 }
 
-/// A receiver observes a slow reader and a full window. What holds the sender it does not, and the verdict says so
-/// and where to look.
+/// A receiver observes a slow reader and a full window, but not the limit of the sender. The verdict says so,
+/// and names the place to look.
 #[test]
 fn a_receiver_says_what_it_observes() {
     let fast = Rate::from_bps(1_000_000_000);

@@ -78,8 +78,8 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
 
 /// Asserts that live classification agrees with classification of the whole trace for at least 85 %: in each
 /// second while the flow is running, and in the time counted for each limit at the end. A policer is an
-/// exception, because only several losses reveal it, and a running flow keeps only some of its older rows: there,
-/// the last second must name a policer or a cap. Returns the agreement in words.
+/// exception, because only several losses reveal it, and a running flow keeps only some of its older rows:
+/// there, the last second must name a policer or a cap. Returns the agreement in words.
 #[track_caller]
 fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;

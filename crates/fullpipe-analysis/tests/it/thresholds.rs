@@ -1,7 +1,7 @@
 //! Generates `docs/reference/thresholds.md` from the sources and checks that it is current: every ratio on
 //! which a rule is based, with its meaning and measurement.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::` writes the page.
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::` writes the page.
 //!
 //! The page lists all constants in `src/thresholds.rs`, and constants of type `f64`, `(f64, f64)` and `(u64,
 //! u64)` in other files. These are ratios, unless their comment contains `Unit:`.
@@ -11,10 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use snapbox::assert::DEFAULT_ACTION_ENV;
+use snapbox::data::DataFormat;
+use snapbox::{Assert, Data};
 
 /// File of the shared thresholds.
 const SHARED: &str = "thresholds.rs";
-/// Modules for drawing and printing, whose numbers decide nothing, and unit tests with their helpers.
+/// Modules for drawing and printing, whose numbers do not affect a decision, and unit tests with their
+/// helpers.
 const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
 
 /// Constant that a rule uses.
@@ -188,11 +192,12 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 fn page(thresholds: &[Threshold]) -> String {
     let mut text = String::from(
         "# Thresholds\n\n\
-         Every ratio by which the explainer, the classifier, the ladder and the plan decide. This page is written from the\n\
-         sources by a test:\n\n    \
-         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::\n\n\
-         Ratios that two modules use stand in `crates/fullpipe-analysis/src/thresholds.rs`, by physical effect. A rule's own stand\n\
-         beside the rule. Where the measurement of a rule's own value is not known, it was chosen.\n",
+         This page lists every threshold that the explainer, the classifier, the ladder or a plan uses.\n\
+         A test generates the page from the sources:\n\n    \
+         SNAPSHOTS=overwrite cargo test -p fullpipe-analysis --test it thresholds::\n\n\
+         Thresholds that two or more modules use are defined in `crates/fullpipe-analysis/src/thresholds.rs`,\n\
+         grouped by physical effect. A threshold of a single rule is defined next to that rule. If the table\n\
+         names no measurement for it, its value was chosen.\n",
     );
     let (shared, own): (Vec<_>, Vec<_>) = thresholds.iter().partition(|threshold| threshold.file == SHARED);
     let mut section = |level: &str, titles: &dyn Fn(&Threshold) -> String, thresholds: &[&Threshold]| {
@@ -220,13 +225,9 @@ fn page(thresholds: &[Threshold]) -> String {
 
 #[test]
 fn the_page_is_current() {
-    let page = page(&thresholds());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/thresholds.md");
-    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&file, &page).expect("a page");
-    }
-    let kept = fs::read_to_string(&file).unwrap_or_default();
-    assert!(kept == page, "docs/reference/thresholds.md is not current");
+    let expected = Data::read_from(&file, Some(DataFormat::Text)).raw();
+    Assert::new().action_env(DEFAULT_ACTION_ENV).eq(page(&thresholds()), expected);
 }
 
 #[test]

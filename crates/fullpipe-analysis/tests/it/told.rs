@@ -143,7 +143,7 @@ fn a_queue_that_stands_is_a_full_line() {
     let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
-    assert_says(&first.evidence, "a queue of 13");
+    assert_says(&first.evidence, "a standing queue of 13");
     assert_eq!(first.ceiling, Some(found.measured.steady));
     // With a known link rate the finding is certain, and it still reports the queue.
     let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
@@ -184,7 +184,7 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
-    assert_says(&first.evidence, "hardly those of a long queue");
+    assert_says(&first.evidence, "probably not those of a long queue");
     assert!(first.could_not_tell.iter().all(|open| !open.contains("shows no RTT")));
 }
 
@@ -228,7 +228,7 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     let log = log_of((0..30).map(|_| Second { mbps: 900.0, cwnd_kib: 100, ..IDLE }), "cubic");
     let found = Case::of(&log).explain().unwrap();
     assert!(found.findings.iter().all(|finding| finding.confidence != Confidence::Certain));
-    assert_says(&found.notes, "do not stand for the whole");
+    assert_says(&found.notes, "are not representative");
 }
 
 /// A rate cap without drops is not a policer, and one without a queue is not a shaper; a ceiling of the host
@@ -251,9 +251,9 @@ fn drops_and_queue_tell_caps_apart() {
     let (policed, what, _) = cap(600, 215.0);
     assert!(what.starts_with("a cap of one flow"), "{what}");
     let (shaped, what, open) = cap(0, 300.0);
-    assert!(what.starts_with("a shaper or a ceiling") && open.contains("nothing shows it"), "{what}: {open}");
+    assert!(what.starts_with("a shaper or a ceiling") && open.contains("what enforces it"), "{what}: {open}");
     let (host, what, open) = cap(0, 215.0);
-    assert!(what.starts_with("a ceiling of the host") && open.contains("nothing shows it"), "{what}: {open}");
+    assert!(what.starts_with("a ceiling of the host") && open.contains("what enforces it"), "{what}: {open}");
     assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }
 
@@ -285,8 +285,9 @@ fn a_busy_processor_is_the_limit() {
     assert_eq!(found(99.0, 40.0, "3.12", 2).0, Limit::Cpu, "one thread for both streams");
 }
 
-/// Losses of a loss-based sender at one rate, without a queue, may be those of a policer, and the log cannot
-/// show whether they are. Losses at rates that differ are random, and a queue before them is that of a link.
+/// If the losses of a loss-based sender occur at one rate and without a queue, the log does not show whether
+/// a policer caused them. Losses at different rates are random, and losses after a queue has grown are those
+/// of a link.
 #[test]
 fn losses_at_one_rate_may_be_a_policers() {
     // A sawtooth of five seconds; the first loss is that of slow start.
@@ -316,7 +317,7 @@ fn losses_at_one_rate_may_be_a_policers() {
     let undecided = alike.undecided.as_ref().expect("not decided");
     assert_eq!(undecided.to_string(), "not decided: a policer near 20 Mbit/s or loss");
     assert!(undecided.test.contains("iperf3 -C bbr"), "{undecided:?}");
-    assert_says(&alike.findings[0].evidence, "6 loss episodes came within 5 % of 20 Mbit/s");
+    assert_says(&alike.findings[0].evidence, "6 loss episodes occurred within 5 % of 20 Mbit/s");
     let loss = alike.loss.expect("losses");
     assert!(loss.low.is_zero() && !loss.rate.is_zero(), "the policer may have caused all of them: {loss}");
     let random = sawtooth([1.0, 0.7, 1.4, 0.9, 1.7, 0.8, 1.2, 0.6], 100.0);
@@ -326,7 +327,8 @@ fn losses_at_one_rate_may_be_a_policers() {
     assert!(!limits(&queued).contains(&Limit::Policer), "{:#?}", queued.findings);
 }
 
-/// The RTT under load, minus that of the idle path, is the queue; no rule about limits hides it.
+/// The RTT under load, minus that of the idle path, is the queueing delay. It is reported whatever the limit
+/// is.
 #[test]
 fn a_standing_queue_has_a_size() {
     for link in [None, "100mbit".parse().ok()] {
@@ -342,8 +344,8 @@ fn a_standing_queue_has_a_size() {
     assert_eq!(Case::of(&idle).explained().unwrap().queue, None);
 }
 
-/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and a
-/// plan promises nothing for larger limits of autotuning.
+/// iperf3 with `-w 128K` fixes both buffers: no sysctl reaches them, so the remedy is to leave `-w` out, and
+/// a plan promises nothing for larger limits of autotuning.
 #[test]
 fn a_window_set_with_w_is_the_applications() {
     // 160/256 of 256 KiB is a window of 160 KiB: 32.8 Mbit/s at 40 ms.

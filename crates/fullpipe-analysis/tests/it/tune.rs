@@ -102,6 +102,17 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
 
+/// A buffer that fills the link is not doubled because one period of the sawtooth lost more than the others:
+/// with 504 KiB, the second half of the simulated run has 18.2 Mbit/s, its first half 18.6 Mbit/s with the
+/// ramp, and Linux 6.1 measured 18.9 Mbit/s. Twice the buffer has 19.2 Mbit/s.
+#[test]
+fn one_bad_period_does_not_double_the_buffer() {
+    let small = [("net/ipv4/tcp_wmem", "4096\t16384\t262144\n")];
+    let plan = planned(&host(&small), &inputs("0%"));
+    let wmem = item(&plan, What::TCP_WMEM).unwrap_or_else(|| panic!("{}", left(&plan, What::TCP_WMEM)));
+    assert_eq!(setting(wmem), "4096 16384 516096", "{:#?}", plan.ladder);
+}
+
 /// Settings that help only some applications are simulated with such applications: a burst after an idle
 /// period, and a byte in a full socket.
 #[test]
@@ -109,8 +120,9 @@ fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
-    // A whole BDP leaves at the host's rate and overflows the queue of one BDP. Half of it takes 50 ms to send
-    // and one round trip to be acknowledged; with an initial window of ten segments it takes four round trips.
+    // A whole BDP is sent at the host's rate, and overflows the queue of one BDP. Half of it takes 50 ms to
+    // send and one round trip to be acknowledged; with an initial window of ten segments it takes four round
+    // trips.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((145.0..180.0).contains(&with) && without > 400.0, "{with} and {without}");
@@ -125,6 +137,23 @@ fn optional_items_say_what_time_they_save() {
     assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
+/// Loss holds down each of twelve flows, and together they fill the link: the plan does not say that nothing
+/// is lost.
+#[test]
+fn many_flows_fill_a_lossy_link() {
+    let path = PathFacts {
+        link: "100mbit".parse().ok(),
+        rtt: Some(Duration::from_millis(50)),
+        flows: Some(12),
+        ..inputs("0.1%").path
+    };
+    let plan = planned(&host(&[]), &PlanInputs { path, ..inputs("0.1%") });
+    let why = left(&plan, What::CONGESTION_CONTROL);
+    assert!(why.starts_with("cubic reaches 9") && why.ends_with(" at a loss of 0.1 % (simulated)"), "{why}");
+    let assumed = "losses are independent of each other and of the rates of these flows";
+    assert!(plan.assumptions.iter().any(|assumption| assumption == assumed), "{:?}", plan.assumptions);
+}
+
 /// A quarter of the memory and `tcp_mem[1]` limit all flows together, and take precedence over the 2 x BDP
 /// rule.
 #[test]
@@ -134,11 +163,11 @@ fn memory_bounds_the_buffers() {
     let plan = planned(&small, &inputs("0%"));
     let wmem = item(&plan, What::TCP_WMEM).expect("there is a little room");
     assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
-    assert!(wmem.why.contains("memory admits no more"), "{}", wmem.why);
+    assert!(wmem.why.contains("memory allows no more"), "{}", wmem.why);
     let one_flow = inputs("0%");
     let two_flows = PlanInputs { path: PathFacts { flows: Some(2), ..one_flow.path }, ..one_flow };
     let none = planned(&small, &two_flows);
-    assert!(left(&none, What::TCP_WMEM).contains("memory admits"), "nothing is ever lowered");
+    assert!(left(&none, What::TCP_WMEM).contains("memory allows"), "nothing is ever lowered");
     let pressed = host(&[("net/ipv4/tcp_mem", "60 80 120")]);
     let plan = planned(&pressed, &inputs("0%"));
     assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
@@ -179,7 +208,8 @@ fn with_a_peer_congestion_control_is_its_routes() {
 fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
     assert!(
-        left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL).contains("this kernel has none")
+        left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL)
+            .contains("but this kernel has it neither")
     );
     let mut module = none;
     module.facts.loadable = vec!["bbr".into()];
@@ -200,7 +230,7 @@ fn each_host_gets_its_own_part() {
     let rmem = item(&sender, What::TCP_RMEM).expect("the other host's window is too small");
     assert!(!rmem.here && rmem.applied().is_none() && rmem.host == Host::Receiver);
     assert!(
-        sender.notes.iter().any(|note| note.starts_with("until the receiver has its part")),
+        sender.notes.iter().any(|note| note.starts_with("until the receiver is changed too")),
         "{:#?}",
         (&sender.notes, &sender.items)
     );

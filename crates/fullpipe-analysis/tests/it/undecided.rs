@@ -1,5 +1,5 @@
-//! Logs that show less than the cause: the report names candidates among which the cause is, and the test that
-//! decides.
+//! Logs that do not determine the cause: the report names candidates, one of which is the cause, and a test
+//! that decides between them.
 
 use fullpipe_analysis::classify::{Confidence, SocketFacts, classify};
 use fullpipe_analysis::{Diagnosis, Limit, render_text};
@@ -40,8 +40,8 @@ fn is_honest(diagnosis: &Diagnosis, truth: &[Limit]) {
     assert!(text.contains("To decide: "), "{text}");
 }
 
-/// A text log without a retransmission, whose Cwnd is far above what is in flight, is that of an application,
-/// a window, a buffer or a pacing rate as well as that of a cap. BBR's Cwnd is constant whatever holds it.
+/// In a text log without retransmissions, and with a Cwnd far above the data in flight, the limit may be an
+/// application, a window, a buffer or a pacing rate as well as a cap. BBR's Cwnd is constant with any limit.
 #[test]
 fn a_constant_cwnd_names_no_policer() {
     let app = "app = { write = '25mbit' }";
@@ -65,8 +65,9 @@ fn a_constant_cwnd_names_no_policer() {
     }
 }
 
-/// The policer of `experiments/situations/policer.toml`: the JSON log of a loss-based sender names it, or
-/// says that it does not decide between a policer and loss. Random loss at the same mean rate is no policer.
+/// The policer of `experiments/situations/policer.toml`: for the JSON log of a loss-based sender, the report
+/// names it, or states that the log does not decide between a policer and loss. Random loss at the same mean
+/// rate is not taken for a policer.
 #[test]
 fn a_policer_is_not_taken_for_random_loss() {
     let explained = |path: &str, cc: &str| {
@@ -82,8 +83,8 @@ fn a_policer_is_not_taken_for_random_loss() {
     assert_eq!((random.findings[0].limit, &random.undecided), (Limit::Cwnd, &None), "{:#?}", random.findings);
 }
 
-/// Only a loss-based sender would increase a constant Cwnd until a queue overflows, and only beyond its own
-/// host: application, window, buffer and pacing are never excluded by it.
+/// A constant Cwnd excludes link and policer only for a loss-based sender, which would otherwise increase
+/// Cwnd until a queue overflows. It never excludes application, send buffer, pacing, cap and CPU.
 #[test]
 fn only_a_loss_based_sender_excludes_a_queue() {
     let app = "app = { write = '25mbit' }";
@@ -101,7 +102,7 @@ fn only_a_loss_based_sender_excludes_a_queue() {
 }
 
 /// BBR at 2 % loss with buffers of twice the BDP: data behind lost segments fills the window, although much
-/// less than a window arrives per round trip. Larger buffers lift it.
+/// less than a window arrives per round trip. Larger buffers lift this limit.
 #[test]
 fn holes_in_the_receive_window_are_its_limit() {
     for (rate, rtt, mib) in [(200, 210, 10), (50, 600, 8), (500, 100, 12)] {

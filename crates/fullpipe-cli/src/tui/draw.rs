@@ -22,7 +22,7 @@ use super::picture::{Bar, Picture};
 
 /// Widths in columns: of the name before a bar, and of the text after it.
 const NAME: usize = 12;
-const BEHIND: usize = 32;
+const BEHIND: usize = 34;
 /// Maximum length of a bar, in columns.
 const LONGEST: usize = 60;
 

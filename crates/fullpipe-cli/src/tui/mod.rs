@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Without a terminal, the live view prints one plain line per second instead. However the view ends (`q`,
-//! Ctrl-C, a signal or a panic), it restores the terminal.
+//! Ctrl-C, a signal, a closed terminal or a panic), it restores the terminal.
 
 mod draw;
+mod keyboard;
 mod picture;
 
 use std::collections::BTreeMap;
@@ -23,11 +24,12 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{ConcurrentFlows, Live};
 use fullpipe::units::{Duration, Instant};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
+use keyboard::Waited;
 use picture::{Picture, SocketView};
 
 /// Interval between two pictures of the live view on a terminal, and interval between two lines without a
@@ -122,6 +124,8 @@ pub(crate) struct Screen {
     colour: bool,
     /// Flag that a signal sets to end the live view.
     asked_to_end: Arc<AtomicBool>,
+    /// Whether the live view has given the terminal back.
+    over: Arc<AtomicBool>,
     drawn: Option<Instant>,
     ended: bool,
 }
@@ -130,8 +134,10 @@ impl Screen {
     /// Takes control of the terminal, if there is one.
     pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
+            keyboard::end_with_terminal(Arc::clone(&over));
             // ratatui's panic hook restores the terminal before the panic message is printed.
             let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
             Surface::Terminal(terminal)
@@ -139,7 +145,7 @@ impl Screen {
             Surface::Lines(None)
         };
         let model = Model::new(host);
-        Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
+        Ok(Self { model, surface, colour: look.colour, asked_to_end, over, drawn: None, ended: false })
     }
 
     /// Adds a sample of a socket to the live view. `crosses_link` is false if both ends are on this host.
@@ -170,22 +176,22 @@ impl Screen {
             }
             // Each wait lasts at most one frame, so that a signal takes effect within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
-            if event::poll(slice).map_err(broken)? {
-                match event::read().map_err(broken)? {
-                    Event::Key(key) if key.kind != KeyEventKind::Release => {
-                        if self.model.key(key.code, key.modifiers) {
-                            return Ok(false);
-                        }
-                        self.repaint()?;
+            match keyboard::wait(slice).map_err(broken)? {
+                Waited::Event(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                    if self.model.key(key.code, key.modifiers) {
+                        return Ok(false);
                     }
-                    Event::Resize(..) => self.repaint()?,
-                    _ => {}
+                    self.repaint()?;
                 }
-                continue;
-            }
-            left = left.saturating_sub(slice);
-            if left.is_zero() {
-                return Ok(true);
+                Waited::Event(Event::Resize(..)) => self.repaint()?,
+                Waited::Event(_) => {}
+                Waited::Closed => return Ok(false),
+                Waited::Nothing => {
+                    left = left.saturating_sub(slice);
+                    if left.is_zero() {
+                        return Ok(true);
+                    }
+                }
             }
         }
     }
@@ -238,7 +244,9 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if matches!(self.surface, Surface::Terminal(_)) {
-            ratatui::restore();
+            // A terminal that was closed cannot be restored, and cannot show the error either.
+            let _ = ratatui::try_restore();
+            self.over.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Gauge {
     /// Pacing rate relative to the maximum pacing rate of the socket.
     Pacing,
     /// Delivery rate relative to the rate of the link, summed over the flows that share it.
-    Line,
+    Link,
 }
 
 impl Gauge {
@@ -38,7 +38,7 @@ impl Gauge {
             Limit::Rwnd | Limit::ReceiverApp => Some(Self::Rwnd),
             Limit::Sndbuf => Some(Self::Sndbuf),
             Limit::Pacing => Some(Self::Pacing),
-            Limit::Link | Limit::Cap | Limit::Policer => Some(Self::Line),
+            Limit::Link | Limit::Cap | Limit::Policer => Some(Self::Link),
             Limit::App | Limit::Cpu | Limit::Unknown => None,
         }
     }
@@ -50,7 +50,7 @@ impl Gauge {
             Self::Rwnd => "rwnd",
             Self::Sndbuf => "send buffer",
             Self::Pacing => "pacing",
-            Self::Line => "line",
+            Self::Link => "link",
         }
     }
 }
@@ -136,7 +136,7 @@ impl SocketView {
                 .and_then(|(rate, most)| Bar::of_rates(Gauge::Pacing, rate, most)),
             on_link
                 .zip(self.live.host().link)
-                .and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
+                .and_then(|(rate, link)| Bar::of_rates(Gauge::Link, rate, link)),
         ]
         .into_iter()
         .flatten()

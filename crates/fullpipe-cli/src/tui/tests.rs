@@ -146,7 +146,7 @@ fn with_two_flows_on_a_full_link(mut push: impl FnMut(&mut Model, &Row)) -> Mode
     model
 }
 
-/// Flows that fill the link together have it as their limit, whether both are shown or one is only a
+/// If flows fill the link together, the link is their limit, whether both are shown or one is only a
 /// companion. The bar of the link shows their sum.
 #[test]
 fn flows_that_fill_the_link_together_share_it() {
@@ -158,7 +158,7 @@ fn flows_that_fill_the_link_together_share_it() {
     for model in [both, one] {
         let picture = model.picture().expect("rows");
         assert_eq!(picture.limit(), "link: the link is full: 2 connections share it (certain)");
-        let line = picture.bars.iter().find(|bar| bar.gauge == picture::Gauge::Line).expect("a bar");
+        let line = picture.bars.iter().find(|bar| bar.gauge == picture::Gauge::Link).expect("a bar");
         assert!(line.lit && line.share > 0.85, "{line:?}");
     }
 }

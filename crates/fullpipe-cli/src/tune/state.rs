@@ -59,7 +59,7 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
             let changes = confirmed.changes;
             let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
             let overridden = overrides_text(&tune::status(&place)?.overrides);
-            output::print(&format!("{many} kept; settings stand in {file} for every boot.\n{overridden}"))?;
+            output::print(&format!("{many} kept; {file} sets them at every boot.\n{overridden}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,8 +1,8 @@
-//! Runs the fuzz targets of the readers and protocols with a stable toolchain: on the committed corpus, on the
-//! examples, and on mutations of both.
+//! Runs the fuzz targets of the readers and protocols with a stable toolchain: on the committed corpus, on
+//! the examples, and on mutations of both.
 //!
-//! The targets in `fuzz/src` are compiled here a second time. `fuzz/README.md` explains how `scripts/fuzz` runs
-//! them under libFuzzer, which searches for inputs by code coverage.
+//! The targets in `fuzz/src` are compiled here a second time. `fuzz/README.md` explains how `scripts/fuzz`
+//! runs them under libFuzzer, which searches for inputs by code coverage.
 
 use std::fs;
 use std::panic::catch_unwind;

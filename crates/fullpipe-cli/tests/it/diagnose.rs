@@ -348,7 +348,7 @@ fn a_document_costs_a_few_times_its_size() {
         let refused = read(name, &text, times);
         assert!(refused.contains("exceeds the link rate"), "{name}: {refused}");
     }
-    // Items that are not kept cost nothing, whatever they are.
+    // Items that are not kept cost nothing, whatever they contain.
     for item in ["{}", "[]", "0", "{\"streams\":[]}"] {
         let refused = read("empty.json", &document(4 * MIB, &|_| item.to_owned()), 16);
         assert!(refused.contains("no interval"), "{item}: {refused}");

@@ -4,8 +4,19 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 10] =
-    ["diagnose", "whatif", "run", "emu", "iperf3", "exporter", "tune", "accelerate", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "diagnose",
+    "whatif",
+    "run",
+    "race",
+    "emu",
+    "iperf3",
+    "exporter",
+    "tune",
+    "accelerate",
+    "completions",
+    "man",
+];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

@@ -1,12 +1,11 @@
 //! Tests of the pages that people read: links lead somewhere, commands and options exist, the outputs shown
 //! are those of the commands, and the Chinese README has the form of the English one.
 //!
-//! A block fenced `console` contains commands, each after `$ `, and the output of the last one; `[...]`
-//! stands for lines that are left out. The tests run these commands in the root of the project. A block
-//! fenced `console no-run` needs another host, privileges or several minutes: only its options are checked.
+//! `tests/process/pages.rs` describes the blocks of commands. The tests in this file run the blocks that need
+//! no network; those of `tests/realtime/pages.rs` run the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs, iter};
 
@@ -14,69 +13,41 @@ use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::metric::Metric;
 
 use crate::process::fullpipe;
+use crate::process::pages::{Example, Mode, Part, agree, blocks, pages, parts, read, root};
 
-/// Part of a page.
-enum Part<'t> {
-    /// A line outside fenced blocks.
-    Line(&'t str),
-    /// The info string and the lines of a fenced block.
-    Block(&'t str, Vec<&'t str>),
-}
-
-/// Command that a page shows, with the output below it.
-struct Example {
-    command: String,
-    shown: Vec<String>,
-    runs: bool,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Returns the pages that are checked, relative to the root of the project.
-fn pages() -> Vec<PathBuf> {
-    let mut pages =
-        Vec::from(["README.md", "README.zh-CN.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from));
-    add_pages(Path::new("docs"), &mut pages);
-    pages.sort();
-    pages
-}
-
-fn add_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(root().join(folder)).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let path = folder.join(entry.file_name());
-        if entry.path().is_dir() {
-            add_pages(&path, pages);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
-        }
-    }
-}
-
-fn read(page: impl AsRef<Path>) -> String {
-    fs::read_to_string(root().join(page)).expect("a page")
-}
-
-fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let mut block: Option<(&str, Vec<&str>)> = None;
-    for line in text.lines() {
-        let fence = line.trim_start().strip_prefix("```");
-        match (block.take(), fence) {
-            (None, None) => parts.push(Part::Line(line)),
-            (None, Some(info)) => block = Some((info.trim(), Vec::new())),
-            (Some((info, lines)), Some(_)) => parts.push(Part::Block(info, lines)),
-            (Some((info, mut lines)), None) => {
-                lines.push(line);
-                block = Some((info, lines));
-            }
-        }
-    }
-    assert!(block.is_none(), "a fenced block has no end");
-    parts
-}
+/// Commands that begin a block fenced `console no-run`, with the reason why no test runs the block.
+const NOT_RUN: [(&str, &str); 10] = [
+    ("cargo test --workspace", "compiles and tests everything, for minutes"),
+    (
+        "fullpipe tune --link 1gbit --rtt 210ms --loss 20ppm --to 203.0.113.7           # the plan",
+        "simulates a gigabit link for a quarter of a minute; the guide on a change has the same commands",
+    ),
+    (
+        "fullpipe diagnose upload.txt --link 1gbit --rtt 210ms --json | fullpipe tune --from - --to HOST",
+        "simulates a gigabit link twice, for half a minute",
+    ),
+    (
+        "sudo fullpipe tune --link 1gbit --rtt 210ms --loss 20ppm --to 203.0.113.7 --verify",
+        "measures for two minutes",
+    ),
+    ("iperf3 -c 203.0.113.7 -t 30 -J >before.json", "measures for a minute, on a path with a gigabit"),
+    (
+        "fullpipe diagnose upload.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt --json >path.json",
+        "needs both hosts, and simulates a gigabit link three times",
+    ),
+    ("cargo run --release -- run mine.toml --html mine.html --out mine", "needs the reader's algorithm"),
+    ("sudo target/release/fullpipe run mine.toml --world emu", "needs the reader's algorithm"),
+    (
+        "fullpipe iperf3 -s --max-tests 8 --server-max-duration 60 --server-bitrate-limit 1G",
+        "serves until it is interrupted",
+    ),
+    (
+        "fullpipe run experiments/weak-network.toml --check",
+        "takes as long as all other blocks together; .ci/run runs this experiment",
+    ),
+];
+/// Maximum number of blocks with a reason of their own.
+const MOST_NOT_RUN: usize = 10;
 
 /// Returns the targets of the links in a page. Code is skipped.
 fn links(text: &str) -> Vec<String> {
@@ -122,35 +93,9 @@ fn anchor(title: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-fn examples(page: &Path) -> Vec<Example> {
-    let text = read(page);
-    let mut examples = Vec::new();
-    for part in parts(&text) {
-        let Part::Block(info, lines) = part else { continue };
-        let Some(mode) = info.strip_prefix("console") else { continue };
-        let runs = match mode.trim() {
-            "" => true,
-            "no-run" => false,
-            other => panic!("{}: a console block is either run or 'no-run', not '{other}'", page.display()),
-        };
-        let mut block: Vec<Example> = Vec::new();
-        for line in lines {
-            if let Some(command) = line.strip_prefix("$ ") {
-                block.push(Example { command: command.into(), shown: Vec::new(), runs });
-                continue;
-            }
-            let Some(example) = block.last_mut() else {
-                panic!("{}: a console block begins with a command, not with '{line}'", page.display());
-            };
-            if let Some(open) = example.command.strip_suffix('\\') {
-                example.command = format!("{open}{}", line.trim_start());
-            } else {
-                example.shown.push(line.into());
-            }
-        }
-        examples.extend(block);
-    }
-    examples
+/// Returns the commands of the blocks of a page for which `wanted` holds.
+fn examples(page: &Path, wanted: impl Fn(Mode) -> bool) -> Vec<Example> {
+    blocks(page).into_iter().filter(|block| wanted(block.mode)).flat_map(|block| block.examples).collect()
 }
 
 /// Returns `command` with the installed program in place of the one that cargo builds.
@@ -200,17 +145,8 @@ fn run(command: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Returns whether the lines of a page are those of an output. `[...]` stands for any number of lines.
-fn agree(shown: &[&str], output: &[&str]) -> bool {
-    let parts: Vec<&[&str]> = shown.split(|line| *line == "[...]").collect();
-    let Some((first, rest)) = parts.split_first() else { return false };
-    let Some(mut left) = output.strip_prefix(*first) else { return false };
-    let Some((last, middle)) = rest.split_last() else { return left.is_empty() };
-    for part in middle {
-        let Some(at) = left.windows(part.len().max(1)).position(|lines| lines == *part) else { return false };
-        left = &left[at + part.len()..];
-    }
-    left.ends_with(last)
+fn is_equal(shown: &str, printed: &str) -> bool {
+    shown == printed
 }
 
 /// Returns the headings, blocks and rows of a page in order, without what a translation changes.
@@ -272,7 +208,7 @@ fn commands_and_options_exist() {
     let mut helps: BTreeMap<Vec<String>, BTreeSet<String>> = BTreeMap::new();
     let mut count = 0;
     for page in pages() {
-        for Example { command, .. } in examples(&page) {
+        for Example { command, .. } in examples(&page, |_| true) {
             for call in calls(&command) {
                 let arguments = help_of(&call);
                 let key = arguments.iter().map(|word| String::from(*word)).collect();
@@ -297,25 +233,45 @@ fn commands_and_options_exist() {
 fn outputs_are_those_of_the_commands() {
     let mut outputs: BTreeMap<String, String> = BTreeMap::new();
     for page in pages() {
-        for Example { command, shown, .. } in examples(&page).into_iter().filter(|example| example.runs) {
+        for Example { command, shown } in examples(&page, |mode| mode == Mode::Project) {
             let output = outputs.entry(installed(&command)).or_insert_with_key(|command| run(command));
             let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
             let lines: Vec<&str> = output.lines().collect();
-            let agrees = shown.is_empty() || agree(&shown, &lines);
+            let agrees = shown.is_empty() || agree(&shown, &lines, is_equal);
             assert!(agrees, "{}: {command} now prints:\n{output}", page.display());
         }
     }
     assert!(!outputs.is_empty(), "no page shows an output");
 }
 
+/// A block that no test runs may contain a command that has stopped working.
+#[test]
+fn blocks_that_are_not_run_have_a_reason() {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    for page in pages() {
+        for block in blocks(&page).iter().filter(|block| block.mode == Mode::NoRun) {
+            let first = &block.examples.first().expect("a command").command;
+            let reason = NOT_RUN.iter().find(|(command, _)| command == first);
+            let Some((command, _)) = reason else {
+                panic!("{}: run '{first}' in a test, or add the reason to NOT_RUN", page.display());
+            };
+            used.insert(command);
+        }
+    }
+    let unused: Vec<&str> =
+        NOT_RUN.iter().map(|(command, _)| *command).filter(|command| !used.contains(command)).collect();
+    assert!(unused.is_empty(), "no page has these blocks: {unused:?}");
+    assert!(used.len() <= MOST_NOT_RUN, "{} blocks are not run", used.len());
+}
+
 #[test]
 fn an_output_may_be_shortened_but_not_changed() {
     let output = ["a", "b", "c", "d", "e"];
     for shown in [&output[..], &["a", "[...]"], &["[...]", "c", "d", "[...]"], &["a", "[...]", "d", "e"]] {
-        assert!(agree(shown, &output), "{shown:?}");
+        assert!(agree(shown, &output, is_equal), "{shown:?}");
     }
     for shown in [&["a"][..], &["b", "[...]"], &["[...]", "d"], &["a", "[...]", "d", "c", "[...]"]] {
-        assert!(!agree(shown, &output), "{shown:?}");
+        assert!(!agree(shown, &output, is_equal), "{shown:?}");
     }
 }
 
@@ -333,6 +289,7 @@ fn the_page_on_experiments_has_every_key() {
         ("[[point]]", "\n## [[point]]\n"),
         ("[[sample]]", "\n## [[sample]]\n"),
         ("[[expect]]", "\n## [[expect]]\n"),
+        ("[[ratio]]", "\n## [[ratio]]\n"),
     ] {
         let (_, rest) = page.split_once(heading).expect(heading);
         let section = if heading.is_empty() { rest } else { rest.split("\n## ").next().unwrap_or_default() };

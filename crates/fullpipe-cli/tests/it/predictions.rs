@@ -1,16 +1,16 @@
 //! Generates `docs/evidence/predictions.md`, which compares fullpipe's predictions with results of the kernel
 //! TCP stack, and tests whether the file is current.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it predictions::` regenerates the file. The
 //! kernel results come from one measurement; they are stored in [`CALCULATED`] and as `kernel = ` in the
 //! experiments. A prediction that misses its kernel result stays in the table, and needs an entry that
 //! explains the known cause.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use crate::process::{example, fullpipe};
+use crate::snapshots::is_current;
 use serde_json::Value;
 
 /// Maximum relative distance between a prediction and the range of the kernel results at which the prediction
@@ -155,19 +155,24 @@ fn page() -> String {
     let misses: Vec<&&Row> = all.iter().filter(|row| row.misses()).collect();
 
     let mut page = format!(
-        "# What was predicted, and what a kernel did\n\n\
+        "# Predictions compared with a kernel\n\n\
          Predictions: {}. More than 10 % outside the kernel's range: {}. The mean deviation from the\n\
-         kernel's mean is {:.0} %, the worst ratio {:.2} ({}).\n\n\
-         The kernel's figures were measured once, with iperf3 3.12 on Linux 6.18 across a user-space emulator of the same\n\
-         values (docs/evidence/README.md): two runs or one, so that their range is narrower than\n\
-         another pair of runs would give. The host's default was BBR, and a socket that has begun with BBR stays paced under\n\
-         `iperf3 -C cubic`; the experiment of single limits says so (`fair_queue`), for behind a small send buffer pacing decides\n\
-         (docs/decisions/0011). A ratio is that of fullpipe to the mean of the kernel's. Nothing was tuned to these\n\
-         rows. This page is written by a test, which fails when a figure changes:\n\n    \
-         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::\n\n\
+         kernel's mean is {:.0} %; the worst ratio is {:.2} ({}).\n\n\
+         The kernel's results were measured once, with iperf3 3.12 on Linux 6.18 across a user-space\n\
+         emulator with the same parameters ([method](README.md#how-the-numbers-are-made)). Each range\n\
+         contains only one or two runs, so it is narrower than the range of further runs would be. A ratio\n\
+         is the prediction divided by the mean of the kernel's results. No parameter was fitted to these\n\
+         rows.\n\n\
+         The default of the measured host was BBR, and a socket that was opened with BBR stays paced under\n\
+         `iperf3 -C cubic`. The experiment of single limits therefore sets `fair_queue`, because the rate of\n\
+         a small send buffer depends on pacing\n\
+         ([decision 0011](../decisions/0011-a-packet-buffer-is-begun-once.md)).\n\n\
+         A test generates this page, and fails if a figure changes:\n\n    \
+         SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it predictions::\n\n\
          ## The calculator\n\n\
-         `fullpipe whatif --link ... --rtt ... --loss ... --buffers ... --kernel 6.18 --cc ...`, first rung, the rate that lasts;\n\
-         of the kernel the second half of a run of 20 s (340 Mbit/s) or of 30 s (1 Gbit/s), in Mbit/s.\n\n",
+         The prediction is the steady-state rate of the first rung of\n\
+         `fullpipe whatif --link ... --rtt ... --loss ... --buffers ... --kernel 6.18 --cc ...`. The kernel's\n\
+         result is the rate over the second half of a run of 20 s (340 Mbit/s) or 30 s (1 Gbit/s).\n\n",
         all.len(),
         misses.len(),
         100.0 * mean,
@@ -175,21 +180,23 @@ fn page() -> String {
         worst.name
     );
     table(&mut page, &calculated);
-    page += "\n## Each limit alone\n\n`fullpipe run experiments/predictions.toml`, 30 s, no loss; second half.\n\n";
+    page += "\n## Each limit alone\n\n\
+             `fullpipe run experiments/predictions.toml`: the second half of runs of 30 s without loss.\n\n";
     table(&mut page, &limits);
-    page += "\n## A window smaller than a segment\n\n`fullpipe run experiments/tiny-window.toml`: 1040 bytes per round trip.\n\n";
+    page += "\n## A window smaller than a segment\n\n\
+             `fullpipe run experiments/tiny-window.toml`: a window of 1040 bytes.\n\n";
     table(&mut page, &windows);
-    page += "\n## The misses, and what is known of them\n\n";
+    page += "\n## The misses and their known causes\n\n";
     if misses.is_empty() {
         page += "None.\n";
     }
     for row in misses {
-        let cause = row.cause().unwrap_or_else(|| panic!("a miss without a word on it: {}", row.name));
+        let cause = row.cause().unwrap_or_else(|| panic!("a miss without a known cause: {}", row.name));
         let _ = writeln!(page, "- {} ({:.2}): {cause}", row.name, row.ratio());
     }
     page += "\n## Not predicted\n\n\
-             Short downloads (64 KB to 64 MB by curl) and windows or send buffers limited on one host alone were measured as\n\
-             well; no experiment here stands beside them yet.\n";
+             Short downloads (64 KB to 64 MB with curl), and windows or send buffers that are limited on only\n\
+             one host, were measured too. No experiment predicts them yet.\n";
     for (name, _) in CAUSES {
         assert!(all.iter().any(|row| row.name == name && row.misses()), "{name} is no miss");
     }
@@ -198,11 +205,6 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_predictions_is_current() {
-    let said = page();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/predictions.md");
-    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-        return fs::write(&file, said).expect("the page");
-    }
-    let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert!(said == expected, "docs/evidence/predictions.md is not current; it would say:\n{said}");
+    is_current(&file, &page());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{CommandOutput, folder, fullpipe};
+use crate::process::{CommandOutput, folder, fullpipe, refusal};
 
 /// Experiment on a link of 10 Mbit/s: a transfer of 2 s moves some data, but never more than the link can
 /// carry.
@@ -42,6 +42,15 @@ fn a_table_has_one_line_a_point() {
     assert!(stdout.contains("mean (min..max) of seeds 1 to 3"), "{stdout}");
     assert!(stdout.ends_with("1 of 1 expectations met\n"), "{stdout}");
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+/// A file that cannot be an experiment is not read into memory.
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    let file = experiment("too-large", &"#".repeat((1 << 20) + 1));
+    let (error, hint) = refusal(1, run(&file, &[]));
+    assert!(error.ends_with("small.toml: it is larger than 1 MiB"), "{error}");
+    assert!(hint.starts_with("pass an experiment file: "), "{hint}");
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! Tests of the schemas of fullpipe's JSON documents: the files in `docs/schema` are current, and the output
 //! of the command conforms to them.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates the schemas.
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it schemas::` regenerates the schemas.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use fullpipe::json::schema;
 use serde_json::Value;
 
 use crate::process::{example, fullpipe};
+use crate::snapshots::is_current;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
@@ -22,6 +23,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("whatif", schema::<fullpipe::WhatIf>()),
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
+        ("race", schema::<fullpipe::race::RaceReport>()),
         ("iperf3-added", schema::<fullpipe::diagnosis::Iperf3Additions<Value>>()),
     ];
     #[cfg(target_os = "linux")]
@@ -37,18 +39,9 @@ fn schemas() -> Vec<(&'static str, String)> {
 
 #[test]
 fn schemas_in_docs_are_current() {
-    let update = env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some();
     let schemas = schemas();
-    if update {
-        fs::create_dir_all(folder()).expect("a folder");
-    }
     for (name, text) in &schemas {
-        let file = folder().join(format!("{name}.json"));
-        if update {
-            fs::write(&file, text).expect("a file");
-        }
-        let kept = fs::read_to_string(&file).unwrap_or_default();
-        assert!(kept == *text, "docs/schema/{name}.json is not current: see the head of this file");
+        is_current(&folder().join(format!("{name}.json")), text);
     }
     let entries = fs::read_dir(folder()).expect("a folder").map(|entry| entry.expect("an entry").path());
     for file in entries.filter(|file| file.extension().is_some_and(|end| end == "json")) {
@@ -186,6 +179,20 @@ fn runs_keep_their_schema() {
     // log does not have.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
+}
+
+#[test]
+fn races_keep_their_schema() {
+    let file = crate::process::folder("schemas-race").join("small.toml");
+    let text = "name = 'small'\nduration = '60s'\n[path]\nrate = '20mbit'\nrtt = '20ms'\nloss = ['0%', '1%']\n\
+                [[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n\
+                [[ratio]]\narm = 'bbr3'\nagainst = 'bbr1'\nmin = 0.5\n";
+    fs::write(&file, text).expect("an experiment");
+    let arguments = ["race", "--paths", file.to_str().expect("text"), "--arms", "bbr1,bbr3", "--pairs", "3"];
+    let document = printed(&[&arguments[..], &["--json"]].concat());
+    keeps("race", &document);
+    let report: fullpipe::race::RaceReport = serde_json::from_value(document.clone()).expect("a report");
+    assert_eq!(serde_json::to_value(&report).expect("JSON"), document);
 }
 
 #[test]

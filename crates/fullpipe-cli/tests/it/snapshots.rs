@@ -1,6 +1,6 @@
 //! Tests that compare the output of the command, word for word, with the files in `snapshots/`.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` regenerates the
+//! `SNAPSHOTS=overwrite cargo test -p fullpipe-cli --test it snapshots::` regenerates the
 //! files; a reviewer then checks the differences.
 
 use std::fs;
@@ -8,12 +8,15 @@ use std::path::Path;
 
 use crate::process::{example, fullpipe};
 use serde_json::Value;
+use snapbox::assert::DEFAULT_ACTION_ENV;
+use snapbox::data::DataFormat;
+use snapbox::{Assert, Data};
 
 #[track_caller]
 fn matches(name: &str, arguments: &[&str]) {
     let (code, stdout, stderr) = fullpipe(arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    is_as_in(name, stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+    is_as_in(name, &stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
 }
 
 /// Compares a JSON document with its snapshot. Values that differ between machines and versions are
@@ -25,7 +28,7 @@ fn matches_json(name: &str, arguments: &[&str]) {
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let mut document = serde_json::from_str(&stdout).expect("JSON");
     steady(&mut document);
-    is_as_in(name, serde_json::to_string_pretty(&document).expect("JSON") + "\n");
+    is_as_in(name, &(serde_json::to_string_pretty(&document).expect("JSON") + "\n"));
 }
 
 fn steady(value: &mut Value) {
@@ -48,15 +51,17 @@ fn steady(value: &mut Value) {
 }
 
 #[track_caller]
-fn is_as_in(name: &str, said: String) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
-    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
-        return fs::write(&file, said).expect("a snapshot");
-    }
-    let expected = fs::read_to_string(&file).unwrap_or_default();
-    let first = said.lines().zip(expected.lines()).position(|(said, expected)| said != expected);
-    let line = first.unwrap_or_else(|| said.lines().count().min(expected.lines().count())) + 1;
-    assert!(said == expected, "{name} differs from line {line} on; it now says:\n{said}");
+fn is_as_in(name: &str, output: &str) {
+    is_current(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name), output);
+}
+
+/// Asserts that `file` contains `text`, and prints the differences otherwise. `SNAPSHOTS=overwrite` writes
+/// `text` to `file` instead.
+#[track_caller]
+pub(crate) fn is_current(file: &Path, text: &str) {
+    // `raw`, because help texts contain `[..]` and `...`, which snapbox otherwise reads as wildcards.
+    let expected = Data::read_from(file, Some(DataFormat::Text)).raw();
+    Assert::new().action_env(DEFAULT_ACTION_ENV).eq(text, expected);
 }
 
 #[test]
@@ -65,6 +70,7 @@ fn help() {
     matches("help-diagnose.txt", &["diagnose", "--help"]);
     matches("help-whatif.txt", &["whatif", "--help"]);
     matches("help-run.txt", &["run", "--help"]);
+    matches("help-race.txt", &["race", "--help"]);
     matches("help-emu.txt", &["emu", "--help"]);
     matches("help-iperf3.txt", &["iperf3", "--help"]);
     matches("help-exporter.txt", &["exporter", "--help"]);

@@ -100,7 +100,7 @@ fn every_option_counts_and_every_default_is_stated() {
     assert_eq!((&ladder[0]["limit"], &ladder[1]["remedy"]), (&"cap".into(), &"10 connections".into()));
     assert!(capped["notes"].to_string().contains("one CUBIC flow with the same RTT"), "{capped:#}");
     assert_eq!(capped["path"]["cap_bps"], 4_000_000);
-    // The cap of a flow changes neither the link nor what fills it.
+    // The cap of a flow changes neither the link nor the amount of data that fills it.
     assert_eq!((&capped["bdp_bytes"], &default["bdp_bytes"]), (&100_000.into(), &100_000.into()));
     assert_eq!(capped["figures"]["line_bps"], default["figures"]["line_bps"]);
     assert!(capped["assumptions"].to_string().contains("queue of 1 BDP of the cap"), "{capped:#}");
@@ -109,7 +109,8 @@ fn every_option_counts_and_every_default_is_stated() {
     assert!(text.contains("19.5 KiB  must be in flight on a flow to fill its cap"), "{text}");
     let short = given(&["--mss", "500B"]);
     assert!(number(&short["figures"]["line_bps"]) < number(&default["figures"]["line_bps"]), "more headers");
-    // A deep queue stands behind CUBIC: the RTT says so, and a managed queue empties it at the same rate.
+    // CUBIC causes a standing queue in a deep buffer, which the RTT shows; queue management empties it at the
+    // same rate.
     let deep = given(&["--queue", "1MiB"]);
     let rungs = deep["ladder"].as_array().expect("a ladder");
     let p95 = |rung: &Value| number(&rung["rtt"]["p95_ms"]);
@@ -128,6 +129,28 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(limits, ["link", "link"], "{ladder:#?}");
     assert_eq!(document["plan"]["commands"], Value::Array(Vec::new()));
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
+}
+
+/// Windows and buffers are those of each flow. Twelve flows fill the link with buffers that are too small for
+/// one.
+#[test]
+fn several_flows_have_windows_of_their_own() {
+    let twelve = ["whatif", "--link", "100mbit", "--rtt", "50ms", "--loss", "0.1%", "--buffers", "1MiB"];
+    let twelve = [&twelve[..], &["--flows", "12"]].concat();
+    let document = answer(&twelve);
+    assert_eq!(document["ladder"][0]["limit"], "link", "{document:#}");
+    assert_eq!(document["plan"]["commands"], Value::Array(Vec::new()));
+    let (_, text, _) = fullpipe(&twelve);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "12 flows, each with a 640 KiB receive window per RTT",
+        "12 flows, each with a 1 MiB send buffer per RTT",
+        "12 loss-based senders (CUBIC, Reno) at a loss of 0.1 %",
+        "of loss at most, for such senders to fill the link",
+    ] {
+        assert!(words.contains(expected), "{expected}: {text}");
+    }
+    assert!(!text.contains("Buffers that fill the link"), "{text}");
 }
 
 /// On a terminal the output is coloured, but colour adds no information to the text.

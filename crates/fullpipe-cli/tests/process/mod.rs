@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 pub(crate) mod emulated;
+pub(crate) mod pages;
 
 use std::fs;
 use std::io::Write;

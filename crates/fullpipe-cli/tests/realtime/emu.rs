@@ -88,6 +88,12 @@ fn an_experiment_runs_with_kernel_flows() {
     let (error, hint) = refusal(1, run(&[]));
     assert!(error.starts_with("point 'cc=cubic' requires kernel 4.14, but this host runs "), "{error}");
     assert_eq!(hint, "remove the setting kernel, or use the simulator: --world sim");
+
+    let asks = text.replace("cc = 'cubic'", "cc = 'cubic'\nbytes = '1MB'\napp = { request = '200B' }");
+    fs::write(file, asks).expect("an experiment file");
+    let (error, hint) = refusal(1, run(&[]));
+    assert_eq!(error, "point 'cc=cubic' has a request, which the emulator does not support yet");
+    assert_eq!(hint, "remove request from app, or use the simulator: --world sim");
 }
 
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded

@@ -318,7 +318,10 @@ fn on_one_host_there_is_no_ladder() {
     let server = Server::start();
     let (code, stdout, stderr) = server.measure(&["-t", "1"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.contains("  - no ladder: both ends are one host") && stdout.contains("low"), "{stdout}");
+    assert!(
+        stdout.contains("  - no ladder: both ends are on one host") && stdout.contains("low"),
+        "{stdout}"
+    );
     let (code, udp, _) = server.measure(&["-t", "1", "-u", "-b", "1M"]);
     assert!(code == 0 && udp.contains("\nNo diagnosis: both ends are on this host"), "{udp}");
     assert!(stdout.contains("\nLatency: idle "), "{stdout}");

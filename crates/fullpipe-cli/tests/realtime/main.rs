@@ -10,6 +10,7 @@ mod exporter;
 mod iperf3_client;
 mod iperf3_server;
 mod left_behind;
+mod pages;
 mod sockets;
 mod tcpdump;
 mod tui;

@@ -2,10 +2,13 @@
 //! restores it however the view ends.
 
 use crate::process;
-use std::fs;
-use std::process::Command;
+use std::fs::{self, File};
+use std::io::Read;
+use std::process::{Command, Stdio};
 
-use crate::process::{folder, fullpipe, refusal};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::process::{becomes, folder, fullpipe, refusal};
 
 /// Control sequences that switch a terminal to its alternate screen and back.
 const TAKEN: &str = "\u{1b}[?1049h";
@@ -61,6 +64,38 @@ fn q_ends_the_view_and_the_terminal_is_given_back() {
 fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
     let Some((_, sent)) = on_a_terminal("tui-term", "kill -TERM $VIEW") else { return };
     assert!(sent.contains(TAKEN) && sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");
+}
+
+/// A closed window or a broken connection to the host ends the view, also where no SIGHUP reports it. The view does
+/// not read the closed terminal again and again.
+#[test]
+fn a_closed_terminal_ends_the_view() {
+    let trace = trace("tui-closed");
+    let mut terminal = File::from(
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal"),
+    );
+    grantpt(&terminal).expect("a terminal");
+    unlockpt(&terminal).expect("a terminal");
+    let name = ptsname(&terminal, Vec::new()).expect("a terminal").into_string().expect("a path");
+    let side = || Stdio::from(File::options().read(true).write(true).open(&name).expect("a terminal"));
+    let mut view = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["diagnose", &trace, "--tui"])
+        .stdin(side())
+        .stdout(side())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut sent = Vec::new();
+    while !String::from_utf8_lossy(&sent).contains(TAKEN) {
+        let mut part = [0; 4096];
+        let read = terminal.read(&mut part).expect("the view draws");
+        sent.extend_from_slice(&part[..read]);
+    }
+    drop(terminal);
+    let view = std::cell::RefCell::new(&mut view);
+    let ended = becomes(|| view.borrow_mut().try_wait().expect("a child").is_some());
+    view.borrow_mut().kill().expect("a child");
+    assert!(ended, "the view still runs a minute after its terminal was closed");
 }
 
 /// Without a terminal, one line per second of the trace is printed, without waiting. An input that is not a

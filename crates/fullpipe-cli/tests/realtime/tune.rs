@@ -51,7 +51,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let root = host("tune-trial");
     let before = wmem(&root);
     let text = done(tune(&root, &[], &PATH));
-    assert!(text.contains("tcp_wmem: 4096 16384 262144 -> 4096 16384 1003520"), "{text}");
+    assert!(text.contains("tcp_wmem: 4096 16384 262144 -> 4096 16384 516096"), "{text}");
     assert!(
         text.ends_with("Nothing was changed. --apply makes these changes, for 120s unless confirmed.\n"),
         "{text}"
@@ -62,21 +62,21 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     let text = done(tune(&root, &["plan"], &[&PATH[..], &["--apply"]].concat()));
     assert!(
         text.contains(
-            "Applied, and read back:\n  net.ipv4.tcp_wmem = 4096 16384 1003520 (was 4096 16384 262144)"
+            "Applied, and read back:\n  net.ipv4.tcp_wmem = 4096 16384 516096 (was 4096 16384 262144)"
         ),
         "{text}"
     );
-    assert_eq!(wmem(&root), "4096 16384 1003520");
+    assert_eq!(wmem(&root), "4096 16384 516096");
     let owned = root.join("etc/sysctl.d/90-fullpipe.conf");
     let file = fs::read_to_string(&owned).unwrap();
-    assert!(file.contains("\n# net.ipv4.tcp_wmem = 4096 16384 1003520\n"), "not for the next boot: {file}");
+    assert!(file.contains("\n# net.ipv4.tcp_wmem = 4096 16384 516096\n"), "not for the next boot: {file}");
     let status = done(tune(&root, &["status"], &[]));
     assert!(status.starts_with("On trial: taken back in 1"), "{status}");
     let again = tune(&root, &[], &["--link", "80mbit", "--rtt", "100ms", "--apply"]);
     assert!(again.2.contains("error: other changes are still on trial\nhint: "), "{}", again.2);
 
     done(tune(&root, &["confirm"], &[]));
-    assert!(fs::read_to_string(&owned).unwrap().contains("\nnet.ipv4.tcp_wmem = 4096 16384 1003520\n"));
+    assert!(fs::read_to_string(&owned).unwrap().contains("\nnet.ipv4.tcp_wmem = 4096 16384 516096\n"));
     let later = root.join("etc/sysctl.d/95-site.conf");
     fs::write(&later, "net.ipv4.tcp_wmem = 4096 16384 4194304\n").unwrap();
     let status = json(&done(tune(&root, &["status"], &["--json"])));
@@ -188,7 +188,7 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
     let (stdout, stderr) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     fs::remove_dir_all(&visible).unwrap();
     assert_eq!(said.status.code(), Some(4), "{stdout}{stderr}");
-    assert!(stdout.contains("sysctl -w net.ipv4.tcp_wmem=\"4096 16384 1003520\""), "{stdout}");
+    assert!(stdout.contains("sysctl -w net.ipv4.tcp_wmem=\"4096 16384 516096\""), "{stdout}");
     assert!(
         stderr.contains("error: no permission to set") && stderr.contains("hint: run it as root"),
         "{stderr}"
@@ -247,7 +247,7 @@ fn a_damaged_journal_is_reverted_as_far_as_it_is_readable() {
     let damaged = whole.replace("\"former\": \"", "\"former\": \u{1}");
     fs::write(&journal, &damaged).unwrap();
     let text = done(tune(&root, &["rollback"], &[]));
-    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it stays {}", tuned.trim());
+    let lost = format!("net.ipv4.tcp_wmem: its former value is lost; it remains {}", tuned.trim());
     assert!(text.contains(&lost) && text.contains("0001.json.damaged.2"), "{text}");
     assert!(
         !journal.exists() && !root.join("etc/sysctl.d/90-fullpipe.conf").exists(),
@@ -296,7 +296,7 @@ fn status_names_whoever_else_sets_it() {
     assert!(!quiet.contains("Overridden") && !quiet.contains("Beside"), "{quiet}");
 
     file("etc/sysctl.d/10-early.conf", "net.ipv4.tcp_wmem = 4096 16384 1\n");
-    file("etc/sysctl.d/92-same.conf", "net.ipv4.tcp_wmem = 4096\t16384\t1003520\n");
+    file("etc/sysctl.d/92-same.conf", "net.ipv4.tcp_wmem = 4096\t16384\t516096\n");
     file("run/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 2\n");
     // A file in /etc hides a file of the same name in other folders, and so does a link to /dev/null.
     file("usr/lib/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 3\n");
@@ -616,8 +616,8 @@ fn a_test_of_iperf3_is_an_input() {
     );
     assert!(becomes(|| std::net::TcpStream::connect(("127.0.0.1", free)).is_ok()));
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
-        // With --tcp-and-udp, -b does not limit the TCP test.
-        // On a busy machine a flow catches up after a pause, so the link has room for more than the mean rate.
+        // With --tcp-and-udp, -b does not limit the TCP test. On a busy machine a flow catches up after a
+        // pause, so the link has room for more than the mean rate.
         let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "200mbit"];
         let client = ["iperf3", "-c", "127.0.0.1", "-p", &port];
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());

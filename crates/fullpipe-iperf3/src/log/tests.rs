@@ -104,7 +104,7 @@ fn same(a: &Log<Vec<LogInterval>>, b: &Log<Vec<LogInterval>>) {
     assert_eq!(streams(a), streams(b));
 }
 
-/// A key that is written under one name and read under another would silently become unknown.
+/// If a key were written under one name and read under another, its value would silently be lost.
 #[test]
 fn documents_are_read_as_they_are_written() {
     for document in [tcp(), udp()] {

@@ -82,6 +82,9 @@ fn translated(text: &str) -> ExperimentError {
             "duration" => "add duration = \"20s\"",
             "metric" => "add metric = \"goodput_bps\"",
             "every" => "add every = \"100ms\"",
+            "arm" => "add arm = \"bbr1+iw\"",
+            "against" => "add against = \"bbr1\"",
+            "min" => "add min = 1.1",
             _ => "add it",
         };
         return ExperimentError::new(format!("missing key '{key}'"), table);

@@ -1,4 +1,9 @@
 //! Types for deserializing an experiment file: one field per key.
+//!
+//! A test (`tests/it/reference.rs`) writes the tables of `docs/reference/experiment-file.md` from the comments
+//! of these fields. The lines that begin with `Type:` and `Range:` of a field replace those of its type, which
+//! are above `impl Value for`. A value in backticks after `Default:` is checked: an experiment with this value
+//! has the same scenarios as one without it.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +19,71 @@ use super::swept::{Scalar, Sweep, refuse};
 use super::value::{
     Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
 };
+use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
 use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExperimentFile {
+    /// Name of the experiment, as in the reports.
+    /// Type: text
+    /// Range: not empty
+    /// Default: required
     pub(super) name: String,
+    /// What the experiment shows.
+    /// Type: text
+    /// Default: empty
     #[serde(default)]
     pub(super) description: String,
+    /// Duration of each run.
+    /// Range: `1ms` to `86400s`
+    /// Default: required
     pub(super) duration: Sweep<Duration>,
+    /// Number of seeds with which each point runs.
+    /// Type: whole number
+    /// Range: 1 to 10 000
+    /// Default: `1`
     #[serde(default = "one")]
     pub(super) repeat: u64,
+    /// First seed. The other runs of a point have the next numbers.
+    /// Type: whole number
+    /// Default: `1`
     #[serde(default = "one")]
     pub(super) seed: u64,
+    /// The path that all flows share: [path](#path).
+    /// Type: table
+    /// Default: required
     pub(super) path: PathFile,
+    /// Settings of both hosts: [host](#host).
+    /// Type: table
+    /// Default: empty
     #[serde(default)]
     pub(super) host: HostFile,
+    /// The flows: [flow](#flow).
+    /// Type: one table or more
+    /// Default: required
     pub(super) flow: Vec<FlowFile>,
+    /// Points that the combinations of lists cannot express: [point](#point).
+    /// Type: tables
+    /// Default: none
     #[serde(default)]
     pub(super) point: Vec<PointFile>,
+    /// Interval of the trace: [sample](#sample).
+    /// Type: one table
+    /// Default: none
     #[serde(default)]
     pub(super) sample: Vec<SampleFile>,
+    /// Expected results: [expect](#expect).
+    /// Type: tables
+    /// Default: none
     #[serde(default)]
     pub(super) expect: Vec<Spanned<ExpectFile>>,
+    /// Bounds for `fullpipe race`: [ratio](#ratio).
+    /// Type: tables
+    /// Default: none
+    #[serde(default)]
+    pub(super) ratio: Vec<Spanned<RatioFile>>,
 }
 
 fn one() -> u64 {
@@ -57,14 +103,14 @@ impl<'de, T: Value> Deserialize<'de> for Single<T> {
 
 /// Defines a table of swept fields, and how a `[[point]]` overrides them.
 macro_rules! swept_table {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty),* $(,)? }
-     $(own { $($own:ident: $own_type:ty),* })?) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $value:ty),* $(,)? }
+     $(own { $($(#[$own_doc:meta])* $own:ident: $own_type:ty),* $(,)? })?) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct $name {
-            $(pub(super) $field: Option<Sweep<$value>>,)*
-            $($(#[serde(default)] pub(super) $own: $own_type,)*)?
+            $($(#[$field_doc])* pub(super) $field: Option<Sweep<$value>>,)*
+            $($($(#[$own_doc])* #[serde(default)] pub(super) $own: $own_type,)*)?
         }
 
         impl $name {
@@ -80,57 +126,184 @@ macro_rules! swept_table {
 }
 
 swept_table! {
-    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, detour: Detour, jitter: JitterSpec, mtu: Mtu }
-    own { forward: DirectionFile, backward: DirectionFile, policer: LimiterFile, shaper: LimiterFile }
+    PathFile {
+        /// Rate of the link in both directions, or a [trace file](#notes-on-keys-of-a-path).
+        /// Default: required
+        rate: LinkRate,
+        /// Propagation delay of both directions together.
+        /// Range: `1us` to `100s`
+        /// Default: required, unless both directions have `delay`
+        rtt: Delay,
+        /// Random loss of packets, or of whole super-packets (`of`).
+        /// Default: `"0%"`
+        loss: Loss,
+        /// Size of the queue in front of the link, and its [AQM](#queues).
+        /// Default: `"1bdp"`
+        queue: Queue,
+        /// Probability with which a packet arrives twice.
+        /// Default: `"0%"`
+        duplicate: Share,
+        /// Additional delay from one time to another, such as after a change of the route.
+        /// Default: none
+        detour: Detour,
+        /// Random additional delay of each packet.
+        /// Default: none
+        jitter: JitterSpec,
+        /// Maximum packet size, IP header included.
+        /// Default: `1500`
+        mtu: Mtu,
+    }
+    own {
+        /// Keys of the data direction: [direction](#pathforward-and-pathbackward).
+        /// Type: table
+        /// Default: the keys of `[path]`
+        forward: DirectionFile,
+        /// Keys of the ACK direction: [direction](#pathforward-and-pathbackward).
+        /// Type: table
+        /// Default: the rate of `[path]`; an unlimited queue, no loss
+        backward: DirectionFile,
+        /// Token bucket that drops what exceeds its rate: [limiter](#policer-and-shaper).
+        /// Type: table
+        /// Default: none
+        policer: LimiterFile,
+        /// Token bucket that delays what exceeds its rate: [limiter](#policer-and-shaper).
+        /// Type: table
+        /// Default: none
+        shaper: LimiterFile,
+    }
 }
 
 swept_table! {
     DirectionFile {
+        /// Rate of the link in this direction.
+        /// Default: the rate of `[path]`
         rate: LinkRate,
+        /// Loss in this direction.
+        /// Default: forward that of `[path]`, backward none
         loss: Loss,
+        /// Queue of this direction.
+        /// Default: forward that of `[path]`, backward unlimited
         queue: Queue,
+        /// One-way propagation delay. The delays of both directions add up to `rtt`.
+        /// Default: half of `rtt`, or the rest of it
         delay: Delay,
+        /// Duplication in this direction.
+        /// Default: forward that of `[path]`, backward none
         duplicate: Share,
+        /// Detour of this direction.
+        /// Default: forward that of `[path]`, backward none
         detour: Detour,
+        /// Jitter of this direction.
+        /// Default: forward that of `[path]`, backward none
         jitter: JitterSpec,
+        /// ACK decimation: one pure ACK in n is forwarded.
+        /// Default: `1`
         ack_thinning: Thinning,
+        /// Release of packets in batches, as a radio link or a receiving network card does.
+        /// Default: none
         aggregation: Aggregation,
     }
-    own { policer: LimiterFile, shaper: LimiterFile }
+    own {
+        /// Policer of this direction: [limiter](#policer-and-shaper).
+        /// Type: table
+        /// Default: forward that of `[path]`, backward none
+        policer: LimiterFile,
+        /// Shaper of this direction: [limiter](#policer-and-shaper).
+        /// Type: table
+        /// Default: forward that of `[path]`, backward none
+        shaper: LimiterFile,
+    }
 }
 
 swept_table! {
     /// A `[policer]` or `[shaper]` table; the element exists only if the table sets a rate.
-    LimiterFile { rate: Rate, burst: Amount, queue: Amount, per_flow: bool }
+    LimiterFile {
+        /// Rate at which the bucket is filled.
+        /// Default: required
+        rate: Rate,
+        /// Size of the bucket. A smaller value than the default has no effect.
+        /// Default: `"3000B"`
+        burst: Amount,
+        /// Size of the shaper's queue; its BDP is that of the smaller rate. A policer has no queue.
+        /// Default: one BDP, for a shaper
+        queue: Amount,
+        /// Whether each flow has a bucket, instead of one bucket for all flows.
+        /// Default: `false`
+        per_flow: bool,
+    }
 }
 
 swept_table! {
     HostFile {
+        /// Linux release whose behaviour is modelled: windows, autotuning and defaults.
+        /// Default: `"6.18"`
         kernel: KernelVersion,
+        /// `tcp_adv_win_scale`: which share of the receive buffer is advertised as window. Only for kernels
+        /// before 6.6.
+        /// Default: 1
         adv_win_scale: WinScale,
+        /// Share of the receive buffer that is advertised as window. Only for kernels since 6.6.
+        /// Default: 0.625 for segments of 1448 bytes
         window_ratio: Ratio,
+        /// Send buffer: the limit of autotuning (`tcp_wmem[2]`), or a fixed size (`SO_SNDBUF`).
+        /// Default: `"4MiB"`
         sndbuf: BufferSize,
+        /// Receive buffer: the limit of autotuning (`tcp_rmem[2]`), or a fixed size (`SO_RCVBUF`).
+        /// Default: `"32MiB"`; 6 MiB for kernels before 6.16
         rcvbuf: BufferSize,
+        /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+        /// Default: none
         window: Positive,
+        /// Whether the sender paces every flow (`fq`). BBR always paces.
+        /// Default: `false`
         fair_queue: bool,
+        /// Packets of a flow that arrive within this time are received as one segment (GRO).
+        /// Default: `"0s"`
         rx_merge: Duration,
+        /// Whether senders request ECN.
+        /// Default: `false`
         ecn: bool,
+        /// Whether hosts use SACK.
+        /// Default: `true`
         sack: bool,
+        /// Initial congestion window.
+        /// Default: 10
         initcwnd: Segments,
+        /// Whether the congestion window shrinks while a flow is idle.
+        /// Default: `true`
         slow_start_after_idle: bool,
+        /// Amount of unsent data above which a socket is not writable (`TCP_NOTSENT_LOWAT`).
+        /// Default: none
         notsent_lowat: Positive,
     }
 }
 
 swept_table! {
     FlowFile {
+        /// Congestion control of the sender. `bbr` is `bbr1`.
+        /// Default: required
         cc: Algorithm,
+        /// How a flow leaves slow start. Only Reno and CUBIC have a choice.
+        /// Default: `standard` for Reno, `hystart` for CUBIC
         slow_start: SlowStart,
+        /// Number of identical flows.
+        /// Default: `1`
         count: Count,
+        /// Amount of data to transfer.
+        /// Default: until the end of the run
         bytes: Positive,
+        /// Time at which the flow starts.
+        /// Range: before the end of the run
+        /// Default: `"0s"`
         start: Duration,
+        /// Maximum pacing rate (`SO_MAX_PACING_RATE`).
+        /// Default: none
         max_pacing: Rate,
+        /// Behaviour of the [applications](#applications) at both ends.
+        /// Default: `"greedy"`
         app: App,
+        /// TCP implementations of sender and receiver. The last two need `--world emu`.
+        /// Default: fullpipe in `sim`, the kernel in `emu`
         stack: Stack,
     }
 }
@@ -150,12 +323,27 @@ impl PathFile {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PointFile {
+    /// Label of the point, and the value of `point` in `where`.
+    /// Type: text
+    /// Default: made of the values that differ
     pub(super) name: Option<String>,
+    /// The limit that the point is designed to have.
+    /// Type: text
+    /// Default: none
     pub(super) limit: Option<String>,
+    /// Values that replace those of `[path]`.
+    /// Type: table
+    /// Default: empty
     #[serde(default)]
     pub(super) path: PathFile,
+    /// Values that replace those of `[host]`.
+    /// Type: table
+    /// Default: empty
     #[serde(default)]
     pub(super) host: HostFile,
+    /// Values that replace those of every `[[flow]]`.
+    /// Type: table
+    /// Default: empty
     #[serde(default)]
     pub(super) flow: FlowFile,
 }
@@ -163,21 +351,66 @@ pub(super) struct PointFile {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SampleFile {
+    /// Interval between rows of the [trace](trace.md).
+    /// Range: at least `10us`
+    /// Default: `100ms`, without `[[sample]]`
     pub(super) every: Single<Duration>,
 }
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectFile {
+    /// Values that select points, for example `{ cc = "bbr1", loss = "1.5%" }`.
+    /// Type: table
+    /// Default: all points
     #[serde(default, rename = "where")]
     pub(super) conditions: BTreeMap<String, Scalar>,
+    /// One of the [metrics](#metrics).
+    /// Type: text
+    /// Default: required
     pub(super) metric: Keyword<Metric>,
+    /// Lower bound, in the unit of the metric, or text such as `"95mbit"`, `"145ms"` or `"90%"`.
+    /// Type: number or text
+    /// Default: none, if there is `max`
     pub(super) min: Option<Scalar>,
+    /// Upper bound, as `min`.
+    /// Type: number or text
+    /// Default: none, if there is `min`
     pub(super) max: Option<Scalar>,
+    /// How the results of the seeds are aggregated.
+    /// Type: `mean`, `median`, `min` or `max`
+    /// Default: `mean`
     #[serde(default)]
     pub(super) over: Keyword<Over>,
+    /// Value that was measured with a kernel; reports show it beside the result.
+    /// Type: number or text
+    /// Default: none
     pub(super) kernel: Option<Scalar>,
+    /// Published value; reports show it beside the result.
+    /// Type: number or text
+    /// Default: none
     pub(super) published: Option<Scalar>,
+}
+
+/// A `[[ratio]]` table: a bound of a ratio between two arms of a race.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RatioFile {
+    /// Values that select points, as in `[[expect]]`.
+    /// Type: table
+    /// Default: all points
+    #[serde(default, rename = "where")]
+    pub(super) conditions: BTreeMap<String, Scalar>,
+    /// Arm that the bound applies to.
+    /// Default: required
+    pub(super) arm: Single<Arm>,
+    /// Arm that it is compared with.
+    /// Default: required
+    pub(super) against: Single<Arm>,
+    /// Least lower end of the interval of the time of `against` divided by the time of `arm`.
+    /// Type: number
+    /// Default: required
+    pub(super) min: Scalar,
 }
 
 /// A metric or an aggregation, deserialized from its name.

@@ -17,6 +17,8 @@ pub(super) enum LinkRate {
     Trace(String),
 }
 
+/// Type: rate, or `{ trace = "FILE" }`
+/// Range: `1bit` to `1tbit`
 impl Value for LinkRate {
     const EXAMPLE: &'static str = "write 340mbit, or { trace = \"cellular.trace\" }";
     const KEYS: &'static [&'static str] = &["trace"];
@@ -102,13 +104,15 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     }
     let period = Duration::from_millis(before);
     Opportunities::new(times, period, OPPORTUNITY)
-        .ok_or_else(|| ExperimentError::new("the trace blocks all packets", FORM))
+        .ok_or_else(|| ExperimentError::new("the trace allows no packet to be sent", FORM))
 }
 
 /// A probability that applies to each packet, such as `1%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share(pub(super) Probability);
 
+/// Type: probability
+/// Range: 0 to 100 %
 impl Value for Share {
     const EXAMPLE: &'static str = "write 1% or 20ppm";
 
@@ -121,6 +125,8 @@ impl Value for Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 
+/// Type: time, or `{ up_to = "10ms", spread = "normal", share = "5%", order = false }`
+/// Range: up to `100s`
 impl Value for JitterSpec {
     const EXAMPLE: &'static str =
         "write 10ms, or { up_to = \"10ms\", spread = \"normal\", share = \"5%\", order = false }";
@@ -163,6 +169,8 @@ impl Value for JitterSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detour(pub(super) DetourConfig);
 
+/// Type: `{ by = "40ms", at = "20s", until = "60s" }`; `until` is optional
+/// Range: `by` up to `100s`
 impl Value for Detour {
     const EXAMPLE: &'static str = "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until is optional";
     const KEYS: &'static [&'static str] = &["by", "at", "until"];
@@ -188,6 +196,8 @@ impl Value for Detour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aggregation(pub(super) AggregatorConfig);
 
+/// Type: time, or `{ within = "5ms", packets = 32 }`
+/// Range: up to `100s`; 1 to 100 000 packets
 impl Value for Aggregation {
     const EXAMPLE: &'static str = "write 5ms, or { within = \"5ms\", packets = 32 }";
     const KEYS: &'static [&'static str] = &["within", "packets"];
@@ -214,6 +224,8 @@ impl Value for Aggregation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thinning(pub(super) u32);
 
+/// Type: whole number
+/// Range: 1 to 10
 impl Value for Thinning {
     const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
 
@@ -307,7 +319,7 @@ mod tests {
                 "rate = { trace = 'backwards.trace' }",
                 "trace backwards.trace: line 3: '2' is not a valid time",
             ),
-            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace blocks all packets"),
+            ("rate = { trace = 'zero.trace' }", "trace zero.trace: the trace allows no packet to be sent"),
             (
                 "rate = { trace = 'words.trace' }",
                 "trace words.trace: line 1: '12 Mbit/s' is not a valid time",

@@ -28,9 +28,10 @@
 //! | `{ read = "8mbit" }` | reads payload at the given rate, evenly |
 //! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: fills one buffer, then pauses |
 //! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | repeats: read 1 KiB, then sleep 50 ms |
+//! | `{ request = "200B" }` | the receiver connects and sends 200 bytes; the sender answers with `bytes` |
 //!
-//! A table may combine keys for writing and for reading. In labels and in `where`, the value is written as
-//! text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
+//! A table may combine keys for writing, for reading and for the request. In labels and in `where`, the value
+//! is written as text without spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
 //! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP. Omitted AQM keys
 //! have the default of the RFC; for RED, they have the default of `tc-red`:
@@ -89,10 +90,11 @@ use std::collections::BTreeMap;
 
 pub use error::ExperimentError;
 use error::Source;
-use file::{ExpectFile, ExperimentFile, PathFile};
+use file::{ExpectFile, ExperimentFile, PathFile, RatioFile};
 use impairments::Traces;
 pub use value::Amount;
 
+use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::scenario::{Scenario, Stack};
 
@@ -105,6 +107,7 @@ pub struct Experiment {
     seed: u64,
     points: Vec<Point>,
     expectations: Vec<Expectation>,
+    ratios: Vec<RatioBound>,
 }
 
 /// A point of an experiment: one combination of field values.
@@ -143,6 +146,22 @@ pub struct Expectation {
     pub points: Vec<usize>,
 }
 
+/// Bound of the ratio between the times of two arms at some of the points, for a
+/// [race](crate::race::RacePlan).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RatioBound {
+    /// Field values that select points, from the key `where` of the file.
+    pub conditions: BTreeMap<String, String>,
+    /// Arm whose times are the denominator of the ratio.
+    pub arm: Arm,
+    /// Arm whose times are the numerator of the ratio.
+    pub against: Arm,
+    /// Least value of the lower end of the ratio's interval.
+    pub min: f64,
+    /// Indices of the points that meet the conditions; there is always at least one.
+    pub points: Vec<usize>,
+}
+
 /// Maximum number of seeds per point; a larger number is treated as a typing error.
 pub const MOST_REPEATS: u64 = 10_000;
 
@@ -153,6 +172,10 @@ pub const MOST_RESULTS: u64 = 200_000;
 /// Maximum number of trace rows over all runs, for callers that keep the rows; each row takes about 300
 /// bytes.
 pub const MOST_ROWS: u64 = 10_000_000;
+
+/// Maximum number of expectations, times points. Each expectation is compared with each point, and keeps a
+/// list of those that meet its conditions.
+const MOST_COMPARISONS: u64 = 4_000_000;
 
 impl Experiment {
     /// Checks whether the results of all runs fit into memory.
@@ -257,13 +280,25 @@ impl Experiment {
         let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
         let traces = Traces::read(named, load)?;
         let points = resolve::points(&file, &traces)?;
+        let comparisons = (file.expect.len() as u64).saturating_mul(points.len() as u64);
+        if comparisons > MOST_COMPARISONS {
+            return Err(ExperimentError::new(
+                format!("the experiment has {} expectations for {} points", file.expect.len(), points.len()),
+                format!("allowed: up to {MOST_COMPARISONS} expectations times points; split the experiment"),
+            ));
+        }
         let expectations = file.expect.into_iter().map(|expect| {
             let at = expect.span().start;
             expectation(expect.into_inner(), &points).map_err(|e| source.at(at, e))
         });
         let expectations = expectations.collect::<Result<_, _>>()?;
+        let ratios = file.ratio.into_iter().map(|ratio| {
+            let at = ratio.span().start;
+            ratio_bound(ratio.into_inner(), &points).map_err(|e| source.at(at, e))
+        });
+        let ratios = ratios.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
-        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations })
+        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations, ratios })
     }
 
     /// Returns the name of the experiment.
@@ -284,6 +319,11 @@ impl Experiment {
     /// Returns the expectations of the experiment.
     pub fn expectations(&self) -> &[Expectation] {
         &self.expectations
+    }
+
+    /// Returns the bounds of ratios, which apply to races.
+    pub fn ratios(&self) -> &[RatioBound] {
+        &self.ratios
     }
 
     /// Returns the random seeds with which every point is run: the first seed, and consecutive numbers for
@@ -324,7 +364,40 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
         }
         _ => {}
     }
-    let conditions: BTreeMap<_, _> = file.conditions.into_iter().map(|(k, w)| (k, w.text)).collect();
+    let (conditions, points) = selected(file.conditions, points)?;
+    let text = |written: Option<swept::Scalar>| written.map(|written| written.text);
+    let (kernel, published) = (text(file.kernel), text(file.published));
+    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points })
+}
+
+fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, ExperimentError> {
+    let (arm, against) = (file.arm.0, file.against.0);
+    if arm == against {
+        return Err(ExperimentError::new(
+            format!("[[ratio]] compares {arm} with itself"),
+            "name another arm in against",
+        ));
+    }
+    let min = file.min.text.parse::<f64>().ok().filter(|min| (0.0..=1_000.0).contains(min));
+    let Some(min) = min else {
+        return Err(ExperimentError::new(
+            format!("min '{}' of [[ratio]] is not a ratio", file.min.text),
+            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+        ));
+    };
+    let (conditions, points) = selected(file.conditions, points)?;
+    Ok(RatioBound { conditions, arm, against, min, points })
+}
+
+/// Returns the conditions as texts, and the indices of the points that meet all of them.
+///
+/// # Errors
+/// Returns an error if a condition is invalid, or if no point meets the conditions.
+fn selected(
+    written: BTreeMap<String, swept::Scalar>,
+    points: &[Point],
+) -> Result<(BTreeMap<String, String>, Vec<usize>), ExperimentError> {
+    let conditions: BTreeMap<_, _> = written.into_iter().map(|(k, w)| (k, w.text)).collect();
     let mut matching = Vec::new();
     for (i, point) in points.iter().enumerate() {
         if meets(point, &conditions)? {
@@ -339,9 +412,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
             format!("the points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
         ));
     }
-    let text = |written: Option<swept::Scalar>| written.map(|written| written.text);
-    let (kernel, published) = (text(file.kernel), text(file.published));
-    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
+    Ok((conditions, matching))
 }
 
 /// Returns whether `point` meets all of `conditions`. Values are compared as quantities rather than as texts:

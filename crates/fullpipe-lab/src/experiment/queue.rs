@@ -68,6 +68,7 @@ const DISCIPLINES: [(&str, &[&str]); 6] = [
     ("fq_codel", &["target", "interval", "flows", "quantum", "packets", "ecn"]),
 ];
 
+/// Type: amount, or table
 impl Value for Queue {
     const EXAMPLE: &'static str = "write 1bdp, or { size = \"1bdp\", aqm = \"codel\", target = \"5ms\", interval = \"100ms\", ecn = true }";
     const KEYS: &'static [&'static str] = &[

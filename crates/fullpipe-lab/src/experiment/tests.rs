@@ -56,6 +56,17 @@ fn defaults_are_a_stock_host_on_a_clean_path() {
     assert_eq!((scenario.flows[0].start, scenario.flows[0].bytes), (Duration::ZERO, None));
 }
 
+/// Each expectation is compared with each point: the product is bounded before anything is compared.
+#[test]
+fn expectations_times_points_are_bounded() {
+    let path = "rate = { from = '10mbit', to = '100mbit', steps = 1000 }\nrtt = '40ms'";
+    let expectation = "[[expect]]\nmetric = 'goodput_bps'\nmin = '1mbit'\n";
+    let of = |count: usize| Experiment::from_toml(&file(path, "", FLOW, &expectation.repeat(count)));
+    let error = of(4_001).expect_err("one too many for each point");
+    assert_eq!(error.message, "the experiment has 4001 expectations for 1000 points");
+    assert_eq!(of(10).map(|experiment| experiment.expectations().len()), Ok(10));
+}
+
 #[test]
 fn every_field_is_taken() {
     let experiment = read(
@@ -369,7 +380,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = 'reno'\napp = { wright = '1mbit' }", ""),
             "line 10, column 7: unknown key 'wright'",
-            "allowed here: write, chunk, read, rule, read_buffer, reads_per_second",
+            "allowed here: write, chunk, read, rule, read_buffer, reads_per_second, request",
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { write = '1mbps' }", ""),
@@ -378,7 +389,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { write = '8gbit', chunk = '100B' }", ""),
-            "line 10, column 7: app writes 100 B more often than every 1us",
+            "line 10, column 7: app writes 100 B more often than once per 1us",
             "write a chunk of at least 1001 B",
         ),
         (
@@ -427,7 +438,7 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             retransmit_share, rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
+             retransmit_share, rtt_mean_ms, rtt_p95_ms, time_from_syn_ms, time_from_request_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
              wire_peak_bps, wire_peak_second_half_bps, wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
              share.pacing, share.recovery",
         ),
@@ -537,7 +548,8 @@ fn applications_are_read() {
         PATH,
         "",
         "cc = 'cubic'\napp = ['greedy', { write = '20mbit' }, { write = '20 mbit', chunk = '64KiB' }, \
-         { read = '8mbit', rule = 'curl' }, { read_buffer = '1KiB', reads_per_second = 20 }]",
+         { read = '8mbit', rule = 'curl' }, { read_buffer = '1KiB', reads_per_second = 20 }, \
+         { write = '20mbit', request = '200B' }]",
         "[[expect]]\nwhere = { app = 'chunk=65536B,write=20mbit' }\nmetric = 'goodput_bps'\nmin = 1",
     );
     let expected = [
@@ -546,6 +558,7 @@ fn applications_are_read() {
         "app=write=20mbit,chunk=64KiB",
         "app=read=8mbit,rule=curl",
         "app=read_buffer=1KiB,reads_per_second=20",
+        "app=write=20mbit,request=200B",
     ];
     assert_eq!(labels(&experiment), expected);
     assert_eq!(experiment.expectations()[0].points, [2], "compared as values");
@@ -559,6 +572,8 @@ fn applications_are_read() {
     assert_eq!(workload(3).reading, Reading::CurlLimit { rate: rate(8_000_000) });
     let every = Duration::from_millis(50);
     assert_eq!(workload(4).reading, Reading::Loop { buffer: Bytes::from_kib(1), every });
+    assert_eq!((workload(4).request, workload(5).request), (None, Some(Bytes::new(200))));
+    assert_eq!(workload(5).writing, writing(2_500));
 
     for (app, message) in [
         ("'curl'", "app 'curl' is invalid"),
@@ -566,6 +581,8 @@ fn applications_are_read() {
         ("{ chunk = '1KiB' }", "app has chunk without write"),
         ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
         ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),
+        ("{ request = '0B' }", "request '0B' is out of range"),
+        ("{ request = '1M' }", "size '1M' has an ambiguous unit"),
         ("{ read_buffer = '1KiB' }", "app has read_buffer without reads_per_second"),
         ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
         (
@@ -577,6 +594,46 @@ fn applications_are_read() {
         let error = Experiment::from_toml(&text).unwrap_err();
         assert!(error.message.ends_with(message), "{app}: {}", error.message);
         assert!(!error.hint.is_empty(), "{app}");
+    }
+}
+
+/// A bound of a ratio names two arms and the points to which it applies.
+#[test]
+fn ratios_are_read() {
+    let paths = "rate = '1gbit'\nrtt = '10ms'\nloss = ['0%', '1%']";
+    let ratio = |body: &str| file(paths, "", FLOW, &format!("[[ratio]]\n{body}"));
+    let text = ratio("where = { loss = '10000ppm' }\narm = 'bbr1+iw'\nagainst = 'bbr'\nmin = 1");
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    let [bound] = experiment.ratios() else { panic!("one bound") };
+    assert_eq!((bound.arm.to_string(), bound.against.to_string()), ("bbr1+iw".into(), "bbr1".into()));
+    assert_eq!((bound.arm.launch, bound.min, &bound.points), (Some(44), 1.0, &vec![1]));
+
+    for (body, message, hint) in [
+        (
+            "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
+            "line 12, column 7: unknown arm 'bbr2'",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments",
+        ),
+        (
+            "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",
+            "line 11, column 1: [[ratio]] compares bbr1+iw with itself",
+            "name another arm in against",
+        ),
+        (
+            "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 'nan'",
+            "line 11, column 1: min 'nan' of [[ratio]] is not a ratio",
+            "allowed: 0 to 1000; above 1 if the arm has to be faster",
+        ),
+        (
+            "arm = 'bbr3'\nagainst = 'bbr1'\nmin = 1.1\nwhere = { loss = '2%' }",
+            "line 11, column 1: no point has loss=2%",
+            "the points are 'loss=0%', 'loss=1%'",
+        ),
+        ("arm = 'bbr3'\nmin = 1", "missing key 'against'", "add against = \"bbr1\""),
+    ] {
+        let error = Experiment::from_toml(&ratio(body)).expect_err(message);
+        assert!(error.message.ends_with(message), "{body}: {}", error.message);
+        assert_eq!(error.hint, hint, "{body}");
     }
 }
 

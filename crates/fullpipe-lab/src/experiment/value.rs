@@ -13,6 +13,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
+use crate::arm::{Arm, UnknownArm};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -107,6 +108,8 @@ const FASTEST: Rate = Rate::from_bps(1_000_000_000_000);
 /// minutes at most.
 const LONGEST_DELAY: Duration = Duration::from_secs(100);
 
+/// Type: rate
+/// Range: `1bit` to `1tbit`
 impl Value for Rate {
     const EXAMPLE: &'static str = "write 340mbit or 1gbit";
 
@@ -124,6 +127,7 @@ impl Value for Rate {
     }
 }
 
+/// Type: time
 impl Value for Duration {
     const EXAMPLE: &'static str = "write 210ms or 20s";
 
@@ -141,6 +145,8 @@ impl Value for Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay(pub(super) Duration);
 
+/// Type: time
+/// Range: up to `100s`
 impl Value for Delay {
     const EXAMPLE: &'static str = Duration::EXAMPLE;
 
@@ -175,6 +181,8 @@ impl Loss {
     }
 }
 
+/// Type: probability, `{ rate = "1%", burst = 5 }` or `{ rate = "1%", of = "super_packets" }`
+/// Range: below 100 %; bursts of 1 to 10 000 packets on average
 impl Value for Loss {
     const TABLE: Option<[&'static str; 2]> = Some(["burst", "of"]);
     const EXAMPLE: &'static str =
@@ -234,6 +242,8 @@ impl Amount {
     }
 }
 
+/// Type: amount
+/// Range: `0bdp` to `1000bdp`
 impl Value for Amount {
     const EXAMPLE: &'static str = "write 4MiB, 1040B or 1bdp";
 
@@ -275,6 +285,8 @@ impl FromStr for Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Positive(pub(super) Amount);
 
+/// Type: amount
+/// Range: at least `1B`
 impl Value for Positive {
     const EXAMPLE: &'static str = Amount::EXAMPLE;
 
@@ -308,6 +320,8 @@ impl BufferSize {
     }
 }
 
+/// Type: amount, or `{ fixed = "4MiB" }`
+/// Range: at least `1B`
 impl Value for BufferSize {
     const EXAMPLE: &'static str = "write \"4MiB\" (limit of autotuning) or { fixed = \"4MiB\" }";
     const FIXED: bool = true;
@@ -330,6 +344,7 @@ impl Value for BufferSize {
     }
 }
 
+/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1` or `bbr3`
 impl Value for Algorithm {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -339,6 +354,16 @@ impl Value for Algorithm {
     }
 }
 
+/// Type: congestion control, or `NAME+iw` with an initial window of 44 segments
+impl Value for Arm {
+    const EXAMPLE: &'static str = "write bbr1, or bbr1+iw for a larger initial window";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
+    }
+}
+
+/// Type: `fullpipe`, `kernel` or `kernel-to-fullpipe`
 impl Value for Stack {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -349,6 +374,7 @@ impl Value for Stack {
     }
 }
 
+/// Type: `standard`, `hystart` or `hystart++`
 impl Value for SlowStart {
     const EXAMPLE: &'static str = Self::KNOWN;
 
@@ -371,11 +397,12 @@ impl App {
 /// shorter interval, simulating one second would take an hour.
 const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
+/// Type: `"greedy"` or table
 impl Value for App {
     const EXAMPLE: &'static str = "write { write = \"20mbit\" }, with chunk = \"64KiB\" for bursts; { read = \"8mbit\" }, \
-         with rule = \"curl\"; or { read_buffer = \"1KiB\", reads_per_second = 20 }";
+         with rule = \"curl\"; { read_buffer = \"1KiB\", reads_per_second = 20 }; or { request = \"200B\" }";
     const KEYS: &'static [&'static str] =
-        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
+        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second", "request"];
 
     /// Parses an application such as `greedy`, `write=20mbit` or
     /// `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
@@ -405,7 +432,7 @@ impl Value for App {
             }
             (Some(rate), Some(chunk)) => {
                 return Err(ExperimentError::new(
-                    format!("app writes {chunk} more often than every {FINEST_APP_TIMER}"),
+                    format!("app writes {chunk} more often than once per {FINEST_APP_TIMER}"),
                     format!("write a chunk of at least {}", rate * FINEST_APP_TIMER + Bytes::new(1)),
                 ));
             }
@@ -437,10 +464,11 @@ impl Value for App {
                 ));
             }
         };
-        Ok(Self(Workload { writing, reading }))
+        Ok(Self(Workload { writing, reading, request: size("request")? }))
     }
 }
 
+/// Type: text
 impl Value for KernelVersion {
     const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
     // TOML would read the number 6.10 as 6.1.
@@ -457,6 +485,8 @@ impl Value for KernelVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mtu(pub(super) u64);
 
+/// Type: bytes
+/// Range: 576 to 65 535
 impl Value for Mtu {
     const EXAMPLE: &'static str = "write mtu = 1500";
 
@@ -474,6 +504,8 @@ impl Value for Mtu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
 
+/// Type: whole number
+/// Range: 1 to 10 000
 impl Value for Count {
     const EXAMPLE: &'static str = "write count = 4";
 
@@ -490,6 +522,8 @@ impl Value for Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segments(pub(super) u32);
 
+/// Type: segments
+/// Range: 1 to 10 000
 impl Value for Segments {
     const EXAMPLE: &'static str = "write initcwnd = 30";
 
@@ -506,6 +540,8 @@ impl Value for Segments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WinScale(pub(super) i8);
 
+/// Type: whole number
+/// Range: -31 to 31
 impl Value for WinScale {
     const EXAMPLE: &'static str = "allowed: -31 to 31";
 
@@ -521,6 +557,8 @@ impl Value for WinScale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ratio(pub(super) u16);
 
+/// Type: number
+/// Range: above 0, up to 1
 impl Value for Ratio {
     const EXAMPLE: &'static str = "allowed: above 0, up to 1; 0.625 was measured for 1448-byte segments";
 
@@ -536,6 +574,7 @@ impl Value for Ratio {
     }
 }
 
+/// Type: `true` or `false`
 impl Value for bool {
     const EXAMPLE: &'static str = "write true or false";
 

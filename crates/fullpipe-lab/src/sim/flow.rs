@@ -6,7 +6,7 @@ use fullpipe_tcp::{Config, Connection, Event, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
 use crate::history::{FinalState, History, Moment};
-use crate::outcome::{FlowOutcome, RttOutcome};
+use crate::outcome::{FlowOutcome, ResponseOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
@@ -20,7 +20,10 @@ pub(crate) struct Flow {
     pub(crate) receiver: Connection,
     spec: FlowSpec,
     starts_at: Instant,
+    /// Whether the end that opens the connection has done so.
     opened: bool,
+    /// Request of the receiving application; `None` if the sender opens the connection and writes at once.
+    request: Option<Request>,
     writer: Writer,
     /// Number of bytes that the application still has to write, while it is blocked in a write to a full
     /// buffer.
@@ -31,12 +34,30 @@ pub(crate) struct Flow {
     /// Whether the receiver has received the sender's FIN.
     peer_closed: bool,
     finished_at: Option<Instant>,
-    /// Time of the receiving application's last read; for a greedy reader, the start time of the flow.
+    /// Time of the receiving application's last read; the start time of the flow before the first read.
     read_at: Instant,
     /// Payload in bytes that has crossed the path, including duplicates.
     arrived: u64,
     history: History,
     merge: Merge,
+}
+
+/// Progress of the request of a flow whose receiver opens the connection.
+struct Request {
+    /// Size of the request in bytes.
+    bytes: u64,
+    /// Number of bytes that the receiving application has not written yet.
+    unwritten: u64,
+    /// Time at which the receiving application began to write the request.
+    sent_at: Option<Instant>,
+    /// Whether the sending application has read the whole request and may answer it.
+    is_read: bool,
+}
+
+impl Request {
+    fn new(bytes: Bytes) -> Self {
+        Self { bytes: bytes.get(), unwritten: bytes.get(), sent_at: None, is_read: false }
+    }
 }
 
 /// Receive merging (GRO): consecutive segments that arrive within the time `within` of the first one are
@@ -75,12 +96,18 @@ impl Flow {
     pub(crate) fn new(scenario: &Scenario, spec: &FlowSpec, number: usize) -> Self {
         let config = |side| connection(scenario, spec, number, side);
         let starts_at = Instant::ZERO + spec.start;
+        let request = spec.workload.request.map(Request::new);
+        let (sender, receiver) = match &request {
+            None => (Connection::client(config(0)), Connection::server(config(1))),
+            Some(_) => (Connection::server(config(0)), Connection::client(config(1))),
+        };
         Self {
-            sender: Connection::client(config(0)),
-            receiver: Connection::server(config(1)),
+            sender,
+            receiver,
             spec: spec.clone(),
             starts_at,
             opened: false,
+            request,
             writer: Writer::new(spec.workload.writing, spec.bytes),
             offered: 0,
             writes_until: Instant::FAR_FUTURE,
@@ -94,16 +121,12 @@ impl Flow {
         }
     }
 
-    pub(crate) fn starts_at(&self) -> Instant {
-        self.starts_at
-    }
-
     pub(crate) fn sender_takes(&mut self, now: Instant, segment: &Segment) {
         self.sender.handle_segment(now, segment);
     }
 
     pub(crate) fn sender_timeout(&mut self, now: Instant) {
-        if !self.opened && now >= self.starts_at {
+        if !self.opened && self.request.is_none() && now >= self.starts_at {
             self.opened = true;
             self.sender.open();
         }
@@ -123,17 +146,48 @@ impl Flow {
             woken = true;
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
+                Event::Readable => self.hear_request(now),
                 Event::Finished => self.finished_at = Some(now),
-                Event::Readable | Event::PeerClosed => {}
+                Event::PeerClosed => {}
                 Event::SoftError | Event::Aborted | Event::Closed => {}
             }
         }
         woken
     }
 
+    /// Lets the receiving application write its request, if it has one, as far as its socket accepts it.
+    #[cold]
+    fn send_request(&mut self, now: Instant) {
+        if let Some(request) = &mut self.request
+            && request.unwritten > 0
+        {
+            request.sent_at.get_or_insert(now);
+            request.unwritten -= self.receiver.write(request.unwritten);
+        }
+    }
+
+    /// Lets the sending application read the request. The application answers as soon as the request is
+    /// complete.
+    #[cold]
+    fn hear_request(&mut self, now: Instant) {
+        self.sender.read(now, u64::MAX);
+        let received = self.sender.received();
+        if let Some(request) = &mut self.request
+            && !request.is_read
+            && received >= request.bytes
+        {
+            request.is_read = true;
+            self.offer(now);
+        }
+    }
+
     /// Writes the data that the sending application offers, block by block, as long as the socket accepts it.
+    /// Before the sending application has read the request, it offers nothing.
     #[inline(never)]
     fn offer(&mut self, now: Instant) {
+        if self.request.as_ref().is_some_and(|request| !request.is_read) {
+            return;
+        }
         self.writes_until = Instant::FAR_FUTURE;
         loop {
             if self.offered == 0 {
@@ -200,6 +254,8 @@ impl Flow {
             match event {
                 Event::Readable => self.application_reads(now),
                 Event::PeerClosed => self.peer_closed = true,
+                // The request is sent together with the ACK that completes the handshake.
+                Event::Connected | Event::Writable => self.send_request(now),
                 _ => {}
             }
         }
@@ -214,6 +270,7 @@ impl Flow {
     fn application_reads(&mut self, now: Instant) {
         if self.reader.is_greedy() {
             self.receiver.read(now, u64::MAX);
+            self.read_at = now;
             return;
         }
         loop {
@@ -233,6 +290,10 @@ impl Flow {
     }
 
     pub(crate) fn receiver_timeout(&mut self, now: Instant) {
+        if !self.opened && self.request.is_some() && now >= self.starts_at {
+            self.opened = true;
+            self.receiver.open();
+        }
         if self.merge.held.as_ref().is_some_and(|&(_, due)| due <= now) {
             self.flush_merge(now);
         }
@@ -242,15 +303,24 @@ impl Flow {
         }
     }
 
-    /// Returns the time of the sending connection's next timer.
+    /// Returns the time of the sending connection's next timer, or the start time of the flow if this
+    /// connection has to be opened.
     #[inline]
     pub(crate) fn sender_timer(&self) -> Instant {
-        if self.opened { self.sender.poll_timeout().min(self.writes_at()) } else { self.starts_at }
+        if self.opened || self.request.is_some() {
+            self.sender.poll_timeout().min(self.writes_at())
+        } else {
+            self.starts_at
+        }
     }
 
-    /// Returns the time of the receiving connection's next timer.
+    /// Returns the time of the receiving connection's next timer, or the start time of the flow if this
+    /// connection has to be opened.
     #[inline]
     pub(crate) fn receiver_timer(&self) -> Instant {
+        if !self.opened && self.request.is_some() {
+            return self.starts_at;
+        }
         let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
         self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
@@ -303,6 +373,18 @@ impl Flow {
             finished: self.finished_at,
             retransmits: self.sender.stats().retransmits,
             rtt,
+            response: self.response(),
+        })
+    }
+
+    /// Returns the time that the response took; `None` if there is no request, or if the receiving
+    /// application has not read the whole response.
+    fn response(&self) -> Option<ResponseOutcome> {
+        let sent_at = self.request.as_ref()?.sent_at?;
+        let complete = self.read() >= self.spec.bytes?.get();
+        complete.then(|| ResponseOutcome {
+            from_syn: self.read_at.saturating_since(self.starts_at),
+            from_request: self.read_at.saturating_since(sent_at),
         })
     }
 

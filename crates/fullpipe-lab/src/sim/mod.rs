@@ -48,8 +48,8 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Number of event-loop iterations after which the loop asks whether the run should continue; they take a few
-/// milliseconds.
+/// Number of event-loop iterations, which take a few milliseconds, after which the loop asks whether the run
+/// should continue.
 const ASK_EVERY: u32 = 1 << 14;
 
 struct World<'s> {
@@ -71,8 +71,10 @@ impl<'s> World<'s> {
         let flows: Vec<Flow> =
             scenario.flows.iter().enumerate().map(|(i, spec)| Flow::new(scenario, spec, i)).collect();
         let mut timers = Schedule::new(2 * flows.len());
+        // One end of each flow has to be opened at the start time of the flow; the other end has no timer yet.
         for (i, flow) in flows.iter().enumerate() {
-            timers.set(sender_timer(i), flow.starts_at());
+            timers.set(sender_timer(i), flow.sender_timer());
+            timers.set(receiver_timer(i), flow.receiver_timer());
         }
         Self {
             scenario,
@@ -156,7 +158,8 @@ impl<'s> World<'s> {
     /// wakes the writer (Linux: `tcp_data_snd_check`), so this comes after [`Self::sender_sends`].
     #[inline]
     fn sender_writes(&mut self, number: usize, tap: &mut impl Tap) {
-        if self.flows[number].sender_writes(self.now) {
+        // Sending may make the socket writable again.
+        while self.flows[number].sender_writes(self.now) {
             self.sender_sends(number, tap);
         }
     }

@@ -9,6 +9,12 @@
 //! bytes that it wants now, transfers as many of them as possible, and reports the number transferred. The
 //! driver asks the application again when the socket becomes ready or at `wakes_at`. Simulated connections
 //! and kernel sockets can therefore run the same workloads.
+//!
+//! With a request, the connection is opened from the other end, as in a download from a web server:
+//!
+//! ```text
+//!   receiver ──SYN──► sender    ──SYN-ACK──►    ──request──►    ──data, FIN──► receiver
+//! ```
 
 mod reader;
 mod writer;
@@ -25,6 +31,10 @@ pub struct Workload {
     pub writing: Writing,
     /// Behaviour of the receiving application.
     pub reading: Reading,
+    /// Size of the request, above zero: the receiver opens the connection and sends a request of this size,
+    /// and the sender writes only after it has read the whole request. `None` if the sender opens the
+    /// connection and writes at once.
+    pub request: Option<Bytes>,
 }
 
 /// Behaviour of a sending application: greedy or paced.

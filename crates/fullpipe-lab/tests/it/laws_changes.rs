@@ -47,9 +47,9 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
     }
 }
 
-/// After halving its window, Reno needs one round trip per missing segment (RENO-7). The test uses a twentieth
-/// of RENO-7's link rate: at 50 Mbit/s with an RTT of 210 ms, the path holds 875 packets (895 with the queue),
-/// and recovering half of the window takes 94 s. (At 1 Gbit/s, it takes 1888 s.)
+/// After halving its window, Reno needs one round trip per missing segment (RENO-7). The test uses a
+/// twentieth of RENO-7's link rate: at 50 Mbit/s with an RTT of 210 ms, the path holds 875 packets (895 with
+/// the queue), and recovering half of the window takes 94 s. (At 1 Gbit/s, it takes 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);

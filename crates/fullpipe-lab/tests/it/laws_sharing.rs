@@ -88,8 +88,8 @@ fn a_30_rtt_bias() {
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
 }
 
-/// Rate of loss events with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. A burst
-/// may lose several segments; the flow reduces its window once for all of them.
+/// Rate of loss events with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. A
+/// burst may lose several segments; the flow reduces its window once for all of them.
 #[test]
 fn a_31_the_loss_that_flows_need() {
     for (n, seconds, highest) in [(2, 300, 1.65), (5, 60, 1.65), (10, 60, 1.65)] {
@@ -122,9 +122,9 @@ fn loss_times_window_squared(n: u64, seconds: u64, spacing: u64) -> f64 {
 
 /// two BBRv1 flows overestimate their shares and are limited by their windows. They have 2 D in flight,
 /// D of it in the queue, and an RTT of twice the minimum, at most 2.5 times. With four and eight flows, the
-/// filters overlap more: up to 2.3 D in flight. They sometimes fill the queue of 2 D, and so they do in Linux 6.18
-/// on this path: with four flows a median of 2.25 times the minimum, 2.76 at most, and drops; with eight flows
-/// 2.5 times the minimum, and 3.0 at the 99th percentile.
+/// filters overlap more: up to 2.3 D in flight. They sometimes fill the queue of 2 D, and so they do in Linux
+/// 6.18 on this path: with four flows a median of 2.25 times the minimum, 2.76 at most, and drops; with eight
+/// flows 2.5 times the minimum, and 3.0 at the 99th percentile.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 3.03), (8, 2.4, 3.03)] {

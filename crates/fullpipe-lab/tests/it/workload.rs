@@ -13,7 +13,7 @@ fn mbit(n: u64) -> Rate {
 }
 
 fn with(mut scenario: Scenario, writing: Writing, reading: Reading) -> Scenario {
-    scenario.flows[0].workload = Workload { writing, reading };
+    scenario.flows[0].workload = Workload { writing, reading, request: None };
     scenario
 }
 

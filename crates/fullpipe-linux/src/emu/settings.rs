@@ -49,6 +49,12 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     }
     let ends = ends(&point.scenario)
         .map_err(|error| Error { message: format!("point '{}': {}", point.label, error.message), ..error })?;
+    if point.scenario.flows.iter().any(|flow| flow.workload.request.is_some()) {
+        return Err(Error::settings(
+            format!("point '{}' has a request, which the emulator does not support yet", point.label),
+            "remove request from app, or use the simulator: --world sim",
+        ));
+    }
     let path = &point.scenario.path;
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {

@@ -321,7 +321,7 @@ pub(super) fn revert(
             if present.as_ref() != Some(&route.ours_text) && !(anything && present.is_some()) {
                 let now = present.unwrap_or_else(|| "none".into());
                 left.push(format!(
-                    "route to {}: changed by somebody else, left as it is: {now}",
+                    "route to {}: changed by another program, and not restored: {now}",
                     route.destination
                 ));
                 continue;
@@ -346,7 +346,7 @@ pub(super) fn revert(
             continue;
         }
         if plain(&present) != *value && !anything {
-            left.push(format!("{key}: changed by somebody else, left as it is: {}", plain(&present)));
+            left.push(format!("{key}: changed by another program, and not restored: {}", plain(&present)));
             continue;
         }
         lock.ensure_held().doing(format_args!("restore {key}"))?;
@@ -371,7 +371,10 @@ pub(super) fn revert(
                 None => format!("{}: removed", place.owned().display()),
             });
         } else {
-            left.push(format!("{}: edited by somebody else, left as it is", place.owned().display()));
+            left.push(format!(
+                "{}: edited by another program or user, and not restored",
+                place.owned().display()
+            ));
         }
     }
     watch(Step::File);
@@ -407,7 +410,7 @@ fn damage_lines(
         }
         let present = place.read(key).map_or_else(|error| error.to_string(), |value| plain(&value));
         lines.push(format!(
-            "{key}: its former value is lost; it stays {present} until you set it, or until a reboot"
+            "{key}: its former value is lost; it remains {present} until you set it or reboot"
         ));
     }
     if let Some(path) = generation.keep_aside(place, lock)? {

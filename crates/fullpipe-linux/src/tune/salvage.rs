@@ -48,7 +48,7 @@ pub(super) fn generation(number: u64, bytes: &[u8]) -> Generation {
 /// Returns the number of changes in a journal file, and whether it is damaged.
 pub(crate) fn summary(bytes: &[u8]) -> (usize, bool) {
     let read = generation(1, bytes);
-    // The file of settings is written from whatever is read.
+    // The settings file is written from all changes that can be read.
     let _ = super::apply::file_text(std::slice::from_ref(&read));
     let routes = read.routes.iter().filter(|route| route.is_readable()).count();
     (read.settings.len() + routes, read.damage.is_some())

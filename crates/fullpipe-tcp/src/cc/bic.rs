@@ -3,7 +3,7 @@
 //!
 //! After a loss at the window `last_max`, the best window lies between the reduced window and `last_max`. BIC
 //! covers a fixed fraction of that distance per round trip instead of growing linearly. A long path is full
-//! again after a number of round trips proportional to the logarithm of the loss:
+//! again after a number of round trips proportional to the logarithm of the reduction:
 //!
 //! ```text
 //!   cwnd                                      ╱ linear, 16 per round trip
@@ -17,12 +17,12 @@
 //! ```
 //!
 //! Growth is expressed as `count`, the number of ACKed segments per segment of growth, as in BIC's successor
-//! CUBIC. Up to 14 segments BIC behaves as Reno. Growth is per round trip whatever the RTT, so flows with a
-//! short RTT win.
+//! CUBIC. Up to 14 segments BIC behaves as Reno. The growth per round trip does not depend on the RTT, so
+//! flows with a short RTT get a larger share.
 //!
 //! As in Linux, a cut reduces the window, not the bytes in flight. Linux also divides `count` by the segments
 //! per ACK, because windows once grew per ACK. Windows now grow per segment, so this doubles the growth
-//! wherever ACKs cover two segments. It is kept because real hosts behave so.
+//! wherever ACKs cover two segments. This behaviour is kept because real hosts have it.
 
 use fullpipe_units::Instant;
 

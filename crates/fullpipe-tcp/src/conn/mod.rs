@@ -26,7 +26,8 @@
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
 //! 2. `handle_timeout` when the time of `poll_timeout` is reached,
 //!
-//! and then `poll_transmit` until it returns `None`.
+//! and then `poll_transmit` until it returns `None`. It calls `poll_event` before that, so that the
+//! application can answer, and once more afterwards, because sending may make the socket writable.
 //!
 //! The memory of a connection is bounded for any behaviour of the peer (`tests/limits.rs`):
 //!

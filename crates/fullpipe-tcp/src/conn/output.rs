@@ -6,7 +6,7 @@
 use fullpipe_units::Instant;
 
 use super::sender::{Deferral, Sender};
-use super::{Connection, State, Transmit};
+use super::{Connection, Event, State, Transmit};
 use crate::SendLimit;
 use crate::cc::SentKind;
 use crate::recovery::scoreboard::RecordNo;
@@ -19,17 +19,21 @@ impl Connection {
         self.lifecycle.state.carries_data() && self.sender.is_idle() && !self.receiver.acks.is_due()
     }
 
-    /// Returns the next transmission, or `None` if nothing may be sent now.
+    /// Returns the next transmission, or `None` if nothing may be sent now. Sending may cause
+    /// [`Event::Writable`], so poll for events afterwards.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if !self.lifecycle.state.carries_data() {
             return self.poll_without_data(now);
         }
-        if !self.sender.is_idle()
-            && let Some(mut transmit) = self.sender.poll(now)
-        {
-            self.receiver.acknowledge(now, &mut transmit);
-            return Some(transmit);
+        if !self.sender.is_idle() {
+            if let Some(mut transmit) = self.sender.poll(now) {
+                self.receiver.acknowledge(now, &mut transmit);
+                return Some(transmit);
+            }
+            if self.sender.wakes_writer(now) {
+                self.events.add(Event::Writable);
+            }
         }
         if self.receiver.acks.is_due() {
             return Some(self.bare_ack(now));
@@ -100,16 +104,32 @@ impl Sender {
         None
     }
 
-    /// Holds back lost data while F-RTO tests the path with new data. If no new data can be sent, ends the
-    /// test and returns the loss.
+    /// Returns whether a writer that has waited for less unsent data can continue, after all data that may
+    /// leave has been sent.
+    fn wakes_writer(&mut self, now: Instant) -> bool {
+        let woken = self.queue.on_sent(self.snd_nxt());
+        if woken && self.limits.current == SendLimit::Sndbuf {
+            // From now on, the sender waits for the application.
+            self.limits.set(now, SendLimit::App);
+        }
+        woken
+    }
+
+    /// Holds back lost data while F-RTO tests the path with new data or the FIN. If neither can be sent, ends
+    /// the test and returns the loss.
     #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.recovery.rto.has_asked(self.snd_nxt());
-        if !asked && !matches!(self.next_step(None, now), Step::New { .. } | Step::Stop(SendLimit::Pacing)) {
-            self.recovery.rto.confirm();
-            return lost;
+        if asked {
+            return None;
         }
-        None
+        match self.next_step(None, now) {
+            Step::New { .. } | Step::BareFin | Step::Stop(SendLimit::Pacing) => None,
+            _ => {
+                self.recovery.rto.confirm();
+                lost
+            }
+        }
     }
 
     /// Chooses between lost and new data, or returns the reason why neither is sent.

@@ -47,13 +47,12 @@ impl Connection {
         let expected = sender.recovery.board.is_empty()
             && segment.ack == sender.iss.plus(1).plus(sender.snd_una)
             && sender.timer.is_none()
-            && receiver.expects(segment, end, sender.mss);
+            && receiver.expects(segment, end);
         if !expected {
             return false;
         }
         sender.on_predicted_data(now, segment, start);
-        let push = segment.flags.has(Flags::PSH);
-        receiver.on_expected_data(now, timestamps, start..end, push, &sender.rtt);
+        receiver.on_expected_data(now, segment, timestamps, start..end, sender.mss, &sender.rtt);
         self.events.add(Event::Readable);
         true
     }

@@ -18,6 +18,7 @@ use super::handshake::Agreed;
 use crate::buffers::PACKET_BUFFER_MEMORY;
 use crate::estimate::RttEstimator;
 use crate::rx::ack::{AckPolicy, Received};
+use crate::rx::rcv_mss::{EndOfWrite, RcvMss};
 use crate::rx::reassembly::{Arrival, Reassembly};
 use crate::rx::window::ReceiveWindow;
 use crate::tx::Transmit;
@@ -43,7 +44,7 @@ pub(super) struct Receiver {
     pub(super) accepted: Accepted,
     pub(super) acks: AckPolicy,
     pub(super) window: ReceiveWindow,
-    pub(super) rcv_mss: u64,
+    pub(super) rcv_mss: RcvMss,
     /// Stream offset of the peer's FIN.
     pub(super) fin_at: Option<u64>,
     /// Number of bytes read by the application.
@@ -96,7 +97,7 @@ impl Receiver {
             accepted: Accepted::default(),
             acks: AckPolicy::default(),
             window,
-            rcv_mss: mss.min(536),
+            rcv_mss: RcvMss::new(mss),
             fin_at: None,
             copied: 0,
             ts_recent: 0,
@@ -129,6 +130,12 @@ impl Receiver {
     /// Returns RCV.NXT as a sequence number.
     pub(super) fn rcv_nxt_on_wire(&self) -> SeqNum {
         self.irs.plus(1).plus(self.rcv_nxt())
+    }
+
+    /// Returns the number of octets of sequence space received in order since the last ACK. A FIN is one of
+    /// them.
+    fn unacked(&self) -> u64 {
+        self.rcv_nxt() - self.last_ack_sent
     }
 
     /// Returns the number of in-order payload bytes received, excluding the FIN.
@@ -244,7 +251,7 @@ impl Receiver {
             self.acks.demand();
         } else {
             let arrival = self.reassembly.insert(old.start, old.end);
-            self.owe_ack(now, u64::from(segment.len), false, arrival, Fin::Absent, rtt);
+            self.owe_ack(now, u64::from(segment.len), EndOfWrite::No, arrival, Fin::Absent, rtt);
         }
     }
 
@@ -261,14 +268,12 @@ impl Receiver {
     ) -> Progress {
         let Range { start, end } = range;
         let len = u64::from(segment.len);
-        if len.min(mss) > self.rcv_mss {
-            self.rcv_mss = len.min(mss);
-            self.window.on_larger_segment(self.rcv_mss);
-        }
         let before = self.rcv_nxt();
         // A segment that overruns an open window is accepted whole (see `overruns`). A closed window accepts
         // no data, only the next FIN, which needs no room.
         let fits = before.max(start) < self.window.edge();
+        let end_of_write =
+            if len > 0 && fits && end > before { self.measure(segment, mss) } else { EndOfWrite::No };
         let acceptable = if fits { end } else { end.min(before + u64::from(start + len == before)) };
         // A stream has one end: a FIN below the data received, or after another FIN, is ignored.
         if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before && end <= acceptable {
@@ -287,20 +292,19 @@ impl Receiver {
             true => Fin::Urgent,
             false => Fin::Absent,
         };
-        self.owe_ack(now, len, segment.flags.has(Flags::PSH), arrival, fin, rtt);
+        self.owe_ack(now, len, end_of_write, arrival, fin, rtt);
         let after = self.rcv_nxt();
         let closed = self.fin_at.is_some_and(|fin| after > fin && before <= fin);
         Progress { readable: after > before, closed }
     }
 
-    /// Returns whether the segment has the expected size and continues a stream without holes, so that
-    /// [`Self::on_data`] would accept all of it.
+    /// Returns whether the segment continues a stream without holes, so that [`Self::on_data`] would accept
+    /// all of it.
     #[inline(always)]
-    pub(super) fn expects(&self, segment: &Segment, end: u64, mss: u64) -> bool {
+    pub(super) fn expects(&self, segment: &Segment, end: u64) -> bool {
         !self.reassembly.has_holes()
             && self.fin_at.is_none()
             && end <= self.window.edge()
-            && u64::from(segment.len).min(mss) <= self.rcv_mss
             && !segment.ecn.is_marked()
     }
 
@@ -310,48 +314,62 @@ impl Receiver {
     pub(super) fn on_expected_data(
         &mut self,
         now: Instant,
+        segment: &Segment,
         timestamps: Timestamps,
         Range { start, end }: Range<u64>,
-        push: bool,
+        mss: u64,
         rtt: &RttEstimator,
     ) {
         self.note_timestamp(now, timestamps, start);
         self.note_rtt(now, timestamps);
+        let end_of_write = self.measure(segment, mss);
         let arrival = self.reassembly.insert(start, end);
         self.accepted = Accepted { start, range: start..end };
-        self.owe_ack(now, end - start, push, arrival, Fin::Absent, rtt);
+        self.owe_ack(now, end - start, end_of_write, arrival, Fin::Absent, rtt);
     }
 
-    /// Opens the window for `len` accepted octets, and determines when the ACK for them is due. `push`
-    /// indicates whether their segment has PSH.
+    /// Measures the peer's segment size. A full segment carries at most `mss` bytes.
+    #[inline(always)]
+    fn measure(&mut self, segment: &Segment, mss: u64) -> EndOfWrite {
+        let before = self.rcv_mss.get();
+        let end_of_write = self.rcv_mss.measure(segment, mss, self.agreed.timestamps);
+        if self.rcv_mss.get() > before {
+            self.window.on_larger_segment(self.rcv_mss.get());
+        }
+        end_of_write
+    }
+
+    /// Opens the window for `len` accepted octets, and determines when the ACK for them is due.
     #[inline(always)]
     fn owe_ack(
         &mut self,
         now: Instant,
         len: u64,
-        push: bool,
+        end_of_write: EndOfWrite,
         arrival: Arrival,
         fin: Fin,
         rtt: &RttEstimator,
     ) {
         let occupied = self.reassembly.held_bytes() + self.readable();
-        let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
-        let window_shrinks =
-            self.acks.is_second(len, self.rcv_mss) && self.window.shrinks(occupied, self.last_ack_sent);
+        let mss = self.rcv_mss.get();
+        let window_opened = arrival.new > 0 && self.window.on_accepted(len, mss, occupied);
+        let unacked = self.unacked();
+        let window_shrinks = unacked > mss && self.window.shrinks(occupied, self.last_ack_sent);
         let Self { acks, window, reassembly, .. } = self;
         acks.on_data(
             now,
             Received {
                 len,
-                mss: self.rcv_mss,
+                mss,
                 in_order: arrival.advanced,
-                push,
+                end_of_write,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
                 // Without SACK, an ACK carries no additional information, so it is not delayed.
                 crowded: arrival.crowded || !self.agreed.sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin == Fin::Urgent,
                 closes: fin == Fin::Delayed,
                 rcv_nxt: reassembly.rcv_nxt(),
+                unacked,
                 window_opened,
                 window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
@@ -371,7 +389,7 @@ impl Receiver {
         // In Linux, a read copies one skb after another, and dynamic right-sizing runs after each of them. A
         // measurement that is due therefore ends with the first skb. Data released by a filled hole belongs
         // to the next measurement.
-        let first = taken.min(self.rcv_mss);
+        let first = taken.min(self.rcv_mss.get());
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
         // An ACK that is already due carries the new window.
@@ -383,13 +401,13 @@ impl Receiver {
 
     /// Returns whether a read causes an ACK at once (Linux: `tcp_cleanup_rbuf`).
     fn is_read_acknowledged(&self) -> bool {
-        let rcv_nxt = self.rcv_nxt();
+        let (rcv_nxt, mss) = (self.rcv_nxt(), self.rcv_mss.get());
         let occupied = self.reassembly.held_bytes() + self.readable();
         // More than one segment is unacknowledged (G-9), or the application has read all that the peer wrote.
-        rcv_nxt - self.last_ack_sent > self.rcv_mss
+        self.unacked() > mss
             || (occupied == 0 && self.acks.is_pushed())
             // A peer that has sent its FIN needs no window update.
-            || (!self.is_peer_closed() && self.window.would_open(rcv_nxt, occupied, self.rcv_mss))
+            || (!self.is_peer_closed() && self.window.would_open(rcv_nxt, occupied, mss))
     }
 
     /// Returns the stream position of the payload of the most recently handled segment.
@@ -403,7 +421,8 @@ impl Receiver {
     /// Advertises the free part of the receive window and returns the window field of the header.
     #[inline(always)]
     pub(super) fn offer_window(&mut self) -> u16 {
-        self.window.offer(self.rcv_nxt(), self.reassembly.held_bytes(), self.readable(), self.rcv_mss)
+        let mss = self.rcv_mss.get();
+        self.window.offer(self.rcv_nxt(), self.reassembly.held_bytes(), self.readable(), mss)
     }
 
     /// Returns the timestamps for a segment that leaves at `now`, if timestamps were negotiated.

@@ -1,7 +1,7 @@
 //! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
 //! A duplicate ACK reports that one more segment has arrived above the hole, but not which one. The duplicate
-//! ACK counts like a SACK of one segment: segments held by the peer have left the network, and PRR sets the
+//! ACK counts like a SACK of one segment: segments that the peer holds have left the network, and PRR sets the
 //! window as it does with SACK. The window inflation of RFC 6582 (three segments, and one more for each
 //! duplicate) gives the same result.
 //!

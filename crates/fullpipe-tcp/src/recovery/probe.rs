@@ -2,7 +2,7 @@
 //!
 //! | kind | condition | segment |
 //! |---|---|---|
-//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data or newest segment |
+//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data, FIN, or newest one |
 //! | window probe (RFC 9293 section 3.8.6.1) | window closed for an RTO | acknowledged octet, or new data |
 //! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding or heard | acknowledged octet |
 //!

@@ -3,10 +3,13 @@
 //! An ACK is sent at least for every second full segment. It is sent at once if the application reads or the
 //! window can move, and for anything out of order; otherwise it is delayed in proportion to the spacing of
 //! arrivals. A new connection first acknowledges every segment ("quick ACKs"), because the sender's slow
-//! start depends on ACKs. Above a hole, ACKs after the third duplicate are delayed by up to a millisecond:
-//! the sender needs the news, not every repetition.
+//! start depends on ACKs; while the application answers, its data carries the ACKs instead. Above a hole,
+//! ACKs after the third duplicate are delayed by up to a millisecond: the sender needs the news, not every
+//! repetition.
 
 use fullpipe_units::{Duration, Instant};
+
+use super::rcv_mss::EndOfWrite;
 
 /// Smallest ACK delay, and the initial one.
 const ATO_MIN: Duration = Duration::from_millis(40);
@@ -35,10 +38,10 @@ pub(crate) struct AckPolicy {
     quick_left: u64,
     ato: Duration,
     last_arrival: Option<Instant>,
-    /// Bytes received since the last ACK.
-    unacked: u64,
+    /// Whether data or a FIN has arrived since the last ACK (Linux: `ICSK_ACK_SCHED`).
+    scheduled: bool,
     pushed: Pushed,
-    /// Whether the application answers what arrives, so that its data carries the ACKs (Linux: pingpong
+    /// Whether the application answers arriving data, so that its answers carry the ACKs (Linux: pingpong
     /// mode).
     interactive: bool,
     dup_acks: u32,
@@ -61,11 +64,12 @@ enum Pushed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) len: u64,
+    /// Payload of a full segment of the peer, in bytes.
     pub(crate) mss: u64,
     /// Whether the arrival continues the stream.
     pub(crate) in_order: bool,
-    /// Whether the arrival has PSH.
-    pub(crate) push: bool,
+    /// Whether the arrival looks like the last segment of a write.
+    pub(crate) end_of_write: EndOfWrite,
     /// Whether holes remain, or this arrival filled the last one.
     pub(crate) disorder: bool,
     /// Whether one more unreported change would exceed the SACK blocks of one ACK.
@@ -76,6 +80,9 @@ pub(crate) struct Received {
     /// Whether the arrival ends the stream while this side may still send.
     pub(crate) closes: bool,
     pub(crate) rcv_nxt: u64,
+    /// Octets of sequence space between the last ACK and `rcv_nxt`. A FIN is one of them (Linux: `rcv_nxt -
+    /// rcv_wup`).
+    pub(crate) unacked: u64,
     /// Whether the window opened with this arrival.
     pub(crate) window_opened: bool,
     /// Whether an ACK now would advertise less window than the last one. A read can still trigger the ACK,
@@ -97,7 +104,7 @@ impl Default for AckPolicy {
             quick_left: 0,
             ato: Duration::ZERO,
             last_arrival: None,
-            unacked: 0,
+            scheduled: false,
             pushed: Pushed::No,
             interactive: false,
             dup_acks: 0,
@@ -114,27 +121,27 @@ impl AckPolicy {
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         if received.len > 0 {
             self.adapt(now, received, rto);
-            if received.in_order && (received.push || received.len < received.mss) {
-                self.note_push(received.len < received.mss);
+            if received.in_order {
+                self.note_push(received.end_of_write);
             }
         }
-        if received.closes {
-            // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
-            self.quick_left = 0;
-            self.interactive = true;
-        } else if received.window_opened {
+        if received.window_opened {
             // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
         }
-        self.unacked += received.len;
+        if received.closes {
+            // The application is expected to close soon, and its FIN carries the ACK (Linux: `tcp_fin`).
+            self.interactive = true;
+        }
+        self.scheduled = true;
         if received.urgent {
             self.now = true;
-        } else if self.quick_left > 0 {
+        } else if self.quick_left > 0 && !self.interactive {
             // Quick ACKs come before the compression of duplicates (Linux: `__tcp_ack_snd_check`).
             self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
-        } else if self.unacked > received.mss && !received.window_shrinks {
+        } else if received.unacked > received.mss && !received.window_shrinks {
             self.now = true;
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
@@ -169,11 +176,12 @@ impl AckPolicy {
         }
     }
 
-    fn note_push(&mut self, short: bool) {
-        self.pushed = match self.pushed {
-            Pushed::No => Pushed::Once,
-            _ if short => Pushed::Again,
-            other => other,
+    fn note_push(&mut self, end_of_write: EndOfWrite) {
+        self.pushed = match (end_of_write, self.pushed) {
+            (EndOfWrite::No, pushed) => pushed,
+            (_, Pushed::No) => Pushed::Once,
+            (EndOfWrite::Short, _) => Pushed::Again,
+            (EndOfWrite::Pushed, pushed) => pushed,
         };
     }
 
@@ -198,11 +206,6 @@ impl AckPolicy {
             let due = now + share.min(COMPRESSION_DELAY) + COMPRESSION_SLACK;
             self.delayed_until = self.delayed_until.min(due);
         }
-    }
-
-    /// Returns true if `len` more octets complete a second full segment to acknowledge.
-    pub(crate) fn is_second(&self, len: u64, mss: u64) -> bool {
-        self.unacked + len > mss
     }
 
     /// Returns true if the data to acknowledge looks like all that the peer has written, so that a read of
@@ -234,8 +237,8 @@ impl AckPolicy {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // Neither a second segment nor an answer came during the delay. The next delay is longer, or the
-                // usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
+                // Neither a second segment nor an answer came during the delay. The next delay is longer, or
+                // the usual one if only the answer was late (Linux: `tcp_delack_timer_handler`).
                 self.ato = if self.interactive { ATO_MIN } else { (self.ato * 2).min(DELACK_MAX) };
                 self.interactive = false;
             }
@@ -259,12 +262,12 @@ impl AckPolicy {
 
     /// Records that a segment with the present `rcv_nxt` was sent.
     pub(crate) fn on_ack_sent(&mut self) {
-        if self.unacked > 0 {
+        if self.scheduled {
             self.quick_left = self.quick_left.saturating_sub(1);
         }
         self.now = false;
         self.delayed_until = Instant::FAR_FUTURE;
-        self.unacked = 0;
+        self.scheduled = false;
         self.pushed = Pushed::No;
         self.compressed = 0;
     }
@@ -279,12 +282,13 @@ mod tests {
             len,
             mss: 1448,
             in_order: true,
-            push: false,
+            end_of_write: EndOfWrite::No,
             disorder: false,
             crowded: false,
             urgent: false,
             closes: false,
             rcv_nxt: 0,
+            unacked: len,
             window_opened: false,
             window_shrinks: false,
             window: 65_160,
@@ -323,14 +327,42 @@ mod tests {
         assert_eq!(delays[16..20], [40, 80, 100, 100]);
     }
 
+    /// ACK-8: while the application answers, its data carries the ACKs, so no quick ACKs are sent. A late
+    /// answer ends this.
+    #[test]
+    fn an_application_that_answers_needs_no_quick_acks() {
+        let mut policy = AckPolicy::default();
+        policy.on_data(ms(0), segment(100), rto);
+        assert!(policy.is_due(), "nothing has been answered yet");
+        policy.on_ack_sent();
+        policy.on_data_sent(ms(10));
+        policy.on_data(ms(110), segment(100), rto);
+        assert!(!policy.is_due(), "an answer is expected");
+        assert_eq!(policy.deadline(), ms(150));
+        policy.on_timeout(ms(150));
+        policy.on_ack_sent();
+        policy.on_data(ms(250), segment(100), rto);
+        assert!(policy.is_due(), "the last answer was late");
+    }
+
     /// ACK-2: more than one segment of data is acknowledged at once.
     #[test]
     fn two_segments_are_acknowledged_at_once() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
         policy.on_data(ms(1), segment(1448), rto);
         assert!(!policy.is_due());
-        policy.on_data(ms(1), segment(1448), rto);
+        policy.on_data(ms(1), Received { unacked: 2 * 1448, ..segment(1448) }, rto);
         assert!(policy.is_due());
+    }
+
+    /// ACK-7: the FIN behind a full segment is more than one segment.
+    #[test]
+    fn a_full_segment_with_a_fin_is_acknowledged_at_once() {
+        for (unacked, due) in [(1448, false), (1449, true)] {
+            let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
+            policy.on_data(ms(1), Received { unacked, closes: true, ..segment(1448) }, rto);
+            assert_eq!(policy.is_due(), due, "{unacked}");
+        }
     }
 
     /// ACK-6: a short segment, or a full one with PSH, ends a write of the peer; its ACK follows a read of
@@ -338,7 +370,8 @@ mod tests {
     #[test]
     fn a_read_of_a_whole_write_is_acknowledged() {
         let full = segment(1448);
-        let (short, pushed) = (segment(100), Received { push: true, ..segment(1448) });
+        let short = Received { end_of_write: EndOfWrite::Short, ..segment(100) };
+        let pushed = Received { end_of_write: EndOfWrite::Pushed, ..segment(1448) };
         let ahead = Received { in_order: false, ..short };
         for (arrivals, alone, answering) in [
             (&[full][..], false, false),

@@ -206,8 +206,9 @@ impl ReceiveWindow {
         self.edge
     }
 
-    /// Updates the window rule for a segment larger than any earlier one. Only for such a segment does Linux
-    /// compare the payload with the memory that it occupies (`tcp_measure_rcv_mss`, since 6.6).
+    /// Updates the window rule for a segment larger than the peer's full segments so far. Only for such a
+    /// segment does Linux compare the payload with the memory that it occupies (`tcp_measure_rcv_mss`, since
+    /// 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
         let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);

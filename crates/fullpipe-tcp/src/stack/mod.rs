@@ -380,6 +380,12 @@ impl Stack {
         }
     }
 
+    /// Returns whether events wait for [`Self::poll_event`]. Sending may cause events, because it may make a
+    /// socket writable.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Handles an arriving packet; `bytes` begins with the IP header.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         let packet = match Packet::parse(bytes, checksums) {
@@ -577,17 +583,7 @@ impl Stack {
                 }
             }
         }
-        while let Some(event) = entry.connection.poll_event() {
-            entry.over |= matches!(event, Event::Aborted | Event::Closed);
-            let bit = 1 << event as u16;
-            if entry.told & bit == 0 {
-                entry.told |= bit;
-                match entry.owner {
-                    Owner::Application => events.push_back((entry.id, event)),
-                    _ => entry.kept.push(event),
-                }
-            }
-        }
+        entry.pass_events(events);
         entry.sending.advance(entry.connection.acknowledged());
         if entry.over || state == State::TimeWait {
             entry.sending.release();
@@ -675,6 +671,22 @@ impl Stack {
 }
 
 impl Entry {
+    /// Passes the events of the connection to the application, or holds them back until the connection is
+    /// accepted.
+    fn pass_events(&mut self, events: &mut VecDeque<(ConnId, Event)>) {
+        while let Some(event) = self.connection.poll_event() {
+            self.over |= matches!(event, Event::Aborted | Event::Closed);
+            let bit = 1 << event as u16;
+            if self.told & bit == 0 {
+                self.told |= bit;
+                match self.owner {
+                    Owner::Application => events.push_back((self.id, event)),
+                    _ => self.kept.push(event),
+                }
+            }
+        }
+    }
+
     fn take(&mut self, now: Instant, segment: &Segment, payload: &[u8]) {
         self.connection.handle_segment(now, segment);
         let Some(accepted) = self.connection.take_accepted() else { return };

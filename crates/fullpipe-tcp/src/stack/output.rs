@@ -74,10 +74,13 @@ impl Stack {
 
     fn next_transmission(&mut self, now: Instant) -> Option<Cutting> {
         loop {
-            let slot = self.ready.pop_front()?;
-            let Some(entry) = self.slots[slot as usize].1.as_mut() else { continue };
-            if let Some(transmit) = entry.connection.poll_transmit(now) {
-                self.ready.push_back(slot);
+            let Self { slots, events, ready, .. } = self;
+            let slot = ready.pop_front()?;
+            let Some(entry) = slots[slot as usize].1.as_mut() else { continue };
+            let transmit = entry.connection.poll_transmit(now);
+            entry.pass_events(events);
+            if let Some(transmit) = transmit {
+                ready.push_back(slot);
                 let offset = entry.connection.offset_of(transmit.segment()).unwrap_or(0);
                 return Some(Cutting { id: entry.id, transmit, offset });
             }

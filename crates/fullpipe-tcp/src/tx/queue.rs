@@ -16,7 +16,8 @@
 //! whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
 //! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: a new skb is started only below the
-//! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`).
+//! limit, and a writer is woken only below half the limit (`tcp_stream_memory_free`). Such a writer is woken
+//! by transmissions, because they reduce the unsent data; without the limit, only ACKs make room.
 
 use fullpipe_units::Bytes;
 
@@ -130,10 +131,25 @@ impl SendQueue {
     }
 
     /// Records that all data below `una` is acknowledged and all data below `nxt` is sent. Returns whether a
-    /// blocked writer can continue.
+    /// blocked writer can continue. With a limit on unsent data, [`Self::on_sent`] decides about the writer.
     #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
+        self.lowat == u64::MAX && self.unblock(nxt)
+    }
+
+    /// Returns whether a writer that a limit on unsent data has blocked can continue. The caller has sent all
+    /// data that may leave, up to `nxt`: Linux wakes the writer after each transmission of new data
+    /// (`tcp_event_new_data_sent`), and after an ACK only once the data that the ACK releases has been sent
+    /// (`tcp_data_snd_check`).
+    #[inline]
+    pub(crate) fn on_sent(&mut self, nxt: u64) -> bool {
+        self.lowat != u64::MAX && self.unblock(nxt)
+    }
+
+    /// Unblocks a blocked writer if there is room. Returns whether the writer was unblocked.
+    #[inline]
+    fn unblock(&mut self, nxt: u64) -> bool {
         if !self.blocked {
             return false;
         }
@@ -306,8 +322,9 @@ mod tests {
         );
         assert!(queue.is_blocked() && queue.is_full(0));
         assert!(!queue.is_full(GOAL), "whoever writes all the same can begin one more");
-        assert!(!queue.on_acked(1, 2 * GOAL - 1), "an skb and a byte are more than half");
-        assert!(queue.on_acked(2, 2 * GOAL), "half of it, rounded up, is not reached");
+        assert!(!queue.on_acked(1, 2 * GOAL), "the data that the ACK releases leaves first");
+        assert!(!queue.on_sent(2 * GOAL - 1), "an skb and a byte are more than half");
+        assert!(queue.on_sent(2 * GOAL), "half of it, rounded up, is not reached");
         assert!(!queue.wait_for_room(2 * GOAL - 1));
     }
 

@@ -126,8 +126,8 @@ impl SackBlocks {
     }
 }
 
-/// Returns the first of some SACK blocks if it reports a duplicate (D-SACK, RFC 2883 section 4): it lies below
-/// the cumulative acknowledgement `ack`, or inside the second block.
+/// Returns the first of some SACK blocks if it reports a duplicate (D-SACK, RFC 2883 section 4): it lies
+/// below the cumulative acknowledgement `ack`, or inside the second block.
 #[inline]
 pub fn reported_duplicate<T: Copy + Ord>(blocks: &[(T, T)], ack: T) -> Option<(T, T)> {
     match *blocks {

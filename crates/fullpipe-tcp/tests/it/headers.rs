@@ -117,8 +117,8 @@ fn blocks_without_room_are_left_out() {
     assert_eq!(options(&tcp), wanted(&three));
 }
 
-/// RFC 2675 section 3: the length field of a jumbogram is zero. Captures of Linux BIG TCP contain such packets,
-/// with the option or (newer kernels) without it, and were read as headers without payload.
+/// RFC 2675 section 3: the length field of a jumbogram is zero. Captures of Linux BIG TCP contain such
+/// packets, with the option or (newer kernels) without it, and were read as headers without payload.
 #[test]
 fn the_length_of_a_jumbogram_is_that_on_the_wire() {
     const PAYLOAD: usize = 180_000;

@@ -140,7 +140,9 @@ fn converse(
     entered.has_asked();
     let (said, whole) = match &head {
         Ok(request) => (answer(request), request.method != "HEAD"),
-        Err(bad) => (Answer { status: *bad, kind: super::PLAIN, body: "that is no request\n".into() }, true),
+        Err(bad) => {
+            (Answer { status: *bad, kind: super::PLAIN, body: "this is not a valid request\n".into() }, true)
+        }
     };
     let line = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -112,8 +112,8 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     Ok(())
 }
 
-/// Reads the head of an HTTP request and the target of a probe in it; returns whether the head is complete and
-/// valid. For the fuzz targets; not part of the interface.
+/// Reads the head of an HTTP request and the target of a probe in it; returns whether the head is complete
+/// and valid. For the fuzz targets; not part of the interface.
 #[doc(hidden)]
 pub fn read_request(bytes: &[u8]) -> bool {
     let Ok(Some(request)) = http::parsed(bytes) else { return false };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fullpipe_analysis::classify::{Confidence, SocketFacts};
-use fullpipe_analysis::live::{ConcurrentFlows, Live};
+use fullpipe_analysis::live::{ConcurrentFlows, Live, SharedTime};
 use fullpipe_analysis::{HostSettings, Latency, Limit};
 use fullpipe_iperf3::document::{Document, Interval, SocketReading, Start, SumReading};
 use fullpipe_lab::trace::{ReceiverSample, Row, TcpInfo};
@@ -26,6 +26,8 @@ pub struct Recorder {
     /// Samples of the receiving sockets, excluding the warm-up.
     pub received: Samples<ReceiverSample>,
     flows: BTreeMap<i32, Live>,
+    /// Time that the sending sockets spend on the link that they share.
+    shared: SharedTime,
     host: SocketFacts,
     adds_limits: bool,
     loaded: LoadedRtt,
@@ -51,6 +53,7 @@ impl Recorder {
             rows: Samples::new(most),
             received: Samples::new(most),
             flows: BTreeMap::new(),
+            shared: SharedTime::default(),
             host: SocketFacts { link, wmem, ..SocketFacts::default() },
             adds_limits,
             loaded: LoadedRtt::default(),
@@ -67,7 +70,8 @@ impl Recorder {
     }
 
     /// Returns the number of seconds for which each limit stopped the sender, by the name of the limit, as
-    /// the mean over all streams.
+    /// the mean over all streams, up to the last report. Streams that fill a given link together have it as
+    /// their limit.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {
@@ -76,6 +80,11 @@ impl Recorder {
             }
         }
         seconds
+    }
+
+    /// Judges the streams together, up to their last rows.
+    fn judge_together(&mut self) {
+        self.shared.judge(&mut self.flows.values_mut().collect::<Vec<_>>());
     }
 
     /// Adds the state and the limit of each sending stream to a report, and the limit of their sum.
@@ -131,6 +140,9 @@ impl Watch for Recorder {
         let host = self.host;
         self.flows.entry(socket).or_insert_with(|| Live::new(host)).push(row);
         self.last_row = row.at;
+        if self.shared.is_due(row.at) {
+            self.judge_together();
+        }
         if omitted {
             return;
         }
@@ -149,6 +161,7 @@ impl Watch for Recorder {
     }
 
     fn interval(&mut self, mut interval: Interval) {
+        self.judge_together();
         if self.adds_limits {
             self.add_readings(&mut interval);
         }
@@ -165,9 +178,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns the last report of a test with two CUBIC streams on a path of 50 Mbit/s. `link` is the link
-    /// rate that the recorder is given.
-    fn last_report(link: Option<Rate>) -> Interval {
+    /// Returns the recorder of a test with two CUBIC streams on a path of 50 Mbit/s. `link` is the link rate
+    /// that the recorder is given.
+    fn recorded(link: Option<Rate>) -> Recorder {
         let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[[flow]]\n\
                     cc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
         let experiment = Experiment::from_toml(text).expect("a valid experiment");
@@ -191,11 +204,15 @@ mod tests {
             }
             recorder.row(row.flow as i32, &row.observed(), false);
         }
-        recorder.document.intervals.pop().expect("a report")
+        recorder
     }
 
-    /// Streams that fill a given link together have it as their limit, and so has their sum. The link is the
-    /// limit of none of them alone.
+    fn last_report(link: Option<Rate>) -> Interval {
+        recorded(link).document.intervals.pop().expect("a report")
+    }
+
+    /// If streams together fill a given link, the link is the limit of each stream and of their sum. A stream
+    /// judged alone does not have the link as its limit.
     #[test]
     fn streams_that_fill_the_link_together_share_it() {
         let limits = |report: &Interval| -> Vec<Option<String>> {
@@ -210,5 +227,16 @@ mod tests {
         // The same streams fill half of a link of 100 Mbit/s.
         let half = last_report(Some(Rate::from_bps(100_000_000)));
         assert_ne!(half.sum.as_ref().and_then(|sum| sum.fullpipe.clone()), Some(link));
+    }
+
+    /// Streams that share a given link spend most of their time at the link, and no time is lost.
+    #[test]
+    fn the_time_of_a_full_link_is_counted_for_all_streams() {
+        let seconds =
+            |link: Option<u64>| recorded(link.map(|link| Rate::from_bps(link * 1_000_000))).limit_seconds();
+        let sum = |seconds: &BTreeMap<&str, f64>| seconds.values().sum::<f64>();
+        let (full, unknown) = (seconds(Some(50)), seconds(None));
+        assert!(full["link"] > 0.7 * sum(&full), "{full:?}");
+        assert!((sum(&full) - sum(&unknown)).abs() < 1e-6, "{full:?} instead of {unknown:?}");
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn findings(packets: &Packets<'_>, intervals: &[LimitPeriod], losses:
     tallies.into_iter().map(|tally| Time { packets, losses, tally }.finding(all)).collect()
 }
 
-/// Time during which one limit held.
+/// Time during which one limit applied.
 struct Time<'a> {
     packets: &'a Packets<'a>,
     losses: &'a Losses,
@@ -52,12 +52,10 @@ impl Time<'_> {
     fn what(&self) -> &'static str {
         match self.tally.limit {
             Limit::Sndbuf if self.window().is_none() => {
-                "the sender keeps no more in flight: its send buffer, or the receiver's window"
+                "the send buffer or the receiver's window bounds the data in flight"
             }
-            Limit::Sndbuf => {
-                "the sender keeps no more in flight, though every window would let it: its send buffer"
-            }
-            Limit::SlowStart => "the start: what is in flight still doubles",
+            Limit::Sndbuf => "the send buffer bounds the data in flight, although every window has room",
+            Limit::SlowStart => "the start: the data in flight still doubles",
             Limit::Pacing => "the sender paces packets at a fixed rate",
             _ => self.tally.what(|| self.losses.episodes > 0, || self.queued()),
         }
@@ -88,7 +86,7 @@ impl Time<'_> {
         Some((tally::rounded(usual), least))
     }
 
-    /// Returns whether a queue stands: even the fastest packet of each round trip meets it.
+    /// Returns whether there is a standing queue: even the fastest packet of each round trip meets it.
     fn queued(&self) -> bool {
         let rows = &self.packets.rows;
         let stretched = |sample: &Sample| stretch(&rows[rows.partition_point(|row| row.at < sample.at)]);
@@ -100,7 +98,7 @@ impl Time<'_> {
         let queued = self.queued();
         if !queued && usual.as_secs_f64() >= queue::STANDS * least.as_secs_f64() {
             return Some(format!(
-                "the round trip takes {usual} against {least} at least: bursts fill a queue, which drains before the next one"
+                "the RTT is {usual}, compared with a minimum of {least}: bursts fill a queue, which drains before the next burst"
             ));
         }
         Some(tally::round_trip(usual, least, queued))
@@ -113,12 +111,13 @@ impl Time<'_> {
             Limit::App => self.app(&mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.full_window(&mut evidence, &mut open),
             Limit::SlowStart => {
-                evidence.push(format!("in flight are up to {}, and more each round trip", self.in_flight()));
+                evidence
+                    .push(format!("up to {} are in flight, and more in each round trip", self.in_flight()));
             }
             Limit::Sndbuf => self.steady(&mut evidence, &mut open),
             Limit::Pacing => self.paced(&mut evidence, &mut open),
             Limit::Link | Limit::Cap | Limit::Policer => self.path(&mut evidence, &mut open),
-            // Packets do not show the processor.
+            // Packets contain no data about the processor.
             Limit::Cpu | Limit::Unknown => {}
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
@@ -126,7 +125,7 @@ impl Time<'_> {
         let would_show = matches!(self.tally.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
         if would_show && self.window().is_none() {
             open.push(
-                "whether the receiver's window is full: its scale is said in the handshake, which is not in the capture".into(),
+                "whether the receiver's window is full: its scale is in the handshake, which the capture lacks".into(),
             );
         }
         (evidence, open)
@@ -137,26 +136,26 @@ impl Time<'_> {
         let (sent, short) = (self.sum(|sample| sample.sent), self.sum(|sample| sample.short));
         if short > 0 {
             evidence.push(format!(
-                "{short} of {sent} packets end short of a segment while the window has room: nothing more was there to send"
+                "{short} of {sent} packets are shorter than a segment although the window has room: there was no more data to send"
             ));
         }
         if 2 * idle > self.tally.rows.len() {
-            let room = if self.window().is_some() { ", and no window forbids it" } else { "" };
-            evidence.push(format!("most of this time nothing is sent{room}"));
+            let room = if self.window().is_some() { ", although the window has room" } else { "" };
+            evidence.push(format!("for most of this time, nothing is sent{room}"));
         } else if self.packets.side != Side::Sender {
             open.push(
-                "sending application or send buffer: both run out of data to send, and only at the sender is seen whether \
-                 ACKs release the packets"
+                "sending application or send buffer: with either, the sender runs out of data, and only a capture at the \
+                 sender shows whether ACKs release the packets"
                     .into(),
             );
         } else {
-            evidence.push("packets do not leave when ACKs arrive, but at times of their own".into());
+            evidence.push("packets leave independently of the arrival of ACKs".into());
         }
     }
 
     fn full_window(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         evidence.push(format!(
-            "in flight are {} of the receiver's window of {}: less than a segment fits in after {} of {} packets",
+            "{} of the receiver's window of {} are in flight: after {} of {} packets, there is no room for another segment",
             self.in_flight(),
             self.window().unwrap_or_default(),
             self.sum(|sample| sample.full),
@@ -164,7 +163,9 @@ impl Time<'_> {
         ));
         let closed = self.tally.rows.iter().filter(|sample| sample.rwnd == Some(Bytes::ZERO)).count();
         if closed > 0 {
-            evidence.push("the receiver closes its window: what arrived is not read".into());
+            evidence.push(
+                "the receiver closes its window, because its application does not read the data".into(),
+            );
             return;
         }
         open.push(tally::whose_window(self.tally.limit, "not in a capture"));
@@ -172,18 +173,20 @@ impl Time<'_> {
 
     fn steady(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let window = self.window().map_or(String::new(), |window| format!(" of a window of {window}"));
-        evidence
-            .push(format!("in flight are {}{window}, and that stays so without losses", self.in_flight()));
+        evidence.push(format!(
+            "{}{window} are in flight, and this amount stays constant without losses",
+            self.in_flight()
+        ));
         evidence.extend(self.round_trip());
         if self.packets.side == Side::Sender {
             evidence.push("packets leave when ACKs arrive".into());
             open.push(
-                "what bounds it: a send buffer, or a bound on cwnd itself, keeps in flight at one amount"
+                "what bounds it: a send buffer and a bound on cwnd both keep the data in flight constant"
                     .into(),
             );
         } else {
             open.push(
-                "what bounds it: a send buffer, a rate of the sender's own or its application; only at the sender is seen \
+                "what bounds it: a send buffer, the sender's pacing or its application; only a capture at the sender shows \
                  what releases the packets"
                     .into(),
             );
@@ -194,13 +197,13 @@ impl Time<'_> {
         let prompt = self.sum(|sample| sample.prompt);
         let sent = self.sum(|sample| sample.sent);
         evidence.push(format!(
-            "whole segments leave at {}, and {prompt} of {sent} packets at once after an ACK: ACKs do not release them",
+            "whole segments leave at {}, and only {prompt} of {sent} packets leave just after an ACK, so ACKs do not release them",
             self.tally.rate()
         ));
         evidence.extend(self.round_trip());
         open.push(
             "whose rate it is: a cap on the socket's pacing (SO_MAX_PACING_RATE), a shaper on the sending host, or an \
-             application that writes at it"
+             application that writes at this rate"
                 .into(),
         );
     }
@@ -229,7 +232,7 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "{} losses came when more was in flight than for {:.0} % of the data (expected for random loss: 50 %)",
+            "{} losses occurred with more data in flight than for {:.0} % of the data (expected for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )
@@ -239,7 +242,7 @@ impl Time<'_> {
         let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
         let room = if self.window().is_some() { ", with room in the receiver's window" } else { "" };
         evidence.push(format!(
-            "in flight are {}{room}; {resent} segments were retransmitted, in {} episodes",
+            "{} are in flight{room}; {resent} segments were retransmitted, in {} episodes",
             self.in_flight(),
             self.losses.episodes
         ));
@@ -249,7 +252,9 @@ impl Time<'_> {
         } else if self.losses.episodes > 0 {
             open.push(tally::few_losses(self.losses));
         }
-        open.push("how large Cwnd is: a capture does not have it; what is in flight stands for it".into());
+        open.push(
+            "how large Cwnd is: a capture does not show it, so the data in flight is used instead".into(),
+        );
     }
 
     fn next_test(&self) -> Option<&'static str> {

@@ -23,6 +23,7 @@
 
 mod evidence;
 
+use fullpipe_lab::stats::nearest;
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Instant, Rate};
@@ -55,11 +56,11 @@ const SHORT: u64 = 16;
 const DRAINED: f64 = 0.75;
 /// The sender waits for data if it has none in at least this share of the samples.
 const STARVED: f64 = 0.1;
-/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is not
-/// the congestion window.
+/// Share of the round trips without losses in which data in flight falls by a quarter, from which on it is
+/// not the congestion window.
 const UNEVEN: f64 = 0.05;
-/// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery, and
-/// one until the window is filled again.
+/// Round trips on either side within which a loss explains why ACKs release no data: one for the recovery,
+/// and one until the window is filled again.
 const REPAIR: u64 = 2;
 /// Transmission is ACK-clocked if at least this share of the packets leaves immediately after an ACK.
 const CLOCKED: f64 = 0.6;
@@ -75,13 +76,13 @@ const FLAT: f64 = 0.08;
 /// Quantiles between which the variation of the data in flight is measured.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 
-/// What is known of the captured flow as a whole.
+/// Properties of the captured flow as a whole.
 struct Course<'f, 'r> {
-    /// Flow as that of the sender's kind: loss-based or rate-based.
+    /// The flow, with its sender classified as loss-based or rate-based.
     flow: &'f Flow<'r>,
-    /// The same flow as that of a rate-based sender.
+    /// The same flow, with its sender treated as rate-based.
     rated: &'f Flow<'r>,
-    /// Row after which the flow no longer doubles.
+    /// Row after which the data in flight no longer doubles.
     start: usize,
     /// False if data in flight often falls without a loss after the start.
     held_by_cwnd: bool,
@@ -148,7 +149,7 @@ impl<'a> Packets<'a> {
         let findings = evidence::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
         let notes = Vec::from_iter(is_rate_based.then(|| {
-            "what is in flight does not fall when segments are lost, as with BBR: the sender is rate-based"
+            "the data in flight does not fall when segments are lost, as with BBR: the sender is rate-based"
                 .to_owned()
         }));
         Classification { intervals, findings, is_rate_based, loss, notes }
@@ -191,7 +192,7 @@ impl<'a> Packets<'a> {
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(course, at),
                 // The drops at a cap limit a flow through its congestion window. If the congestion window
-                // does not determine the data in flight, the drops are those of single bursts.
+                // does not determine the data in flight, only single bursts were dropped.
                 (Limit::Cap | Limit::Policer, _)
                     if !held_by_cwnd && !flow.window(at, WIDE, WIDE_ROWS).has_standing_queue() =>
                 {
@@ -236,12 +237,12 @@ impl<'a> Packets<'a> {
         self.rows.first().map_or(1, |row| row.sender.mss.get())
     }
 
-    /// Returns the limit where no queue stands, from the events that trigger transmissions.
+    /// Returns the limit on a path without a standing queue, from the events that trigger transmissions.
     fn by_clock(&self, course: &Course<'_, '_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let &Course { flow, rated, held_by_cwnd, .. } = course;
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
-        // A congestion window that has room releases data with each ACK, unless there is none.
+        // If the congestion window has room, each ACK releases data, unless no data is waiting to be sent.
         let starved = !lossy(REPAIR) && self.starved(at);
         // CUBIC, too, stays for some time near the window at which it lost packets.
         let after_loss = lossy(LOSSY);
@@ -269,8 +270,8 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Returns whether the sender is regularly out of data: ACKs arrive and release nothing, although much less
-    /// is in flight than in the round trip before.
+    /// Returns whether the sender is regularly out of data: ACKs arrive and release nothing, although much
+    /// less is in flight than in the round trip before.
     fn starved(&self, at: usize) -> bool {
         let near = around(&self.rows, at, 2 * NEAR, 1);
         let drained = |at: usize| {
@@ -326,8 +327,8 @@ impl<'a> Packets<'a> {
 
 /// Converts the samples to rows; `cwnd` is the maximum data in flight during the last round trip, a lower
 /// bound of the real window. `srtt` is the minimum RTT during the last round trip: a sender that sends each
-/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. The queue
-/// stands only if no packet of a round trip finds it empty.
+/// window in one burst fills a queue that drains before the next burst, which would stretch a mean. There is
+/// a standing queue only if no packet of a round trip finds the queue empty.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut rtt) = (None, None);
     // Until the receive window is known, its first known value is used.
@@ -439,7 +440,7 @@ fn shrinks_without_losses(rows: &[Row]) -> bool {
 fn is_flat(window: Window<'_>, mss: u64) -> bool {
     let mut values: Vec<f64> = window.rows.iter().map(|row| row.sender.cwnd.get() as f64).collect();
     values.sort_by(f64::total_cmp);
-    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
+    let at = |share| nearest(&values, share).unwrap_or(0.0);
     !values.is_empty() && at(MIDDLE.1) - at(MIDDLE.0) <= (FLAT * at(0.5)).max((2 * mss) as f64)
 }
 
@@ -448,8 +449,19 @@ mod tests {
     use fullpipe_units::Duration;
 
     use super::*;
-    use crate::classify::samples::MSS;
+    use crate::classify::samples::{MSS, row};
     use crate::input::capture::{self, made::spoilt};
+
+    /// One sample in ten with less in flight counts as little as one with more. Once only the higher one was
+    /// left out.
+    #[test]
+    fn one_sample_in_ten_does_not_make_a_window_vary() {
+        for outlier in [50, 150] {
+            let mut rows: Vec<Row> = (1..=10).map(row).collect();
+            rows[4].sender.cwnd = Bytes::new(outlier * MSS);
+            assert!(is_flat(Window { rows: &rows }, MSS), "{outlier} segments among 100");
+        }
+    }
 
     /// Corrupted captures that are still readable are classified without a panic.
     #[test]

@@ -7,13 +7,14 @@
 //!   time of the packets       0   1   2   3 │   3    4
 //! ```
 //!
-//! NTP steps the clock of a host, a virtual machine resumes, or a damaged file contains a wrong time. Without a
-//! correction, one leap stretches the transfer over the leap, or puts the rest of it into a single instant.
+//! The clock changes if NTP steps it or if a virtual machine resumes; a damaged file may contain wrong
+//! timestamps. Without a correction, a change forwards would lengthen the transfer, and a change backwards
+//! would put the rest of the transfer into a single instant.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Minimum distance by which time goes back if the clock was set. With several processors, packets are written
-/// out of order by microseconds; files that were merged without sorting by more.
+/// Minimum distance by which time goes back if the clock was set. With several processors, packets are
+/// written out of order by microseconds; files that were merged without sorting by more.
 const BACK: Duration = Duration::from_secs(1);
 /// Minimum pause that may be a clock that was set forward.
 const FORWARD: Duration = Duration::from_secs(1);
@@ -45,8 +46,8 @@ impl CaptureClock {
         self.leaps
     }
 
-    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause of
-    /// the given length did not take place.
+    /// Returns the time of a packet with timestamp `at`. `stood_still` tells whether TCP shows that a pause
+    /// of the given length did not take place.
     #[inline]
     pub(super) fn time(&mut self, at: Instant, stood_still: impl FnOnce(Duration) -> bool) -> Instant {
         let Some(last) = self.last else {
@@ -81,11 +82,12 @@ impl CaptureClock {
         let direction = if forward { "forward" } else { "back" };
         let more = match self.leaps {
             1 => String::new(),
-            leaps => format!(", and {} times more", leaps - 1),
+            2 => ", and once more".into(),
+            leaps => format!(", and {} more times", leaps - 1),
         };
         Some(format!(
-            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the leap is left out \
-             of all times"
+            "the clock of the capturing host was set {direction} by {by} at {after} into the capture{more}: the change is removed \
+             from all times"
         ))
     }
 }
@@ -98,7 +100,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// Time goes on over leaps in both directions, and a pause that took place stays.
+    /// The time continues without a gap after clock changes in both directions, and a real pause is kept.
     #[test]
     fn leaps_are_left_out_and_pauses_stay() {
         let mut clock = CaptureClock::default();
@@ -111,7 +113,7 @@ mod tests {
         assert_eq!(clock.time(at(5_000), |_| true), at(13_100));
         assert_eq!(clock.time(at(5_400), |_| true), at(13_500));
         let told = clock.remark().expect("two leaps");
-        assert!(told.contains("set forward by 3600s at 3s into the capture, and 1 times more"), "{told}");
+        assert!(told.contains("set forward by 3600s at 3s into the capture, and once more"), "{told}");
         assert_eq!(CaptureClock::default().remark(), None);
     }
 }

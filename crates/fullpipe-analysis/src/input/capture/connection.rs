@@ -80,8 +80,8 @@ struct Departure {
 }
 
 impl Departure {
-    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK at once, or
-    /// continues a burst that such a packet began.
+    /// Returns the departure of a packet at `now`. An ACK released it if the packet follows the ACK at once,
+    /// or continues a burst that such a packet began.
     fn after(ack: Option<Instant>, last: Option<Self>, now: Instant) -> Self {
         let since = |earlier: Instant| now.saturating_since(earlier);
         let burst = last.filter(|last| since(last.at) <= BURST && ack.is_none_or(|ack| ack <= last.at));
@@ -92,8 +92,8 @@ impl Departure {
 
 impl End {
     /// Returns the most time that can have passed on this endpoint's timestamp clock up to timestamp `value`,
-    /// which is unknown before its first timestamp. Most clocks tick every millisecond; the fastest rate so far
-    /// bounds slow ones.
+    /// which is unknown before its first timestamp. Most clocks tick every millisecond; the fastest rate so
+    /// far bounds slow ones.
     fn passed_until(&self, value: u32) -> Option<Duration> {
         let ((first, begin), last) = self.first_timestamp.zip(self.last_timestamp)?;
         let ticks = |from: u32, to: u32| u64::try_from(to.wrapping_sub(from) as i32).unwrap_or(0);
@@ -124,7 +124,7 @@ pub(super) struct ConnectionTracker {
     widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
-    /// What the packets of each endpoint show about their copies.
+    /// Evidence about copies in the packets of each endpoint.
     copy_rules: [CopyRules; 2],
     /// Number of packets, and of those that are copies of others.
     packets: u64,

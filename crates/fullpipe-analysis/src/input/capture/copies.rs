@@ -103,8 +103,8 @@ impl RecentPackets {
 /// entry.
 #[inline]
 fn hash(number: usize, packet: &PacketView<'_>) -> u64 {
-    /// Odd numbers whose multiples are spread evenly: the fractional parts of the golden ratio and of the square
-    /// roots of 2, 3 and 5.
+    /// Odd numbers whose multiples are spread evenly: the fractional parts of the golden ratio and of the
+    /// square roots of 2, 3 and 5.
     const SPREAD: [u64; 4] =
         [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b];
     let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -140,7 +140,7 @@ struct SuperSegment {
     timestamps: Option<(u32, u32)>,
 }
 
-/// What one endpoint's packets show about their copies.
+/// Evidence about copies in the packets of one endpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CopyRules {
     /// IP identification of the last packet; zero for none.
@@ -169,9 +169,9 @@ impl CopyRules {
         }
     }
 
-    /// Returns whether a packet that repeats the headers of another one is a copy of it. `rtt` is the smallest
-    /// round trip, and `times` is the number of times that each packet of the connection is captured: 1 where
-    /// they usually have no copies.
+    /// Returns whether a packet that repeats the headers of another one is a copy of it. `rtt` is the
+    /// smallest round trip, and `times` is the number of times that each packet of the connection is
+    /// captured: 1 where they usually have no copies.
     pub(super) fn is_copy(
         &self,
         packet: &PacketView<'_>,
@@ -183,9 +183,9 @@ impl CopyRules {
             return true;
         }
         let Repetition { age, nth } = repetition;
-        // A receiver without SACK repeats an ACK for each segment that arrives after a gap, so only the number
-        // tells. A retransmission follows ACKs that report the gap, or a timeout, which is longer than a
-        // millisecond.
+        // A receiver without SACK repeats an ACK for each segment that arrives after a gap, so only the
+        // number of repetitions distinguishes its ACKs from copies. A retransmission follows ACKs that report
+        // the gap, or a timeout, which is longer than a millisecond.
         let may_be_data = || {
             let before = packet.captured.saturating_sub(age);
             rtt.is_none_or(|rtt| age >= rtt / 2)

@@ -83,6 +83,7 @@ impl Room {
 pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, InputError> {
     let mut table = Table::default();
     let ending = frames::each(source, |frame| table.see(&frame))?;
+    (0..table.order.len()).for_each(|number| table.catch_up(number));
     table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
     let mut connections: Vec<(Connection, &ConnectionTracker)> = table
         .order
@@ -153,6 +154,8 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
+    /// For each connection, the number of leaps of the clock that it has taken into account.
+    forgotten: Vec<u64>,
     /// Index of the connection to which the last packet belongs.
     latest: usize,
     /// Headers of the latest packets, to find those that were captured more than once.
@@ -170,6 +173,7 @@ impl Default for Table {
             room: Room::for_each_of(0),
             known: BTreeMap::new(),
             order: Vec::new(),
+            forgotten: Vec::new(),
             latest: 0,
             recent: RecentPackets::default(),
             packets: 0,
@@ -207,21 +211,24 @@ impl Table {
             syn: segment.syn,
             sack: &segment.sack,
         };
+        if let Some(number) = known {
+            self.catch_up(number);
+        }
         let tracker = known.map(|number| &self.order[number].1);
-        let leaps = self.clock.leaps();
         let took_none = |pause| tracker.is_some_and(|tracked| tracked.shows_no_pause(&view, pause));
         view.at = self.clock.time(frame.at, took_none);
-        if self.clock.leaps() > leaps {
-            self.order.iter_mut().for_each(|(_, tracked)| tracked.forget_times());
-        }
         let number = match known {
-            Some(number) => number,
+            Some(number) => {
+                self.catch_up(number);
+                number
+            }
             None if self.order.len() >= MOST_CONNECTIONS => {
                 self.unfollowed += 1;
                 return;
             }
             None => {
                 self.order.push((ends, ConnectionTracker::new(view.at)));
+                self.forgotten.push(self.clock.leaps());
                 self.known.insert(ends, self.order.len() - 1);
                 self.make_room();
                 self.order.len() - 1
@@ -235,6 +242,17 @@ impl Table {
         }
     }
 
+    /// Makes a connection forget the times before the last leap of the clock. In a damaged file the clock may
+    /// leap with every packet, so that only the connection of the packet forgets at once.
+    #[inline]
+    fn catch_up(&mut self, number: usize) {
+        let leaps = self.clock.leaps();
+        if self.forgotten[number] != leaps {
+            self.forgotten[number] = leaps;
+            self.order[number].1.forget_times();
+        }
+    }
+
     /// Reduces the memory per connection as the number of connections grows.
     fn make_room(&mut self) {
         let room = Room::for_each_of(self.order.len());
@@ -245,8 +263,8 @@ impl Table {
     }
 }
 
-/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section 4.1),
-/// for IPv6.
+/// Returns the identification in an IPv4 header; zero, which senders also use for none (RFC 6864 section
+/// 4.1), for IPv6.
 #[inline]
 fn identification(ip: &[u8]) -> u16 {
     match ip {
@@ -337,74 +355,74 @@ fn notes(
     let counts = &connection.counts;
     notes.push(match connection.side {
         Side::Sender => {
-            "captured at the sender: every segment that it sent is here, those lost later as well".into()
+            "captured at the sender: the capture contains every segment that it sent, including those lost later".into()
         }
         Side::Receiver => {
-            "captured at the receiver: what was lost before is seen by the gap that it left".into()
+            "captured at the receiver: losses before the capture point are visible only as gaps".into()
         }
         Side::Between => "captured between the two hosts".into(),
-        Side::Unknown => "nothing tells at which end it was captured".into(),
+        Side::Unknown => "the capture does not show at which end it was made".into(),
     });
     if connection.copies > 0 {
         let all = tracked.packets();
         notes.push(format!(
             "of {all} packets {} are copies, as from a mirror port or from -i any on a bridge: each packet was captured {:.1} times, \
-             and counts once",
+             and is counted once",
             connection.copies,
             all as f64 / (all - connection.copies).max(1) as f64
         ));
     }
     if !connection.acknowledged {
         notes.push(
-            "only one direction was captured: without ACKs neither window, flight nor round trip is known; rates are of what was sent"
+            "only one direction was captured: without ACKs, the window, the data in flight and the RTT are not known; rates are those of sent data"
                 .into(),
         );
     } else if !connection.handshake {
         notes.push(
-            "the handshake is missing: without its window scale the receiver's window is not known".into(),
+            "the handshake is missing: without its window scale, the receiver's window is not known".into(),
         );
     }
     let away = tracked.timeline(tracked.sender()).away();
     if !away.is_zero() {
         notes.push(format!(
-            "nothing was captured for {away} in which data moved: what held it then is not known"
+            "nothing was captured for {away}, although data was transferred: the limit during that time is not known"
         ));
     }
     if counts.missed_bytes > 0 {
         notes.push(format!(
-            "{} bytes were acknowledged that the capture does not have: whoever captured dropped packets",
+            "{} bytes were acknowledged but are not in the capture: the capturing tool dropped packets",
             counts.missed_bytes
         ));
     }
     notes.extend(table.clock.remark());
     if ending.dropped > 0 {
-        notes.push(format!("whoever captured says that {} packets are not in the capture", ending.dropped));
+        notes.push(format!("the capturing tool reports that it dropped {} packets", ending.dropped));
     }
     if ending.fragments > 0 {
         notes.push(format!(
-            "{} packets are IP fragments of TCP segments and are left out: their data count as missing",
+            "{} packets are IP fragments of TCP segments and are ignored: their data counts as missing",
             ending.fragments
         ));
     }
     if ending.timeless > 0 {
-        notes.push(format!("{} packets have no time and are left out", ending.timeless));
+        notes.push(format!("{} packets have no timestamp and are ignored", ending.timeless));
     }
     if tracked.forgotten() > 0 {
         notes.push(format!(
-            "{} gaps were forgotten, for more were open at once than are remembered: what filled them counts as retransmitted",
+            "{} gaps were dropped, because too many were open at once: the segments that filled them count as retransmitted",
             tracked.forgotten()
         ));
     }
     if tracked.forgotten_blocks() > 0 {
         notes.push(format!(
-            "{} SACK blocks are left out, for the receiver reported more ranges at once than are remembered: data in flight is \
+            "{} SACK blocks were ignored, because the receiver reported too many ranges at once: the data in flight is \
              smaller than shown",
             tracked.forgotten_blocks()
         ));
     }
     if table.unfollowed > 0 {
         notes.push(format!(
-            "only the first {MOST_CONNECTIONS} connections are followed; {} packets are of others",
+            "only the first {MOST_CONNECTIONS} connections are followed; {} packets belong to others",
             table.unfollowed
         ));
     }

@@ -54,6 +54,18 @@ fn a_sender_log_is_read_with_units_of_1024_for_amounts_and_1000_for_rates() {
     assert!(!read.origin.truncated);
 }
 
+/// A stream that has only a summary counts, too.
+#[test]
+fn more_streams_than_iperf3_opens_are_refused() {
+    let summary = |id: usize| {
+        format!("[{id:3}]   0.00-3.00   sec  37.5 MBytes   105 Mbits/sec    0             sender\n")
+    };
+    let of = |count: usize| log_of(&(seconds_of(3) + &(10..10 + count).map(summary).collect::<String>()));
+    let error = of(MOST_STREAMS).expect_err("one too many, with the stream of the intervals");
+    assert_eq!(error.message, "the log has more than 1024 streams");
+    assert_ne!(of(MOST_STREAMS - 1).map_err(|error| error.message).err(), Some(error.message));
+}
+
 #[test]
 fn windows_line_ends_time_stamps_and_a_byte_order_mark_do_not_matter() {
     let plain = said(log_of(&(seconds_of(3) + TAIL)).unwrap());

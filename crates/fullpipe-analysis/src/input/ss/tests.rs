@@ -91,6 +91,28 @@ fn one_of_several_connections_is_chosen() {
     );
 }
 
+/// A dump without a header ends where one of its connections appears again, however many there are.
+#[test]
+fn a_dump_of_many_connections_is_one_dump() {
+    let of = |round: u64| {
+        let one = |i: u64| {
+            format!(
+                "ESTAB 0 0 10.{}.{}.{}:1024 192.0.2.2:443\n\t cubic rto:204 rtt:9/1 mss:1448 cwnd:10 bytes_acked:{}\n",
+                i >> 16,
+                i >> 8 & 255,
+                i & 255,
+                1_000 * i * round
+            )
+        };
+        (1..=20_000).map(one).collect::<String>()
+    };
+    let text: String = (1..=6).map(of).collect();
+    let measurement = parse(&text, None).expect("dumps");
+    assert_eq!(measurement.rows()[0].len(), 6, "a connection that appears again begins the next dump");
+    let note = "ss shows 20000 connections; this is 10.0.78.32:1024 > 192.0.2.2:443";
+    assert!(measurement.origin.notes[0].starts_with(note), "{:?}", measurement.origin.notes);
+}
+
 #[test]
 fn rates_and_times_are_read_in_every_spelling() {
     let bps = |text: &str| Sample::rate(text).map(Rate::as_bps);

@@ -13,8 +13,8 @@ use crate::remedy::{
     Proposal, Remedy, Scope, State, Step, Transition, Usage, Way, What,
 };
 
-/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer is
-/// raised, the other becomes the limit at nearly the same rate.
+/// Raises the buffers until the usable window no longer limits. Often both hosts need it: if only one buffer
+/// is raised, the other becomes the limit at nearly the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
@@ -94,7 +94,8 @@ const fn sizes(hosts: BufferHosts) -> [Change; TRIED_BDPS.len()] {
     sizes
 }
 
-/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take there.
+/// Names the usable window, the hosts whose buffers differ, and the memory that one connection may take
+/// there.
 fn title(step: &Transition) -> String {
     let Transition { before, after, buffers: (send, receive) } = step;
     let (sends, receives) = (after.sndbuf != before.sndbuf, after.rcvbuf != before.rcvbuf);
@@ -146,9 +147,7 @@ static WMEM: Triple = Triple {
             case.bdp
         )
     },
-    until_then: |rate| {
-        format!("until the sender has its part too, its send buffer lets no more than {rate} pass")
-    },
+    until_then: |rate| format!("until the sender is changed too, its send buffer allows no more than {rate}"),
 };
 
 static RMEM: Triple = Triple {
@@ -163,15 +162,16 @@ static RMEM: Triple = Triple {
     of_buffers: |(_, receive)| receive,
     of_ceilings: |(window, _)| window,
     why: |case| {
-        format!("no window exceeds what this buffer admits ({}), and the link needs {}", case.rule, case.bdp)
+        format!(
+            "the receive buffer bounds the window ({}), and the link needs {} in flight",
+            case.rule, case.bdp
+        )
     },
-    until_then: |rate| {
-        format!("until the receiver has its part too, its window lets no more than {rate} pass")
-    },
+    until_then: |rate| format!("until the receiver is changed too, its window allows no more than {rate}"),
 };
 
-/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if it
-/// is large enough. Limits are never lowered.
+/// Returns the command that raises the limit for a state; `None` if the state leaves this limit alone or if
+/// it is large enough. Limits are never lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
     (triple.bdps)(state)?;
     let current = case.buffers_of(triple.host).and_then(triple.current);
@@ -204,14 +204,14 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let wanted = (triple.wanted)(case, larger);
     if end.buffer >= wanted {
         return Decision::Leave(format!(
-            "{} keeps the BDP of {} in flight already (needed: {wanted})",
+            "{} already keeps the BDP of {} in flight (needed: {wanted})",
             end.buffer, case.bdp
         ));
     }
     let target = (triple.of_buffers)(trials.buffers(larger));
     if target <= end.buffer {
         return Decision::Leave(format!(
-            "{wanted} would be needed, and this host's memory admits {} for each of {} flows",
+            "{wanted} would be needed, but this host's memory allows only {} for each of {} flows",
             end.room, host.flows
         ));
     }
@@ -233,7 +233,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     let mut why = format!("{}: {bdps} x BDP", (triple.why)(case));
     if target < wanted {
         why += &format!(
-            "; the rule asks for {wanted}, and this host's memory admits no more for each of {} flows",
+            "; the rule requires {wanted}, but this host's memory allows no more for each of {} flows",
             host.flows
         );
     }
@@ -274,7 +274,7 @@ static MODERATE_RCVBUF: Switch = Switch {
     key: "net.ipv4.tcp_moderate_rcvbuf",
     hosts: &[Host::Receiver],
     is_on: |settings| settings.moderate_rcvbuf,
-    why: "without it a receive buffer stays as small as it begins",
+    why: "without it, a receive buffer keeps its initial size",
     cost: Cost::Words("memory of busy connections"),
 };
 

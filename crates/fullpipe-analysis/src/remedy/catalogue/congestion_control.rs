@@ -57,8 +57,8 @@ pub(super) const CHANGE: Change = Change::CongestionControl(Algorithm::Bbr1);
 /// Name of BBR in the kernel.
 pub(super) const BBR: &str = "bbr";
 const COST: Cost = Cost::Words(
-    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; \
-     connections that are open keep what they have",
+    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; open connections \
+     keep their congestion control",
 );
 const KEY: &str = "net.ipv4.tcp_congestion_control";
 
@@ -112,7 +112,7 @@ fn needs(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<St
             needs.push(format!("kernel {} or newer (this is {kernel})", KernelVersion::BBR));
         }
         Some(_) if needs_fair_queue(kernel) => needs.push(format!(
-            "the fq queueing discipline on DEV, for kernels before {} do not pace by themselves",
+            "the fq queueing discipline on DEV, because kernels before {} do not pace by themselves",
             KernelVersion::INTERNAL_PACING
         )),
         Some(_) => {}
@@ -140,15 +140,17 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         return Ok(Decision::Leave(format!("{now} is rate-based already, and loss does not hold it down")));
     }
     if !host.reached.has(CHANGE) {
-        let rate = |state| host.trials.rate(state);
+        let (rate, loss) = (|state| host.trials.rate(state), host.case.loss);
         return Ok(Decision::leave(match (rate(host.reached), rate(host.reached.with(CHANGE))) {
             (Some(now_rate), Some(bbr)) => format!("with BBR {bbr} instead of {now_rate} (simulated)"),
-            _ => format!("nothing is lost that would hold {now} down"),
+            _ if loss.is_zero() => format!("there is no loss that would slow {now} down"),
+            (Some(now_rate), None) => format!("{now} reaches {now_rate} at a loss of {loss} (simulated)"),
+            (None, _) => format!("a loss of {loss} does not slow {now} down here"),
         }));
     }
     let here = host.here(Host::Sender);
     if here && !host.local.has_congestion_control(BBR) {
-        let why = "BBR would help, and this kernel has none: neither built in nor as a module";
+        let why = "BBR would help, but this kernel has it neither built in nor as a module";
         return Ok(Decision::leave(why));
     }
     // The route's congestion control takes precedence over the host's default, which may already be BBR.
@@ -161,7 +163,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         .filter(|command| command.scope != Scope::System || !has_default)
         .map(|command| way(host, command, here))
         .collect();
-    // `--apply` uses the narrowest way that can be applied.
+    // `--apply` uses the first way that can be applied, which has the narrowest scope.
     if let Some(way) = ways.iter_mut().find(|way| way.change.is_some()) {
         way.applied = true;
     }
@@ -203,10 +205,10 @@ fn plan_fair_queue(host: &HostCase<'_>) -> Decision {
         return Decision::Skip;
     }
     let why = format!(
-        "kernels before {} leave pacing to the device, and BBR lives on it",
+        "kernels before {} leave pacing to the device, and BBR depends on pacing",
         KernelVersion::INTERNAL_PACING
     );
-    qdisc::propose_fair_queue(host, why, "what BBR brings depends on it")
+    qdisc::propose_fair_queue(host, why, "the gain of BBR depends on it")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) static REMEDY: Remedy = Remedy {
     change: CHANGE,
     lifts: LIFTS,
     usage: Usage::Ladder {
-        // It takes from other traffic what nothing else needs to take.
+        // Additional connections take capacity from other traffic, which no other remedy does.
         by_rule: |_| false,
         steps: &[Step {
             order: Order::Connections,

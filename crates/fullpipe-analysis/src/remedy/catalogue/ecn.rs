@@ -27,7 +27,7 @@ impl What {
 }
 
 const COST: Cost =
-    Cost::Words("none known; a path that drops packets with ECN bits is met by a SYN without them");
+    Cost::Words("none known; if the path drops packets with ECN bits, the SYN is retransmitted without them");
 
 fn commands() -> Vec<Command> {
     let requires = Some(

@@ -57,7 +57,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let bdp = u32::try_from(host.case.bdp.get() / DEFAULT_MSS.get()).unwrap_or(u32::MAX);
     let new = LONG_INITCWND.min(bdp / 4);
     if host.case.rtt < LONG_PATH || new <= now {
-        return left("a slow start is short on this path, or begins with as much already");
+        return left("slow start is short on this path, or already starts with a window of this size");
     }
     let took = |segments| {
         host.trials.short_transfer(host.present.with(Change::InitialWindow(segments)), SHORT_TRANSFER)

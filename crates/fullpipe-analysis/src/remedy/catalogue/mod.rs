@@ -169,7 +169,7 @@ mod tests {
         !matches!(change, Change::NotSimulated(_))
     }
 
-    /// What changes least for others is tried first.
+    /// Remedies that affect others least are tried first.
     #[test]
     fn the_order_of_the_steps_is_fixed() {
         let names: Vec<&str> = steps().into_iter().map(|(remedy, _)| remedy.name).collect();

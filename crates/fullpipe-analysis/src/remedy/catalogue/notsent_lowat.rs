@@ -41,7 +41,7 @@ impl What {
 /// data waiting in the kernel from 3.36 MB to 195 kB at equal goodput (measured).
 const UNSENT: u64 = 128 << 10;
 const COST: Cost =
-    Cost::Words("an application that does not wait for writability, but spins, is woken more often");
+    Cost::Words("an application that polls instead of waiting for writability uses more CPU time");
 const KEY: &str = "net.ipv4.tcp_notsent_lowat";
 /// Divisor of the RTT: a wait shorter than this fraction of the RTT is negligible.
 const SOON: u64 = 20;
@@ -86,7 +86,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
             return left("nothing waits on this path (simulated)".into());
         };
         if without.wait <= host.case.rtt / SOON || with.wait >= without.wait {
-            return left(format!("a byte waits no longer than {} unsent (simulated)", without.wait));
+            return left(format!("an unsent byte waits for at most {} (simulated)", without.wait));
         }
         if with.rate < without.rate.mul_div(SAME_RATE.0, SAME_RATE.1) {
             cost = Cost::Rate(100 - 100 * with.rate.as_bps() / without.rate.as_bps().max(1));
@@ -124,8 +124,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         present: Some(present.get().to_string()),
         new: UNSENT.to_string(),
         why: format!(
-            "up to {sndbuf} that are not even sent may wait in the kernel; with this, a full path is felt in the \
-             application, which can then drop or merge what is stale"
+            "up to {sndbuf} of unsent data may wait in the kernel; with this setting, the application notices a full path, \
+             and can drop or merge outdated data"
         ),
         gain,
         cost,

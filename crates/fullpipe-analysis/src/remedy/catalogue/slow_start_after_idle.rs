@@ -36,13 +36,14 @@ impl What {
     pub const SLOW_START_AFTER_IDLE: Self = Self("slow_start_after_idle");
 }
 
-const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
+const COST: Cost =
+    Cost::Words("a whole window leaves at once after a pause, whether or not the path can still carry it");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window, or
-/// `SMALLER_BURST` of it.
+/// Maximum burst that is simulated. The simulated burst is otherwise one BDP, which needs the whole window,
+/// or `SMALLER_BURST` of it.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
-/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves at
-/// the host's rate, and one of a BDP overflows a queue of a BDP.
+/// Divisor of the burst that is simulated if the larger one gains nothing: without slow start a burst leaves
+/// at the host's rate, and one of a BDP overflows a queue of a BDP.
 const SMALLER_BURST: u64 = 2;
 
 fn switch_off() -> Command {
@@ -61,7 +62,7 @@ impl Burst {
         self.after < self.before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1)
     }
 
-    /// Returns the gain; `beside` says what a larger burst takes.
+    /// Returns the gain; `beside` is a clause about the time of a larger burst.
     fn gain(&self, beside: String) -> Gain {
         Gain::time(format!("a burst of {self} (simulated){beside}"), self.before, self.after)
     }
@@ -89,8 +90,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let reached = host.reached;
     if reached.cc.is_rate_based() {
         return left(
-            "BBR keeps its model of the path while it idles: the kernel does not ask this setting then"
-                .into(),
+            "BBR keeps its model of the path while it is idle, so this setting has no effect".into(),
         );
     }
     if host.case.rtt < LONG_PATH {
@@ -115,8 +115,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         here: true,
         present: Some("1".into()),
         new: "0".into(),
-        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses does \
-              not meet it"
+        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses is \
+              not affected"
             .into(),
         gain,
         cost: COST,

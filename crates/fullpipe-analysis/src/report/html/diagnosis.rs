@@ -13,11 +13,11 @@ use crate::classify::{Limit, LimitPeriod};
 use crate::diagnosis::Diagnosis;
 use crate::explain::RttSource;
 use crate::ladder::{Rung, Source};
+use crate::loss_estimate::LossEstimate;
 use crate::measurement::{Measurement, Protocol};
 use crate::report::offered_load::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement, present};
-use crate::stats::LossEstimate;
 
 /// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
 /// seeds behind its mean rate.
@@ -53,7 +53,7 @@ fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
         Some(Job { label, scenario: rung.scenario.clone()? })
     };
     let jobs: Vec<Job> = ladder.iter().filter_map(job).collect();
-    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed one.", 0)
+    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed RTT.", 0)
 }
 
 #[derive(Template)]

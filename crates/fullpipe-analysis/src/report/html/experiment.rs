@@ -62,7 +62,7 @@ fn of_points(experiment: &Experiment, seed: u64) -> Result<Vec<Scene>, RunPanick
         scenario: Scenario { seed, ..point.scenario.clone() },
     };
     let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).map(job).collect();
-    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed one."), MOST_FLOWS)
+    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed RTT."), MOST_FLOWS)
 }
 
 #[derive(Template)]

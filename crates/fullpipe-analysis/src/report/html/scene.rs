@@ -21,7 +21,7 @@ use crate::segment::HEADERS;
 const ROWS: u64 = 1_500;
 /// Minimum spacing of rows: on a slow path, packets are further apart.
 const FINEST: Duration = Duration::from_millis(1);
-/// Number of slices of a run; each shows the limit that held for most of it.
+/// Number of slices of a run; each shows the limit that applied for most of it.
 const BAND_SLICES: usize = 150;
 /// Number of mean rates over a run: one per second for a run of one minute.
 const MEANS: usize = 60;
@@ -53,7 +53,7 @@ pub struct Scene {
     path: Lines,
 }
 
-/// Limit that held for a span of time.
+/// Limit that applied for a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitSpan {
     /// Start of the span, in seconds from the start of the run.
@@ -124,10 +124,11 @@ impl Scene {
         Self {
             label: "Measured: the log".into(),
             note: format!(
-                "The log's own reports. {}A log does not say which limit held when; the findings say it of the whole.",
+                "The reports in the log. {}A log does not show the limit over time; the findings apply to the whole test.",
                 match (known, sampled) {
-                    (true, true) => "In flight is rate x RTT of each. ",
-                    (true, false) => "It has no RTT: in flight is the rate times the RTT of the path. ",
+                    (true, true) => "In flight is rate x RTT of each report. ",
+                    (true, false) =>
+                        "The log has no RTT, so in flight is the rate times the RTT of the path. ",
                     (false, _) => "",
                 }
             ),
@@ -165,8 +166,8 @@ impl Scene {
         };
         Self {
             label: "Measured: the capture".into(),
-            note: "What packets show: a capture has neither Cwnd nor send buffer. In flight is what was sent and not \
-                   acknowledged, by what the sender knew. The rate is that of the last round trip."
+            note: "The packets of the capture, which contains neither Cwnd nor the send buffer. In flight is the data that \
+                   was sent and, as far as the sender knew, not acknowledged. The rate is that of the last round trip."
                 .into(),
             rate_bps: Curve::thinned(&rates),
             mean_bps: Curve::thinned(&means(&moments)),

@@ -95,8 +95,8 @@ impl File {
         file
     }
 
-    /// Returns the file with an IP identification in each packet, as Linux counts them per connection and end.
-    /// The simulator's packets have none.
+    /// Returns the file with an IP identification in each packet, as Linux counts them per connection and
+    /// end. The simulator's packets have none.
     pub(crate) fn identified(&self) -> Self {
         let mut file = Self(self.0[..HEADER].to_vec());
         let mut ids = [65_000u16, 30_000];

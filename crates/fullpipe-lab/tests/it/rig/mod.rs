@@ -66,12 +66,6 @@ pub(crate) fn flows_apart(mut scenario: Scenario, n: u64, spacing: u64) -> Scena
     scenario
 }
 
-/// Returns the median of an odd number of values.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 pub(crate) struct Run {
     pub(crate) rows: Vec<Row>,
     pub(crate) outcome: Outcome,

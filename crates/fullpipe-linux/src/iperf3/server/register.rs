@@ -135,8 +135,8 @@ impl<T> Register<T> {
     }
 
     /// Returns the taker of a TCP connection with this cookie. The address of the connection may differ from
-    /// the address of the test, because some networks spread the connections of a host over several
-    /// addresses.
+    /// that of the test's control connection, because some networks spread the connections of a host over
+    /// several addresses.
     pub(super) fn connection(&self, cookie: Cookie) -> Option<&T> {
         match &self.tests.get(&cookie)?.expects {
             Expects::Connections(taker) => Some(taker),

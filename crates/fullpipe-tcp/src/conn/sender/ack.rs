@@ -84,9 +84,6 @@ impl Sender {
             // With timestamps, the RTT of a retransmission is unambiguous, so the back-off may end.
             let answers = delivery.newest_rtt().is_some() || self.agreed.timestamps;
             writable = self.note_progress(now, answers);
-        } else if self.config.notsent_lowat.is_some() {
-            // The amount of unsent data also shrinks while nothing new is acknowledged in order.
-            writable = self.queue.on_acked(ack, self.fresh.snd_nxt());
         }
 
         let mut spurious = false;

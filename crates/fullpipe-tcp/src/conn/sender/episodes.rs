@@ -79,7 +79,8 @@ impl Sender {
                     return self.end_recovery(now);
                 } else {
                     let snd_nxt = self.snd_nxt();
-                    let sendable = self.queue.written() > snd_nxt && self.snd_una + self.peer.wnd > snd_nxt;
+                    let waits = self.unsent() > 0 || self.fresh.fin_pending(&self.queue);
+                    let sendable = waits && self.snd_una + self.peer.wnd > snd_nxt;
                     self.recovery.rto.on_ack_in_repair(una_advanced, delivery.sacked > 0, snd_nxt, sendable);
                 }
             }

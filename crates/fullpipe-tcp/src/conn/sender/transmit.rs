@@ -69,8 +69,8 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a probe. A tail loss probe carries new data if any is available; otherwise it retransmits the
-    /// newest record.
+    /// Sends a probe. A tail loss probe carries new data or the FIN if one of them has not been sent and the
+    /// peer's window has room; otherwise it retransmits the newest record (Linux: `tcp_send_loss_probe`).
     pub(in crate::conn) fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
         let unsent = self.unsent();
         let rwnd = self.window_left();
@@ -93,6 +93,8 @@ impl Sender {
                 let len = unsent.min(self.mss);
                 let (transmit, repeats) = if len > 0 && len <= rwnd {
                     (self.transmit_new(now, len), false)
+                } else if rwnd > 0 && self.fresh.fin_pending(&self.queue) {
+                    (self.transmit_fin(now), false)
                 } else {
                     let newest = Retransmission::newest_in_network(&self.recovery.board);
                     let again = newest.and_then(|number| self.retransmit(now, number, SentKind::Probe));

@@ -185,7 +185,7 @@ impl Parts {
                 (received.rcv_nxt(), received.held_bytes(), received.highest(), received.recent()),
                 (
                     conn.receiver.fin_at,
-                    conn.receiver.rcv_mss,
+                    conn.receiver.rcv_mss.get(),
                     conn.receiver.copied,
                     conn.receiver.window.edge(),
                     conn.receiver.window.rtt(),

@@ -76,8 +76,9 @@ fn dr_9_a_stretch_ack() {
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
-/// In the RFC profile, the application-limited check runs on a write, on an ACK, and when a timer fires, so the
-/// tail loss probe yields an application-limited sample. In the Linux profile, only a write runs it (DR-12).
+/// In the RFC profile, the application-limited check runs on a write, on an ACK, and when a timer fires, so
+/// the tail loss probe yields an application-limited sample. In the Linux profile, only a write runs it
+/// (DR-12).
 #[test]
 fn dr_12_a_timer_asks_too() {
     for (tunables, asks) in [(Tunables::LINUX, false), (Tunables::RFC, true)] {

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant};
 
-use super::{Pair, transfer};
+use super::{Pair, config, transfer};
+use crate::conn::{Config, Event};
 
 fn until(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
@@ -30,6 +31,29 @@ fn every_byte_arrives_over_a_hostile_path() {
     pair.hostile = [30, 50, 20];
     transfer(&mut pair, 2_000_000, until(600));
     assert!(pair.ends[0].counters().refused == 0);
+}
+
+/// With a limit on unsent data, sending makes a socket writable, and the application learns this before the
+/// next packet arrives (LOWAT-1).
+#[test]
+fn sending_makes_a_socket_writable() {
+    let mut pair = Pair::v4();
+    pair.listen(8);
+    let [near, far] = pair.addresses;
+    let config = Config { notsent_lowat: Some(Bytes::new(14_480)), ..config() };
+    let client = pair.ends[0].connect(pair.now, near, far, config).expect("free");
+    while pair.ends[0].poll_event().is_none() {
+        assert!(pair.step(until(1)), "not connected");
+    }
+    let taken = pair.ends[0].write(client, &[0; 100_000]);
+    assert!(taken < 100_000, "{taken}");
+    pair.send();
+    let unsent = |pair: &Pair| pair.ends[0].connection(client).expect("there").snapshot().notsent;
+    while unsent(&pair) >= 7_240 {
+        assert!(!pair.ends[0].has_events());
+        assert!(pair.step(until(1)), "stalled");
+    }
+    assert_eq!(pair.ends[0].poll_event(), Some((client, Event::Writable)));
 }
 
 /// The endpoint that closes first remains in TIME-WAIT. A new connection between the same sockets replaces

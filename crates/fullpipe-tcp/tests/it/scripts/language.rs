@@ -188,6 +188,7 @@ impl Setup {
             }
             "sndbuf" => config.sndbuf = buffer(value)?,
             "rcvbuf" => config.rcvbuf = buffer(value)?,
+            "notsent-lowat" => config.notsent_lowat = Some(Bytes::new(number(value)?)),
             "window-clamp" => config.window_clamp = Some(Bytes::new(number(value)?)),
             "window-ratio" => config.window_rule = WindowRule::ScalingRatio(number(value)?),
             "fair-queue" => config.fair_queue = true,

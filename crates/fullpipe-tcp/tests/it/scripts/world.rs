@@ -41,6 +41,9 @@ pub(crate) struct World {
     echo: u32,
     timestamps: bool,
     window: u16,
+    events: Vec<Event>,
+    /// False from a write that was accepted only in part until the socket reports room.
+    writable: bool,
     pub(crate) transcript: Vec<String>,
 }
 
@@ -81,6 +84,8 @@ impl World {
             echo: 0,
             timestamps: false,
             window: u16::MAX,
+            events: Vec::new(),
+            writable: true,
             transcript: Vec::new(),
         }
     }
@@ -105,8 +110,7 @@ impl World {
         if self.conn.state() != State::Established {
             return Err("the handshake came to nothing".into());
         }
-        let events: Vec<Event> = std::iter::from_fn(|| self.conn.poll_event()).collect();
-        assert_eq!(events, [Event::Connected]);
+        assert_eq!(self.take_events(), [Event::Connected]);
         self.sent.clear();
         Ok(())
     }
@@ -139,6 +143,7 @@ impl World {
             }
             Statement::Write(len, taken) => {
                 let took = self.conn.write(*len);
+                self.writable &= took == *len;
                 self.flush()?;
                 equal("bytes taken", &taken.to_string(), &took.to_string())
             }
@@ -166,8 +171,9 @@ impl World {
             }
             Statement::Expect(pairs) => pairs.iter().try_for_each(|(name, wanted)| self.expect(name, wanted)),
             Statement::Events(wanted) => {
-                let events = std::iter::from_fn(|| self.conn.poll_event());
-                let seen: Vec<String> = events
+                let seen: Vec<String> = self
+                    .take_events()
+                    .into_iter()
                     .filter(|event| !matches!(event, Event::Readable | Event::Writable))
                     .map(|event| format!("{event:?}").to_lowercase())
                     .collect();
@@ -204,8 +210,26 @@ impl World {
         for segment in driver::segments(&mut self.conn, self.now) {
             self.notice(&segment)?;
         }
+        self.poll_events();
         self.conn.check();
         Ok(())
+    }
+
+    fn poll_events(&mut self) {
+        while let Some(event) = self.conn.poll_event() {
+            self.writable |= event == Event::Writable;
+            if !self.events.contains(&event) {
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// Returns the events since the last call, each at most once, in the order of [`Event`].
+    fn take_events(&mut self) -> Vec<Event> {
+        self.poll_events();
+        let mut events = std::mem::take(&mut self.events);
+        events.sort_by_key(|event| *event as u8);
+        events
     }
 
     /// Checks the encoding of an outgoing segment as octets, and records the segment.
@@ -406,6 +430,7 @@ impl World {
             "probes" => snapshot.stats.probes.to_string(),
             "recoveries" => snapshot.stats.recoveries.to_string(),
             "recovering" => if snapshot.recovering { "yes" } else { "no" }.into(),
+            "writable" => if self.writable { "yes" } else { "no" }.into(),
             "app-limited" => if snapshot.app_limited { "yes" } else { "no" }.into(),
             "isn" => self.isn.map_or_else(|| "none".into(), |isn| isn.0.to_string()),
             "limit" => snapshot.limit.name().into(),

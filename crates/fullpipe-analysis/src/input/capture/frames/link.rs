@@ -94,8 +94,8 @@ fn after_addresses(bytes: &[u8], at: usize) -> Option<usize> {
     after_type(bytes, word(bytes, at)?, at + ETHER_TYPE)
 }
 
-/// Returns the offset of the IP header in what follows `kind`, an EtherType, at `at`. Each header moves `at`
-/// forward, so that the loop ends with the bytes.
+/// Returns the offset of the IP header in the bytes from `at` on, which follow the EtherType `kind`. Each
+/// header moves `at` forward, so that the loop ends with the bytes.
 #[inline]
 fn after_type(bytes: &[u8], mut kind: u16, mut at: usize) -> Option<usize> {
     loop {
@@ -112,8 +112,8 @@ fn after_type(bytes: &[u8], mut kind: u16, mut at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the offset of the IP header behind MPLS labels, which do not say what follows them: the first four
-/// bits of what follows do (RFC 4928 section 3).
+/// Returns the offset of the IP header behind MPLS labels. The labels do not identify the next header, but
+/// its first four bits do (RFC 4928 section 3).
 fn in_mpls(bytes: &[u8], mut at: usize) -> Option<usize> {
     const BOTTOM_OF_STACK: u8 = 1;
     while bytes.get(at + 2)? & BOTTOM_OF_STACK == 0 {
@@ -237,7 +237,8 @@ mod tests {
         assert!(frame.ip.is_empty(), "cut off before the packet");
     }
 
-    /// Captures on provider edges and on DSL lines have these headers; without them, every packet is "no TCP".
+    /// Captures on provider edges and on DSL lines have these headers; without them, every packet is "no
+    /// TCP".
     #[test]
     fn headers_of_providers_are_skipped() {
         const LABEL: [u8; 4] = [0, 1, 0x30, 64];

@@ -24,7 +24,10 @@ pub(super) fn each<R: Read>(
     let (Some(magic), true) = (header.first_chunk(), header.len() >= HEADER) else {
         return Err(broken(ENDS_EARLY));
     };
-    let number = PCAP.iter().position(|known| known == magic).ok_or_else(|| broken("it begins like none"))?;
+    let number = PCAP
+        .iter()
+        .position(|known| known == magic)
+        .ok_or_else(|| broken("it does not start like a pcap file"))?;
     let order = if number % 2 == 0 { Order::Big } else { Order::Little };
     let clock = Clock::of_ticks(if number < 2 { 1_000_000 } else { 1_000_000_000 });
     // The upper bits describe the frame check sequence of Ethernet.

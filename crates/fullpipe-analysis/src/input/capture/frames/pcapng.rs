@@ -71,13 +71,13 @@ pub(super) fn each<R: Read>(
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
-        let order = order.ok_or_else(|| broken("it begins like none"))?;
+        let order = order.ok_or_else(|| broken("it does not start like a pcapng file"))?;
         let (kind, length) = (order.u32(ahead, 0), order.u32(ahead, 4) as usize);
         if length > LARGEST_BLOCK {
             return Err(broken(TOO_LONG));
         }
         if length < BEFORE + BEHIND || length % 4 != 0 {
-            return Err(broken("a block has a length that none can have"));
+            return Err(broken("the length of a block is invalid"));
         }
         let Some(block) = window.ahead(length)?.get(..length) else {
             if first {
@@ -86,13 +86,13 @@ pub(super) fn each<R: Read>(
             break true;
         };
         if order.u32(block, length - BEHIND) as usize != length {
-            return Err(broken("a block has another length at its end than at its begin"));
+            return Err(broken("the two lengths of a block differ"));
         }
         let body = &block[BEFORE..length - BEHIND];
         match kind {
             ENHANCED_PACKET | OBSOLETE_PACKET => see(packet(kind, body, order, &interfaces)?),
             INTERFACE if interfaces.len() >= MOST_INTERFACES => {
-                return Err(broken("it has more interfaces than any host"));
+                return Err(broken("it has too many interfaces"));
             }
             INTERFACE => interfaces.push(Interface::read(body, order)?),
             SECTION => {
@@ -114,7 +114,7 @@ fn order_of(section: &[u8]) -> Result<Order, InputError> {
     [Order::Little, Order::Big]
         .into_iter()
         .find(|order| order.u32(section, BEFORE) == ORDER_MAGIC)
-        .ok_or_else(|| broken("a section does not say in which order its numbers are"))
+        .ok_or_else(|| broken("the byte order of a section is unknown"))
 }
 
 fn packet<'a>(
@@ -124,13 +124,13 @@ fn packet<'a>(
     interfaces: &[Interface],
 ) -> Result<Frame<'a>, InputError> {
     let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
-        return Err(broken("a packet's block is shorter than its header"));
+        return Err(broken("a packet block is shorter than its header"));
     };
     // The obsolete packet block has a drop count in the upper half of this field.
     let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
     let interface = interfaces.get(number as usize);
     let Interface { link, clock, .. } =
-        interface.ok_or_else(|| broken("a packet names an interface that is not there"))?;
+        interface.ok_or_else(|| broken("a packet refers to an unknown interface"))?;
     let [high, low, captured, original] = [4, 8, 12, 16].map(|at| order.u32(fixed, at));
     let bytes = data.get(..captured as usize).ok_or_else(|| broken("a packet is longer than its block"))?;
     Ok(link.frame(clock.instant(u64::from(high) << 32 | u64::from(low)), bytes, original))
@@ -139,7 +139,7 @@ fn packet<'a>(
 impl Interface {
     fn read(body: &[u8], order: Order) -> Result<Self, InputError> {
         let Some((fixed, rest)) = body.split_at_checked(INTERFACE_FIXED) else {
-            return Err(broken("an interface's block is shorter than its header"));
+            return Err(broken("an interface block is shorter than its header"));
         };
         let link = Link::of(order.u16(fixed, 0).into())?;
         let mut clock = Clock::default();

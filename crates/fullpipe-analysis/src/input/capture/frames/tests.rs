@@ -265,7 +265,7 @@ fn lengths_that_cannot_be() {
     let refused = |file: &[u8]| ours(file).1.expect_err("damage").message;
     let whole = pcapng();
     for (length, said) in
-        [(8, "a length that none can have"), (29, "none can have"), (u32::MAX, "longer than any packet")]
+        [(8, "the length of a block is invalid"), (29, "is invalid"), (u32::MAX, "longer than any packet")]
     {
         let mut file = whole.clone();
         file[4..8].copy_from_slice(&u32::to_le_bytes(length));
@@ -273,11 +273,11 @@ fn lengths_that_cannot_be() {
     }
     let mut file = whole.clone();
     file[24] ^= 4;
-    assert!(refused(&file).contains("another length at its end"), "{}", refused(&file));
+    assert!(refused(&file).contains("the two lengths of a block differ"), "{}", refused(&file));
     let mut file = Vec::new();
     section(&mut file, Order::Big);
     block(&mut file, Order::Big, 6, &packet_body(Order::Big, 0, 0, &[0x45], 1));
-    assert!(refused(&file).contains("names an interface that is not there"), "{}", refused(&file));
+    assert!(refused(&file).contains("refers to an unknown interface"), "{}", refused(&file));
     let mut file = pcap(PCAP[1], Order::Little);
     file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(refused(&file).contains("longer than any packet"), "{}", refused(&file));

@@ -1,4 +1,4 @@
-//! Estimates of the loss rate, with confidence intervals.
+//! Estimates of the loss rate, with their confidence intervals.
 //!
 //! Congestion controls react to loss *events*, not to lost segments: 92 retransmissions in one second are one
 //! queue overflow or one loss burst, and count once. A log with one report per second cannot separate events
@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use fullpipe_lab::stats::poisson_interval;
 use fullpipe_units::Probability;
 
 use schemars::JsonSchema;
@@ -15,13 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// Returns the median of `values`: the upper of two middle values, or the default if there are none.
-pub(crate) fn middle<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
-/// What a loss estimate counts.
+/// Quantity that a loss estimate counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossBasis {
@@ -36,7 +31,7 @@ pub enum LossBasis {
 /// Losses per data segment, with the exact 95 % confidence interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {
-    /// What is counted.
+    /// Quantity that is counted.
     pub basis: LossBasis,
     /// Number of loss events or of retransmitted segments.
     pub events: u64,
@@ -48,8 +43,8 @@ pub struct LossEstimate {
     pub low: Probability,
     /// Upper bound of the 95 % confidence interval; 1 if nothing was sent.
     pub high: Probability,
-    /// Retransmissions per segment sent. No more was lost, whatever lost it; `high` if retransmissions are
-    /// not counted.
+    /// Retransmissions per segment sent, an upper bound of the loss rate, whatever the cause of the losses;
+    /// `high` if retransmissions are not counted.
     pub at_most: Probability,
 }
 
@@ -140,92 +135,9 @@ impl fmt::Display for LossEstimate {
     }
 }
 
-/// Probability beyond each bound of a 95 % interval.
-/// Source: the definition of 95 %.
-const TAIL: f64 = 0.025;
-/// Half width of a 95 % interval, in the normal approximation of the Poisson distribution.
-/// Source: the normal distribution.
-/// Unit: standard deviations
-const DEVIATIONS: f64 = 1.96;
-/// Maximum count for the exact interval. For larger counts, the bounds of the normal approximation differ
-/// from it by less than 2 in 100,000.
-const MANY: u64 = 100_000;
-
-/// Returns the exact (Garwood) 95 % confidence interval of a Poisson mean for a count of `events`. If the
-/// mean is the lower bound, a count at least this high has a probability of 2.5 %; if it is the upper bound,
-/// a count at most this high has.
-pub fn poisson_interval(events: u64) -> (f64, f64) {
-    let n = events as f64;
-    if events > MANY {
-        let half_width = DEVIATIONS * n.sqrt();
-        return (n - half_width, n + half_width);
-    }
-    let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
-    let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
-    // Both tails are summed from the counted value outwards, where the terms decrease. This avoids
-    // cancellation and any underflow that matters.
-    let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
-    let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
-    let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };
-    let high = bisect(n, n + 10.0 * n.sqrt() + 10.0, |mean| at_most(mean) > TAIL);
-    (low, high)
-}
-
-/// Returns 1 + r1 + r1 r2 + ... for ratios below one.
-fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
-    let mut sum = 1.0;
-    let mut term = 1.0;
-    for ratio in ratios {
-        term *= ratio;
-        sum += term;
-        if term < 1e-17 * sum {
-            break;
-        }
-    }
-    sum
-}
-
-/// Returns the point between `low` and `high` where `below` becomes false.
-fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
-    // Each step adds one bit; 80 bits are more than a double can hold.
-    for _ in 0..80 {
-        let middle = 0.5 * (low + high);
-        if below(middle) { low = middle } else { high = middle }
-    }
-    0.5 * (low + high)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn assert_interval(events: u64, low: f64, high: f64) {
-        let (l, h) = poisson_interval(events);
-        assert!((l - low).abs() < 6e-4 * low.max(1.0), "low of {events}: {l}, not {low}");
-        assert!((h - high).abs() < 6e-4 * high, "high of {events}: {h}, not {high}");
-    }
-
-    /// Garwood's table (chi-square quantiles halved).
-    #[test]
-    fn the_interval_is_the_exact_one() {
-        assert_interval(0, 0.0, 3.689);
-        assert_interval(1, 0.0253, 5.572);
-        assert_interval(2, 0.242, 7.225);
-        assert_interval(3, 0.619, 8.767);
-        assert_interval(10, 4.795, 18.390);
-        assert_interval(100, 81.364, 121.627);
-    }
-
-    #[test]
-    fn large_counts_neither_overflow_nor_jump() {
-        assert_interval(MANY, 99_381.2, 100_621.7);
-        let (exact, _) = poisson_interval(MANY);
-        let (normal, _) = poisson_interval(MANY + 1);
-        assert!((exact - normal).abs() < 5.0);
-        let (low, high) = poisson_interval(u64::MAX);
-        assert!(low.is_finite() && high.is_finite());
-    }
 
     #[test]
     fn the_rate_is_events_over_segments() {

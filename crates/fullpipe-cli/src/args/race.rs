@@ -1,0 +1,74 @@
+//! Command-line arguments of `fullpipe race`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::{OutputArgs, World};
+
+const RACE_EXAMPLE: &str = "\
+Examples:
+  fullpipe race
+  fullpipe race --arms reno,cubic,cubic+iw --against cubic --pairs 20
+  fullpipe race --full --out race --check
+
+An arm is a congestion control, or NAME+iw for one with an initial window of 44 segments. In each
+pair of a cell, all arms download the same file with identical packet losses. A ratio above 1 means
+that the arm is faster.
+
+Without --full and --paths, a race has 24 cells: three paths, no loss and 1 %, and four sizes. With
+--paths, the points of the experiment are the cells. Its [[flow]] needs bytes and
+app = { request = \"200B\" }; the arms replace its cc. repeat is the number of pairs of a cell with
+random loss, 60 for example. Downloads of up to 100 kB have 50/3 as many (1000), because a few of
+them wait for a timeout, and downloads of up to 640 kB have 20/3 as many (400). A cell without
+random loss has 10.
+
+Exit codes:
+  0  done
+  1  unusable input, or a failed run
+  2  wrong usage
+  5  done, but with --check a ratio is below its bound";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RACE_EXAMPLE)]
+pub(crate) struct RaceArgs {
+    /// Where to race: in the simulator (sim); emu is not available yet
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) world: World,
+
+    /// Senders to compare, separated by commas
+    #[arg(long, value_name = "NAMES", default_value = "cubic,bbr1,bbr1+iw,bbr3+iw")]
+    pub(crate) arms: String,
+
+    /// Arm with which to compare the other arms [default: bbr1, or the first arm if bbr1 is not in the race]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) against: Option<String>,
+
+    /// Race over the points of an experiment (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) paths: Option<PathBuf>,
+
+    /// Race over 60 cells: more sizes, rates, round-trip times, loss patterns and queues
+    #[arg(long, conflicts_with = "paths")]
+    pub(crate) full: bool,
+
+    /// Number of pairs of each cell with random loss, whatever the size of the download
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    pub(crate) pairs: Option<u64>,
+
+    /// First random seed; overrides the value in FILE
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Exit with code 5 unless the lower end of every bounded ratio reaches its bound ([[ratio]] in FILE)
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Store each pair in DIR/race.jsonl as soon as it is complete, and continue with the pairs that are
+    /// missing there; also write race.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

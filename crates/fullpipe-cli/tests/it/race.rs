@@ -1,0 +1,196 @@
+//! Tests of `fullpipe race` as users and scripts run it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::process::{folder, fullpipe, refusal};
+
+/// Two cells: a download without loss and one with loss.
+const CELLS: &str = "\
+name = 'small'
+duration = '60s'
+[path]
+rate = '20mbit'
+rtt = '50ms'
+loss = ['0%', '1%']
+[[flow]]
+cc = 'bbr1'
+bytes = '60kB'
+app = { request = '200B' }
+";
+
+fn cells(test: &str, text: &str) -> PathBuf {
+    let file = folder(test).join("small.toml");
+    fs::write(&file, text).expect("an experiment file");
+    file
+}
+
+/// Returns the arguments of a race of two arms over the cells in `file`.
+fn arguments<'a>(file: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let race = ["race", "--paths", file.to_str().expect("UTF-8"), "--arms", "bbr1,bbr1+iw"];
+    [&race[..], more].concat()
+}
+
+fn document(arguments: &[&str]) -> Value {
+    let (code, stdout, stderr) = fullpipe(&[arguments, &["--json"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    serde_json::from_str(&stdout).expect("JSON")
+}
+
+#[test]
+fn a_race_prints_a_table_per_arm_with_a_line_per_cell() {
+    let file = cells("race-table", CELLS);
+    let arms = ["race", "--paths", file.to_str().expect("UTF-8"), "--arms", "cubic, bbr1,bbr1+iw"];
+    let (code, stdout, stderr) = fullpipe(&[&arms[..], &["--pairs", "6"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
+    assert!(lines[0].starts_with("race small, world sim"), "{stdout}");
+    for arm in ["cubic", "bbr1+iw"] {
+        let title = format!("{arm} compared with bbr1; ratio: time of bbr1 / time of {arm}");
+        assert_eq!(lines.iter().filter(|line| **line == title).count(), 1, "{stdout}");
+    }
+    assert_eq!(lines.iter().filter(|line| line.starts_with("0%  ")).count(), 2, "{stdout}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("1%  ")).count(), 2, "{stdout}");
+    assert_eq!(fullpipe(&[&arms[..], &["--pairs", "6"]].concat()).1, stdout, "the same race again");
+}
+
+#[test]
+fn json_has_times_floors_and_intervals() {
+    let file = cells("race-json", CELLS);
+    let report = document(&arguments(&file, &["--pairs", "6"]));
+    assert_eq!((&report["schema"], &report["world"]), (&"fullpipe.race/1".into(), &"sim".into()));
+    assert_eq!((&report["race"], &report["against"]), (&"small".into(), &"bbr1".into()));
+    for (cell, interval) in [(0, "range"), (1, "confidence95")] {
+        let cell = &report["cells"][cell];
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{cell:#}"));
+        let [bbr1, iw] = &cell["arms"].as_array().expect("arms")[..] else { panic!("{cell:#}") };
+        assert_eq!((&bbr1["arm"], &bbr1["ratio"]), (&"bbr1".into(), &Value::Null), "{cell:#}");
+        let ratio = &iw["ratio"];
+        assert_eq!((&ratio["interval"], &ratio["pairs"]), (&interval.into(), &6.into()), "{cell:#}");
+        let [low, value, high] = ["low", "ratio", "high"].map(|key| number(&ratio[key]));
+        assert!(low <= value && value <= high && value > 1.0, "{cell:#}");
+        for arm in [bbr1, iw] {
+            let [min, median, p95, max] =
+                ["min_s", "median_s", "p95_s", "max_s"].map(|key| number(&arm["from_syn"][key]));
+            assert!(min <= median && median <= p95 && p95 <= max, "{cell:#}");
+            assert!(
+                min >= number(&cell["link_floor_s"]) && min >= number(&cell["window_floor_s"]),
+                "{cell:#}"
+            );
+            let handshake = number(&arm["from_syn"]["min_s"]) - number(&arm["from_request"]["min_s"]);
+            assert!(handshake > 0.049, "{cell:#}");
+            assert!(number(&arm["sent_per_needed"]) >= 1.0, "{cell:#}");
+        }
+    }
+}
+
+/// A race continues with the pairs that its folder lacks, even if the last line of the file is incomplete.
+#[test]
+fn a_race_continues_where_it_stopped() {
+    let file = cells("race-out", CELLS);
+    let out = file.with_file_name("out");
+    let dir = out.to_str().expect("UTF-8");
+    let pairs = || fs::read_to_string(out.join("race.jsonl")).expect("pairs");
+    document(&arguments(&file, &["--pairs", "2", "--out", dir]));
+    assert_eq!(pairs().lines().count(), 4, "two pairs in each cell");
+    fs::write(out.join("race.jsonl"), pairs() + "{\"cell\": \"loss").expect("a part of a line");
+    let continued = document(&arguments(&file, &["--pairs", "5", "--out", dir]));
+    assert_eq!(pairs().lines().count(), 10, "{}", pairs());
+    assert_eq!(continued, document(&arguments(&file, &["--pairs", "5"])), "as if made at once");
+    let stored: Value = fs::read_to_string(out.join("race.json")).expect("results").parse().expect("JSON");
+    assert_eq!(stored, continued);
+
+    // The same race again runs nothing: it reports a time that was changed in the file.
+    let mut first: Value = pairs().lines().next().expect("a pair").parse().expect("JSON");
+    first["runs"]["bbr1"]["from_syn_ns"] = 9_000_000_000_u64.into();
+    let rest: Vec<String> = pairs().lines().skip(1).map(str::to_owned).collect();
+    fs::write(out.join("race.jsonl"), format!("{first}\n{}\n", rest.join("\n"))).expect("pairs");
+    let again = document(&arguments(&file, &["--pairs", "5", "--out", dir]));
+    let changed = (0..2).filter(|cell| again["cells"][*cell]["arms"][0]["from_syn"]["max_s"] == 9.0).count();
+    assert_eq!((changed, pairs().lines().count()), (1, 10), "{again:#}");
+
+    // Another arm or another path needs new runs.
+    let other = cells("race-other", &CELLS.replace("50ms", "40ms"));
+    document(&arguments(&other, &["--pairs", "5", "--out", dir]));
+    assert_eq!(pairs().lines().count(), 20, "{}", pairs());
+
+    fs::write(out.join("race.jsonl"), "no pair\n").expect("a file");
+    let (error, hint) = refusal(1, fullpipe(&arguments(&file, &["--pairs", "2", "--out", dir])));
+    assert!(error.contains("race.jsonl: line 1: ") && hint.contains("--out"), "{error}: {hint}");
+}
+
+#[test]
+fn bounds_count_only_when_asked() {
+    let ratio = |min: f64| {
+        format!("[[ratio]]\nwhere = {{ loss = '0%' }}\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = {min}\n")
+    };
+    let met = cells("race-met", &format!("{CELLS}{}", ratio(1.01)));
+    let (code, stdout, _) = fullpipe(&arguments(&met, &["--pairs", "2", "--check"]));
+    assert!(code == 0 && stdout.ends_with("1 of 1 bounds met\n"), "{stdout}");
+    let missed = cells("race-missed", &format!("{CELLS}{}{}", ratio(1.01), ratio(50.0)));
+    let (code, stdout, _) = fullpipe(&arguments(&missed, &["--pairs", "2"]));
+    assert!(code == 0 && stdout.contains("\nFAIL  0%  bbr1+iw: lower end "), "{stdout}");
+    assert_eq!(fullpipe(&arguments(&missed, &["--pairs", "2", "--check"])).0, 5);
+
+    let (error, hint) =
+        refusal(1, fullpipe(&arguments(&cells("race-unbounded", CELLS), &["--pairs", "2", "--check"])));
+    assert!(error.starts_with("--check requires a [[ratio]]") && hint.contains("--check"), "{error}: {hint}");
+}
+
+#[test]
+fn what_cannot_race_gets_one_line_and_a_hint() {
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments";
+    let cases: [(&[&str], i32, &str, String); 8] = [
+        (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
+        (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),
+        (&["--arms", "bbr1,wireguard"], 2, "unknown arm 'wireguard'", known.into()),
+        (&["--arms", ""], 2, "unknown arm ''", known.into()),
+        (
+            &["--arms", "bbr1,bbr"],
+            2,
+            "the arm bbr1 is listed twice",
+            "list each arm once; bbr is another name of bbr1".into(),
+        ),
+        (&["--arms", "bbr3"], 2, "a race needs at least two arms", "add an arm, such as bbr1".into()),
+        (
+            &["--against", "reno"],
+            2,
+            "the arm reno is not in the race",
+            "compare with one of the arms: cubic, bbr1, bbr1+iw, bbr3+iw".into(),
+        ),
+        (
+            &["--world", "emu"],
+            1,
+            "race does not run on the emulator yet",
+            "race in the simulator: --world sim".into(),
+        ),
+    ];
+    for (arguments, code, message, expected) in cases {
+        let (error, hint) = refusal(code, fullpipe(&[&["race"], arguments].concat()));
+        assert_eq!((error.as_str(), hint), (message, expected), "{arguments:?}");
+    }
+    let (error, hint) = refusal(2, fullpipe(&["race", "--pairs", "1"]));
+    assert!(error.contains("--pairs <N>") && !hint.is_empty(), "{error}: {hint}");
+    let (error, _) = refusal(2, fullpipe(&["race", "--full", "--paths", "x.toml"]));
+    assert!(error.contains("--full") && error.contains("--paths"), "{error}");
+    let (error, hint) = refusal(1, fullpipe(&["race", "--paths", "no-such-file.toml"]));
+    assert!(
+        error.starts_with("cannot read no-such-file.toml: ") && hint.contains("--paths"),
+        "{error}: {hint}"
+    );
+
+    for (from, to, problem) in [
+        ("app = { request = '200B' }\n", "", "has a flow without a request"),
+        ("bytes = '60kB'\n", "", "has a flow without an end"),
+        ("[[flow]]\n", "[[flow]]\ncount = 2\n", "has more than one flow"),
+        ("rtt = '50ms'", "rtt = '50m'", "line 5, column 7: time '50m' has an unknown unit"),
+        ("", "", "a race needs at least two pairs, and the experiment has one seed"),
+    ] {
+        let file = cells("race-refused", &CELLS.replace(from, to));
+        let (error, hint) = refusal(1, fullpipe(&arguments(&file, &[])));
+        assert!(error.contains("small.toml: ") && error.ends_with(problem), "{error}: {hint}");
+    }
+}

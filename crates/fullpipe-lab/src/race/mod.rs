@@ -1,0 +1,387 @@
+//! Races: the same downloads by several senders, compared in pairs.
+//!
+//! ```text
+//!   experiment ─► cells ─┬─ pair 1 (seed 1): arm, arm, arm ─┐
+//!                        ├─ pair 2 (seed 2): arm, arm, arm ─┼─► RaceReport: times, ratios with intervals
+//!                        └─ ...                             ─┘
+//! ```
+//!
+//! A cell is one point of an experiment: a path, the hosts and the size of a download. The arms of a cell
+//! take turns with the same seed. They therefore meet identical random losses, so that their times are
+//! paired samples. The number of pairs is fixed before the first run.
+//!
+//! [`RacePlan::run_pair`] runs one pair. The caller runs the pairs, for example with
+//! [`campaign::run`](crate::campaign::run), and may store them: [`RacePlan::accepts`] says whether a stored
+//! pair belongs to the plan.
+
+mod report;
+mod table;
+
+use std::collections::BTreeMap;
+
+use fullpipe_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::experiment::{Experiment, ExperimentError, Point, RatioBound};
+use crate::outcome::Outcome;
+use crate::scenario::Scenario;
+use crate::sim;
+use crate::trace::Digest;
+
+pub use report::{
+    ArmReport, BoundReport, CellReport, IntervalKind, RaceReport, RatioReport, SCHEMA, TimesReport,
+};
+pub use table::RaceTable;
+
+/// Number of pairs of a cell without random loss. There, the seed changes only the random numbers of the
+/// senders, and the times hardly differ.
+pub const PAIRS_WITHOUT_LOSS: u64 = 10;
+/// Sizes up to which a download with random loss has 50/3 and 20/3 as many pairs as the experiment states: 1000
+/// and 400 instead of 60. Only a few of these downloads in a hundred lose their end and wait for a timeout, which
+/// takes several times as long as the rest. An interval over 60 pairs misses them too often: it covers the ratio
+/// of a sender to itself in 80 to 88 % of the races instead of 95 % (`tests/it/null_races.rs`).
+const TINY: Bytes = Bytes::new(100_000);
+/// See [`TINY`]. With random loss, a loss-based sender takes minutes for larger downloads.
+const SMALL: Bytes = Bytes::new(640_000);
+
+/// Plan of a race: cells, arms and seeds, all of which are fixed before the first run.
+#[derive(Clone, Debug)]
+pub struct RacePlan {
+    name: String,
+    cells: Vec<Cell>,
+    arms: Vec<Arm>,
+    against: Arm,
+    bounds: Vec<RatioBound>,
+}
+
+/// A cell of a race: one download on one path.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Point of the experiment. The congestion control in its scenario is a placeholder for that of the arms.
+    pub point: Point,
+    /// Size of the download.
+    pub size: Bytes,
+    /// Whether the fate or the delay of packets depends on the seed.
+    pub random: bool,
+    /// Seed of each pair.
+    pub seeds: Vec<u64>,
+    /// Hash of the scenario, which identifies stored pairs.
+    identity: String,
+}
+
+/// Runs of all arms of a cell with one seed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// Label of the cell.
+    pub cell: String,
+    /// Random seed of the runs.
+    pub seed: u64,
+    /// Hash of the scenario, as a hexadecimal string.
+    pub scenario: String,
+    /// Run of each arm, by the name of the arm.
+    pub runs: BTreeMap<String, ArmRun>,
+}
+
+/// Result of one download. Times are integers, so that stored runs equal the original runs exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArmRun {
+    /// Time from the SYN to the last byte in nanoseconds; `None` if the download did not complete.
+    pub from_syn_ns: Option<u64>,
+    /// Time from the request to the last byte in nanoseconds; `None` if the download did not complete.
+    pub from_request_ns: Option<u64>,
+    /// Number of data segments that the sender sent, including retransmissions.
+    pub sent_segments: u64,
+}
+
+impl From<&Outcome> for ArmRun {
+    fn from(outcome: &Outcome) -> Self {
+        let response = outcome.flows.first().and_then(|flow| flow.response);
+        Self {
+            from_syn_ns: response.map(|response| response.from_syn.as_nanos()),
+            from_request_ns: response.map(|response| response.from_request.as_nanos()),
+            sent_segments: outcome.path.sent(),
+        }
+    }
+}
+
+impl RacePlan {
+    /// Creates the plan of a race between `arms` on the points of `experiment`. The times of all other arms
+    /// are compared with those of the arm `against`.
+    ///
+    /// The number of seeds of the experiment is the number of pairs of a cell with random loss. A cell
+    /// without random loss has at most [`PAIRS_WITHOUT_LOSS`] pairs. A small download with random loss has more
+    /// pairs: 1000 instead of 60 up to 100 kB, and 400 up to 640 kB.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::check_arms`], and an error if a point of the experiment is not a single
+    /// download that the simulator can run, or if the experiment has only one seed.
+    pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
+        Self::check_arms(arms, against)?;
+        experiment.check_simulated()?;
+        let cells: Vec<Cell> =
+            experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
+        if experiment.seeds().len() < 2 {
+            return Err(ExperimentError::new(
+                "a race needs at least two pairs, and the experiment has one seed",
+                "set repeat = 60, or pass --pairs 60",
+            ));
+        }
+        let bounds = experiment.ratios().iter();
+        let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
+        Ok(Self {
+            name: experiment.name().into(),
+            bounds: bounds.cloned().collect(),
+            cells,
+            arms: arms.into(),
+            against,
+        })
+    }
+
+    /// Returns the plan with `pairs` pairs in each cell with random loss, whatever the size of its download.
+    #[must_use]
+    pub fn with_pairs(mut self, pairs: u64) -> Self {
+        for cell in &mut self.cells {
+            cell.seeds = seeds(cell.seeds.first().copied().unwrap_or_default(), pairs, cell.random);
+        }
+        self
+    }
+
+    /// Checks whether `arms` can be compared with the arm `against`.
+    ///
+    /// # Errors
+    /// Returns an error if an arm is listed twice, or if `against` is not one of the arms or is the only one.
+    pub fn check_arms(arms: &[Arm], against: Arm) -> Result<(), ExperimentError> {
+        if let Some((_, twice)) = arms.iter().enumerate().find(|(i, arm)| arms[..*i].contains(arm)) {
+            return Err(ExperimentError::new(
+                format!("the arm {twice} is listed twice"),
+                "list each arm once; bbr is another name of bbr1",
+            ));
+        }
+        if !arms.contains(&against) {
+            let known: Vec<_> = arms.iter().map(Arm::to_string).collect();
+            return Err(ExperimentError::new(
+                format!("the arm {against} is not in the race"),
+                format!("compare with one of the arms: {}", known.join(", ")),
+            ));
+        }
+        if arms.len() < 2 {
+            return Err(ExperimentError::new("a race needs at least two arms", "add an arm, such as bbr1"));
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the race.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the cells of the race, in the order of the experiment.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Returns the arms of the race.
+    pub fn arms(&self) -> &[Arm] {
+        &self.arms
+    }
+
+    /// Returns the arm with which the other arms are compared.
+    pub fn against(&self) -> Arm {
+        self.against
+    }
+
+    /// Returns the bounds of the experiment that apply to the arms of this race.
+    pub fn bounds(&self) -> &[RatioBound] {
+        &self.bounds
+    }
+
+    /// Returns the number of pairs over all cells.
+    pub fn pairs(&self) -> usize {
+        self.cells.iter().map(|cell| cell.seeds.len()).sum()
+    }
+
+    /// Runs all arms of `cell` in turn with one seed. `scenario` is the scenario of the cell with that seed.
+    pub fn run_pair(&self, cell: &Cell, scenario: &Scenario) -> Pair {
+        let arms = self.arms.iter().filter(|arm| cell.includes(**arm));
+        let runs = arms.map(|arm| (arm.to_string(), ArmRun::from(&sim::run(&arm.applied(scenario)))));
+        Pair {
+            cell: cell.point.label.clone(),
+            seed: scenario.seed,
+            scenario: cell.identity.clone(),
+            runs: runs.collect(),
+        }
+    }
+
+    /// Returns whether a stored pair is a pair of `cell` in this race: it has one of the seeds, the same
+    /// scenario, and a run of each arm.
+    pub fn accepts(&self, cell: &Cell, pair: &Pair) -> bool {
+        pair.cell == cell.point.label
+            && pair.scenario == cell.identity
+            && cell.seeds.contains(&pair.seed)
+            && self.arms.iter().all(|arm| !cell.includes(*arm) || pair.runs.contains_key(&arm.to_string()))
+    }
+}
+
+/// Returns the seeds of `pairs` pairs, or of fewer in a cell that is not random.
+fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
+    let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
+    (0..pairs).map(|pair| first.wrapping_add(pair)).collect()
+}
+
+impl Cell {
+    fn new(experiment: &Experiment, point: &Point) -> Result<Self, ExperimentError> {
+        let refused = |problem: &str| {
+            Err(ExperimentError::new(
+                format!("point '{}' {problem}", point.label),
+                "a race needs one [[flow]] with bytes = \"640kB\" and app = { request = \"200B\" }",
+            ))
+        };
+        let [flow] = point.scenario.flows.as_slice() else { return refused("has more than one flow") };
+        let Some(size) = flow.bytes else { return refused("has a flow without an end") };
+        if flow.workload.request.is_none() {
+            return refused("has a flow without a request");
+        }
+        let path = &point.scenario.path;
+        let random = path.forward.is_random(1) || path.backward.is_random(1);
+        let wanted = experiment.seeds();
+        let stated = wanted.len() as u64;
+        let pairs = match random {
+            true if size <= TINY => (stated * 50).div_ceil(3),
+            true if size <= SMALL => (stated * 20).div_ceil(3),
+            _ => stated,
+        };
+        let first = wanted.first().copied().unwrap_or_default();
+        let mut point = point.clone();
+        // A race needs no trace rows.
+        point.scenario.sample_every = point.scenario.duration;
+        // The label of the only point of an experiment names the congestion control, which the arms replace.
+        if experiment.points().len() == 1 && point.label.starts_with("cc=") {
+            point.label = experiment.name().into();
+        }
+        let mut hash = Digest::default();
+        point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
+        Ok(Self {
+            identity: format!("{:016x}", hash.value()),
+            point,
+            size,
+            random,
+            seeds: seeds(first, pairs, random),
+        })
+    }
+
+    /// Returns whether `arm` races in this cell. With random loss, a loss-based sender makes only small downloads.
+    fn includes(&self, arm: Arm) -> bool {
+        !self.random || arm.cc.is_rate_based() || self.size <= SMALL
+    }
+
+    /// Returns a label for tables: the values of the fields without their names.
+    pub(crate) fn short_label(label: &str) -> String {
+        let values = label.split(' ').map(|field| field.split_once('=').map_or(field, |(_, value)| value));
+        values.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CELLS: &str = "name = 'small'\nduration = '60s'\nrepeat = 6\nseed = 5\n\
+                         [path]\nrate = '20mbit'\nrtt = '40ms'\nloss = ['0%', '1%']\n\
+                         [[flow]]\ncc = 'bbr1'\nbytes = ['60kB', '2MB']\napp = { request = '200B' }\n";
+
+    fn planned(text: &str, arms: &str, against: &str) -> Result<RacePlan, ExperimentError> {
+        let arms: Vec<Arm> = arms.split(',').map(|arm| arm.parse().expect("an arm")).collect();
+        let experiment = Experiment::from_toml(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        RacePlan::new(&experiment, &arms, against.parse().expect("an arm"))
+    }
+
+    #[test]
+    fn cells_arms_and_pairs_are_fixed_beforehand() {
+        let plan =
+            planned(&CELLS.replace("'1%'", "'1%', '3%'"), "cubic,bbr1,bbr1+iw", "bbr1").expect("a plan");
+        let seeds = |cell: &Cell| (cell.seeds[0], cell.seeds.len());
+        let cells: Vec<_> =
+            plan.cells().iter().map(|cell| (cell.point.label.as_str(), seeds(cell))).collect();
+        let expected = [
+            ("loss=0% bytes=60kB", (5, 6)),
+            ("loss=0% bytes=2MB", (5, 6)),
+            ("loss=1% bytes=60kB", (5, 100)),
+            ("loss=1% bytes=2MB", (5, 6)),
+            ("loss=3% bytes=60kB", (5, 100)),
+            ("loss=3% bytes=2MB", (5, 6)),
+        ];
+        assert_eq!(cells, expected);
+        assert_eq!(plan.pairs(), 224);
+        let many = CELLS.replace("repeat = 6", "repeat = 60");
+        let many = planned(&many, "bbr1,bbr3", "bbr1").expect("a plan");
+        assert_eq!(many.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 1_000, 60]);
+        let few = many.with_pairs(20);
+        assert_eq!(few.cells().iter().map(|cell| cell.seeds.len()).collect::<Vec<_>>(), [10, 10, 20, 20]);
+        assert_eq!(few.cells()[2].seeds[..2], [5, 6]);
+        // CUBIC makes all downloads without loss, and the small downloads with loss.
+        let races = |cell: &Cell| cell.includes(plan.arms()[0]);
+        assert_eq!(
+            plan.cells().iter().map(races).collect::<Vec<_>>(),
+            [true, true, true, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_pair_has_identical_losses_and_a_run_of_each_arm() {
+        let plan = planned(CELLS, "bbr1,bbr1+iw", "bbr1").expect("a plan");
+        let cell = &plan.cells()[2];
+        let scenario = Scenario { seed: 6, ..cell.point.scenario.clone() };
+        let pair = plan.run_pair(cell, &scenario);
+        assert_eq!(pair.seed, 6);
+        assert_eq!(pair.runs.keys().collect::<Vec<_>>(), ["bbr1", "bbr1+iw"]);
+        assert_eq!(plan.run_pair(cell, &scenario), pair);
+        let time = |arm: &str| pair.runs[arm].from_syn_ns.expect("complete");
+        assert!(time("bbr1+iw") < time("bbr1"), "{pair:?}");
+        assert!(plan.accepts(cell, &pair));
+
+        // A pair of another cell, with another seed, of another scenario or without one of the arms is not a
+        // pair of this cell.
+        assert!(!plan.accepts(&plan.cells()[3], &pair));
+        assert!(!plan.accepts(cell, &Pair { seed: 500, ..pair.clone() }));
+        let deep = CELLS.replace("rtt = '40ms'", "rtt = '40ms'\nqueue = '2bdp'");
+        let deep = planned(&deep, "bbr1,bbr1+iw", "bbr1").expect("a plan");
+        assert!(!deep.accepts(&deep.cells()[2], &pair));
+        let more = planned(CELLS, "bbr1,bbr1+iw,bbr3", "bbr1").expect("a plan");
+        assert!(!more.accepts(&more.cells()[2], &pair));
+        let fewer = planned(CELLS, "bbr1+iw,bbr1", "bbr1+iw").expect("a plan");
+        assert!(fewer.accepts(&fewer.cells()[2], &pair), "the order does not matter");
+    }
+
+    #[test]
+    fn what_is_not_a_race_is_refused() {
+        let refused = |text: &str, arms: &str, against: &str| {
+            let error = planned(text, arms, against).expect_err("refused");
+            assert!(!error.hint.is_empty(), "{error}");
+            error.message
+        };
+        let of = |from: &str, to: &str| refused(&CELLS.replace(from, to), "bbr1,bbr3", "bbr1");
+        assert_eq!(refused(CELLS, "bbr1,bbr", "bbr1"), "the arm bbr1 is listed twice");
+        assert_eq!(refused(CELLS, "bbr1,bbr3", "cubic"), "the arm cubic is not in the race");
+        assert_eq!(refused(CELLS, "bbr1", "bbr1"), "a race needs at least two arms");
+        assert_eq!(
+            of("app = { request = '200B' }", ""),
+            "point 'loss=0% bytes=60kB' has a flow without a request"
+        );
+        assert_eq!(of("bytes = ['60kB', '2MB']", ""), "point 'loss=0%' has a flow without an end");
+        assert_eq!(
+            of("[[flow]]\n", "[[flow]]\ncount = 2\n"),
+            "point 'loss=0% bytes=60kB' has more than one flow"
+        );
+        assert!(of("[[flow]]\n", "[[flow]]\nstack = 'kernel'\n").contains("kernel TCP stack"));
+        assert!(of("repeat = 6\n", "").starts_with("a race needs at least two pairs"));
+    }
+
+    #[test]
+    fn labels_of_tables_are_short() {
+        assert_eq!(Cell::short_label("rate=20mbit loss=1%:burst=5 bytes=2MB"), "20mbit 1%:burst=5 2MB");
+        assert_eq!(Cell::short_label("a name"), "a name");
+        let one = CELLS.replace("['0%', '1%']", "'0%'").replace("['60kB', '2MB']", "'2MB'");
+        assert_eq!(planned(&one, "bbr1,bbr3", "bbr1").expect("a plan").cells()[0].point.label, "small");
+    }
+}

@@ -1,0 +1,404 @@
+//! Results of a race: one JSON document with the times of each arm in each cell, and ratios with intervals.
+
+use fullpipe_units::{Bytes, Duration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, Pair, RacePlan};
+use crate::arm::Arm;
+use crate::bootstrap::MeanRatio;
+use crate::experiment::RatioBound;
+use crate::metric::HEADERS;
+use crate::scenario::Scenario;
+use crate::stats::{mean, median, nearest_rank};
+
+/// Name and version of the format of the JSON document.
+pub const SCHEMA: &str = "fullpipe.race/1";
+
+/// Window that a Linux client offers first, in bytes, rounded up: 65 160 bytes and the unit in which a scaled
+/// window is expressed.
+const FIRST_WINDOW: u64 = 65_536;
+
+/// Results of a race. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RaceReport {
+    /// Name and version of the format of this JSON document.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// Name of the race.
+    pub race: String,
+    /// Where the race ran: `sim` (simulator).
+    pub world: String,
+    /// Arm with which the other arms are compared.
+    pub against: String,
+    /// Whether the race was ended early. A race that was ended early lacks some pairs.
+    pub interrupted: bool,
+    /// Results of each cell, in the order of the file.
+    pub cells: Vec<CellReport>,
+    /// Comparison of each bound with each cell to which it applies.
+    pub bounds: Vec<BoundReport>,
+}
+
+/// Results of one cell: one download on one path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellReport {
+    /// Label of the cell.
+    pub cell: String,
+    /// Rate of the link in the data direction, in bit/s.
+    pub rate_bps: u64,
+    /// Two-way propagation delay, in milliseconds.
+    pub rtt_ms: f64,
+    /// Probability of random packet loss in the data direction.
+    pub loss: f64,
+    /// Size of the download, in bytes.
+    pub size_bytes: u64,
+    /// Lower bound of the time from the SYN that the path sets: two round trips, for the handshake and for
+    /// the request, and the packets of the download at the rate of the link; in seconds.
+    pub link_floor_s: f64,
+    /// Lower bound of the time from the SYN that the window of a Linux client sets: it offers 64 KiB first
+    /// and opens by at most two bytes per byte received, so it admits three times as much in each round trip;
+    /// in seconds.
+    pub window_floor_s: f64,
+    /// Results of each arm, in the order of the race.
+    pub arms: Vec<ArmReport>,
+}
+
+/// Results of one arm in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ArmReport {
+    /// Name of the arm.
+    pub arm: String,
+    /// Number of downloads that the arm made.
+    pub runs: u64,
+    /// Number of downloads that did not complete within the duration of the experiment; their times are not
+    /// included.
+    pub unfinished: u64,
+    /// Times from the SYN to the last byte; null if no download completed.
+    pub from_syn: Option<TimesReport>,
+    /// Times from the request to the last byte; null if no download completed.
+    pub from_request: Option<TimesReport>,
+    /// Number of data segments sent divided by the number of segments of the download; null without a run.
+    pub sent_per_needed: Option<f64>,
+    /// Comparison with the arm `against`; null for that arm, and if fewer than two pairs are complete.
+    pub ratio: Option<RatioReport>,
+}
+
+/// Distribution of the times of one arm, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimesReport {
+    /// Mean time, in seconds.
+    pub mean_s: f64,
+    /// Median time, in seconds.
+    pub median_s: f64,
+    /// 95th percentile of the times, in seconds.
+    pub p95_s: f64,
+    /// Minimum time, in seconds.
+    pub min_s: f64,
+    /// Maximum time, in seconds.
+    pub max_s: f64,
+}
+
+/// Ratio of the mean time of the arm `against` to the mean time of this arm, from the SYN: above 1 if this
+/// arm is faster.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioReport {
+    /// Ratio of the means over the pairs in which both downloads completed.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// What the interval contains.
+    pub interval: IntervalKind,
+    /// Number of pairs that are compared.
+    pub pairs: u64,
+}
+
+/// What an interval of a ratio contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IntervalKind {
+    /// The ratio of the means with a confidence of 95 % (BCa bootstrap over the pairs).
+    Confidence95,
+    /// The ratios of all pairs, from least to most, in a cell without random loss.
+    Range,
+}
+
+/// Comparison of a bound with one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BoundReport {
+    /// Label of the cell.
+    pub cell: String,
+    /// Arm whose ratio is bounded.
+    pub arm: String,
+    /// Lower end of the interval of the arm's ratio; null if the arm has no ratio in this cell.
+    pub low: Option<f64>,
+    /// Least value that the lower end may have.
+    pub min: f64,
+    /// Whether the lower end reaches the bound.
+    pub pass: bool,
+}
+
+impl RaceReport {
+    /// Creates the document of the race `plan` in `world`. `pairs` contains the pairs of each cell, in the
+    /// order of the plan. If the race was ended early, some pairs are missing.
+    pub fn new(plan: &RacePlan, world: &str, pairs: &[Vec<Pair>]) -> Self {
+        let cells = || plan.cells().iter().zip(pairs);
+        let reports: Vec<CellReport> = cells().map(|(cell, pairs)| cell_report(plan, cell, pairs)).collect();
+        let compared = |bound: &RatioBound, number: usize| {
+            let cell = reports.get(number)?;
+            let arm = bound.arm.to_string();
+            let low = cell.arm(&arm).and_then(|report| report.ratio).map(|ratio| ratio.low);
+            let pass = low.is_some_and(|low| low >= bound.min);
+            Some(BoundReport { cell: cell.cell.clone(), arm, low, min: bound.min, pass })
+        };
+        let bounds = plan.bounds().iter();
+        let bounds =
+            bounds.flat_map(|bound| bound.points.iter().filter_map(move |number| compared(bound, *number)));
+        let bounds = bounds.collect();
+        Self {
+            schema: SCHEMA.into(),
+            race: plan.name().into(),
+            world: world.into(),
+            against: plan.against().to_string(),
+            interrupted: cells().any(|(cell, pairs)| pairs.len() < cell.seeds.len()),
+            cells: reports,
+            bounds,
+        }
+    }
+
+    /// Returns the number of comparisons in which the lower end of an interval is below its bound.
+    pub fn failed(&self) -> usize {
+        self.bounds.iter().filter(|bound| !bound.pass).count()
+    }
+}
+
+impl CellReport {
+    /// Returns the results of the arm with this name.
+    pub fn arm(&self, name: &str) -> Option<&ArmReport> {
+        self.arms.iter().find(|arm| arm.arm == name)
+    }
+}
+
+fn cell_report(plan: &RacePlan, cell: &Cell, pairs: &[Pair]) -> CellReport {
+    let path = &cell.point.scenario.path;
+    let (link, window) = floors(&cell.point.scenario, cell.size);
+    CellReport {
+        cell: cell.point.label.clone(),
+        rate_bps: path.forward.rate.as_bps(),
+        rtt_ms: path.rtt().as_millis_f64(),
+        loss: path.forward.loss.as_f64(),
+        size_bytes: cell.size.get(),
+        link_floor_s: link.as_secs_f64(),
+        window_floor_s: window.as_secs_f64(),
+        arms: plan.arms().iter().map(|arm| arm_report(plan, cell, *arm, pairs)).collect(),
+    }
+}
+
+fn arm_report(plan: &RacePlan, cell: &Cell, arm: Arm, pairs: &[Pair]) -> ArmReport {
+    let (name, against) = (arm.to_string(), plan.against().to_string());
+    let runs: Vec<_> = pairs.iter().filter_map(|pair| pair.runs.get(&name)).collect();
+    let from_syn: Vec<f64> = runs.iter().filter_map(|run| run.from_syn_ns).map(seconds).collect();
+    let from_request = runs.iter().filter_map(|run| run.from_request_ns).map(seconds).collect();
+    let sent: u64 = runs.iter().map(|run| run.sent_segments).sum();
+    let needed = segments(&cell.point.scenario, cell.size) * runs.len() as u64;
+    let time = |pair: &Pair, arm: &str| pair.runs.get(arm)?.from_syn_ns.map(seconds);
+    let paired: Vec<(f64, f64)> =
+        pairs.iter().filter_map(|pair| Some((time(pair, &against)?, time(pair, &name)?))).collect();
+    let ratio = if arm == plan.against() { None } else { ratio(cell, &paired) };
+    ArmReport {
+        runs: runs.len() as u64,
+        unfinished: (runs.len() - from_syn.len()) as u64,
+        from_syn: TimesReport::of(from_syn),
+        from_request: TimesReport::of(from_request),
+        sent_per_needed: (needed > 0).then(|| sent as f64 / needed as f64),
+        ratio,
+        arm: name,
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    Duration::from_nanos(ns).as_secs_f64()
+}
+
+/// Returns the ratio of the means of `pairs`, which contain the time of the arm `against` and that of the
+/// compared arm.
+fn ratio(cell: &Cell, pairs: &[(f64, f64)]) -> Option<RatioReport> {
+    let seed = cell.seeds.first().copied().unwrap_or_default();
+    let MeanRatio { ratio, low, high } = MeanRatio::of(pairs, seed)?;
+    let count = pairs.len() as u64;
+    if cell.random {
+        return Some(RatioReport { ratio, low, high, interval: IntervalKind::Confidence95, pairs: count });
+    }
+    // Without random loss, the pairs are not a sample of a distribution.
+    let ratios = || pairs.iter().map(|(against, time)| against / time);
+    Some(RatioReport {
+        ratio,
+        low: ratios().fold(f64::INFINITY, f64::min),
+        high: ratios().fold(f64::NEG_INFINITY, f64::max),
+        interval: IntervalKind::Range,
+        pairs: count,
+    })
+}
+
+impl TimesReport {
+    /// Returns the distribution of `times`; `None` if there are none.
+    fn of(mut times: Vec<f64>) -> Option<Self> {
+        times.sort_by(f64::total_cmp);
+        Some(Self {
+            mean_s: mean(times.iter().copied())?,
+            p95_s: nearest_rank(&times, 95)?,
+            min_s: *times.first()?,
+            max_s: *times.last()?,
+            median_s: median(times)?,
+        })
+    }
+}
+
+/// Returns the number of segments of a download of `size` bytes.
+fn segments(scenario: &Scenario, size: Bytes) -> u64 {
+    size.get().div_ceil(scenario.path.mtu.saturating_sub(HEADERS).max(1))
+}
+
+/// Returns the times from the SYN that the path and the client's window permit at best
+/// ([`CellReport::link_floor_s`], [`CellReport::window_floor_s`]).
+///
+/// The window floor counts round trips: after x bytes, the client's window admits the bytes up to
+/// `FIRST_WINDOW` + 3 x, and each of these bytes is received at the earliest one round trip later.
+fn floors(scenario: &Scenario, size: Bytes) -> (Duration, Duration) {
+    let rtt = scenario.path.rtt();
+    let wire = size + Bytes::new(segments(scenario, size) * HEADERS);
+    let (mut admitted, mut round_trips) = (FIRST_WINDOW, 1);
+    while admitted < size.get() {
+        admitted = admitted.saturating_mul(3).saturating_add(FIRST_WINDOW);
+        round_trips += 1;
+    }
+    (rtt * 2 + scenario.path.forward.rate.time_for(wire), rtt * (1 + round_trips))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::ArmRun;
+    use super::*;
+    use crate::experiment::Experiment;
+
+    /// Returns a race with a cell without loss and a cell with loss.
+    fn plan(more: &str) -> RacePlan {
+        let text = format!(
+            "name = 'small'\nduration = '60s'\nrepeat = 4\n\
+             [path]\nrate = '100mbit'\nrtt = '50ms'\nloss = ['0%', '1%']\n\
+             [[flow]]\ncc = 'bbr1'\nbytes = '650kB'\napp = {{ request = '200B' }}\n{more}"
+        );
+        let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let [bbr1, iw] = ["bbr1", "bbr1+iw"].map(|arm| arm.parse::<Arm>().expect("an arm"));
+        RacePlan::new(&experiment, &[bbr1, iw], bbr1).expect("a plan")
+    }
+
+    fn run(ms: Option<u64>, sent: u64) -> ArmRun {
+        let ns = |ms: u64| ms * 1_000_000;
+        ArmRun { from_syn_ns: ms.map(ns), from_request_ns: ms.map(|ms| ns(ms - 50)), sent_segments: sent }
+    }
+
+    /// Returns the pairs of a cell with these times in milliseconds, for `bbr1` and `bbr1+iw`.
+    fn pairs(cell: &Cell, times: &[(u64, Option<u64>)]) -> Vec<Pair> {
+        let pair = |(seed, (bbr1, iw)): (&u64, &(u64, Option<u64>))| Pair {
+            cell: cell.point.label.clone(),
+            seed: *seed,
+            scenario: String::new(),
+            runs: BTreeMap::from([("bbr1".into(), run(Some(*bbr1), 449)), ("bbr1+iw".into(), run(*iw, 898))]),
+        };
+        cell.seeds.iter().zip(times).map(pair).collect()
+    }
+
+    #[test]
+    fn means_ratios_and_overheads_are_those_of_the_runs() {
+        let plan = plan("");
+        let [clean, lossy] = plan.cells() else { panic!("two cells") };
+        let made = [
+            pairs(clean, &[(400, Some(300)), (420, Some(300)), (380, Some(300)), (400, Some(320))]),
+            pairs(lossy, &[(500, Some(400)), (700, None), (600, Some(400)), (600, Some(560))]),
+        ];
+        let report = RaceReport::new(&plan, "sim", &made);
+        assert_eq!((report.interrupted, report.bounds.len(), report.failed()), (false, 0, 0));
+        let arm = |cell: usize, name: &str| report.cells[cell].arm(name).expect("an arm");
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+
+        let bbr1 = arm(0, "bbr1");
+        assert_eq!((bbr1.runs, bbr1.unfinished, bbr1.ratio), (4, 0, None));
+        let times = bbr1.from_syn.expect("times");
+        near(times.mean_s, 0.4);
+        near(times.median_s, 0.4);
+        near(times.p95_s, 0.42);
+        near(times.min_s, 0.38);
+        near(times.max_s, 0.42);
+        near(bbr1.from_request.expect("times").mean_s, 0.35);
+        near(bbr1.sent_per_needed.expect("runs"), 1.0);
+
+        let ratio = arm(0, "bbr1+iw").ratio.expect("a ratio");
+        assert_eq!((ratio.interval, ratio.pairs), (IntervalKind::Range, 4));
+        near(ratio.ratio, 1_600.0 / 1_220.0);
+        near(ratio.low, 400.0 / 320.0);
+        near(ratio.high, 420.0 / 300.0);
+
+        let iw = arm(1, "bbr1+iw");
+        let ratio = iw.ratio.expect("a ratio");
+        assert_eq!((iw.runs, iw.unfinished), (4, 1));
+        assert_eq!((ratio.interval, ratio.pairs), (IntervalKind::Confidence95, 3));
+        near(ratio.ratio, 1_700.0 / 1_360.0);
+        assert!(ratio.low < ratio.ratio && ratio.ratio < ratio.high, "{ratio:?}");
+        near(iw.sent_per_needed.expect("runs"), 2.0);
+
+        let missing = [made[0].clone(), made[1][..3].to_vec()];
+        assert!(RaceReport::new(&plan, "sim", &missing).interrupted);
+        let document = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(document["schema"], SCHEMA);
+        assert_eq!(document["cells"][1]["arms"][1]["ratio"]["interval"], "confidence95");
+        assert_eq!(serde_json::from_value::<RaceReport>(document).expect("readable"), report);
+    }
+
+    /// 640 000 bytes are 442 segments of 1500 bytes at most: 53.0 ms at 100 Mbit/s after two round trips. The
+    /// window admits 64, 256 and 832 KiB in total after one, two and three round trips.
+    #[test]
+    fn floors_are_below_every_sender() {
+        let plan = plan("");
+        let scenario = &plan.cells()[0].point.scenario;
+        let (link, window) = floors(scenario, Bytes::new(640_000));
+        assert!((link.as_secs_f64() - (0.1 + 8.0 * (640_000.0 + 442.0 * 52.0) / 1e8)).abs() < 1e-6, "{link}");
+        assert_eq!(window, Duration::from_millis(200));
+        for (size, round_trips) in
+            [(1, 2), (65_536, 2), (65_537, 3), (262_144, 3), (851_968, 4), (851_969, 5)]
+        {
+            let (_, window) = floors(scenario, Bytes::new(size));
+            assert_eq!(window, Duration::from_millis(50 * round_trips), "{size}");
+        }
+        // A sender without any congestion window meets both.
+        for size in [30_000, 640_000, 8_000_000] {
+            let mut scenario = scenario.clone();
+            scenario.flows[0].bytes = Some(Bytes::new(size));
+            scenario.flows[0].cc = fullpipe_tcp::cc::Algorithm::Reno;
+            scenario.host.initcwnd = Some(10_000);
+            scenario.path.forward.queue = Bytes::MAX;
+            let outcome = crate::sim::run(&scenario);
+            let found = outcome.flows[0].response.expect("complete").from_syn;
+            let (link, window) = floors(&scenario, Bytes::new(size));
+            assert!(found >= link.max(window), "{size}: {found}, {link}, {window}");
+        }
+    }
+
+    #[test]
+    fn a_bound_is_compared_with_the_lower_end() {
+        let ratio = |min: f64| {
+            format!("[[ratio]]\nwhere = {{ loss = '0%' }}\narm = 'bbr1+iw'\nagainst = 'bbr1'\nmin = {min}\n")
+        };
+        let plan = plan(&(ratio(1.2) + &ratio(1.3) + "[[ratio]]\narm = 'bbr3'\nagainst = 'bbr1'\nmin = 9\n"));
+        let times = [(400, Some(320)), (420, Some(300))];
+        let made = plan.cells().iter().map(|cell| pairs(cell, &times)).collect::<Vec<_>>();
+        let report = RaceReport::new(&plan, "sim", &made);
+        let found: Vec<_> =
+            report.bounds.iter().map(|bound| (bound.cell.as_str(), bound.min, bound.pass)).collect();
+        assert_eq!(found, [("loss=0%", 1.2, true), ("loss=0%", 1.3, false)], "bbr3 is not in the race");
+        assert_eq!(report.failed(), 1);
+    }
+}

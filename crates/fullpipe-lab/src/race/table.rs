@@ -1,0 +1,217 @@
+//! Results of a race as text: one table per arm, with one line per cell.
+
+use std::fmt;
+
+use super::{ArmReport, Cell, CellReport, IntervalKind, RaceReport};
+
+/// The results of a race as tables, at most 100 columns wide if the labels of the cells are short. There is
+/// one table for each arm that is compared, in which the cell with the lowest ratio comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct RaceTable<'a> {
+    /// Results that the tables contain.
+    pub report: &'a RaceReport,
+}
+
+/// One line of a table: the cell, the arm with which the other one is compared, and the compared arm.
+type Line<'a> = (&'a CellReport, &'a ArmReport, &'a ArmReport);
+
+impl fmt::Display for RaceTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report } = self;
+        let RaceReport { race, world, against, .. } = report;
+        writeln!(f, "race {race}, world {world}; times from the SYN to the last byte in seconds")?;
+        let names = report.cells.first().into_iter().flat_map(|cell| &cell.arms).map(|arm| &arm.arm);
+        for name in names.filter(|name| *name != against) {
+            writeln!(f, "\n{name} compared with {against}; ratio: time of {against} / time of {name}\n")?;
+            self.table(f, name)?;
+        }
+        self.notes(f)?;
+        self.bounds(f)
+    }
+}
+
+impl RaceTable<'_> {
+    fn table(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        let RaceReport { cells, against, .. } = self.report;
+        let mut lines: Vec<Line<'_>> = cells
+            .iter()
+            .filter_map(|cell| {
+                let [base, arm] = [cell.arm(against)?, cell.arm(name)?];
+                (base.runs > 0 && arm.runs > 0).then_some((cell, base, arm))
+            })
+            .collect();
+        // A cell without a ratio has downloads that did not complete, which is worse than any ratio.
+        let low = |(_, _, arm): &Line<'_>| arm.ratio.map_or(f64::NEG_INFINITY, |ratio| ratio.low);
+        lines.sort_by(|a, b| low(a).total_cmp(&low(b)));
+        let labels: Vec<String> = lines.iter().map(|(cell, ..)| Cell::short_label(&cell.cell)).collect();
+        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0).max(4);
+        writeln!(
+            f,
+            "{:width$}  {:>14}  {:>14}  {:>14}  {:>5}  {:^10}  {:>5}",
+            "", "floors", against, name, "", "", "sent/"
+        )?;
+        writeln!(
+            f,
+            "{:width$}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>5}  {:^10}  {:>5}",
+            "cell", "link", "window", "mean", "p95", "mean", "p95", "ratio", "interval", "need"
+        )?;
+        for (label, (cell, base, arm)) in labels.iter().zip(&lines) {
+            let [base_mean, base_p95] = times(base);
+            let [mean, p95] = times(arm);
+            let (link, window) = (seconds(cell.link_floor_s), seconds(cell.window_floor_s));
+            let ratio = arm.ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.ratio));
+            let interval =
+                arm.ratio.map_or("-".into(), |ratio| format!("{:.2}..{:.2}", ratio.low, ratio.high));
+            let sent = arm.sent_per_needed.map_or("-".into(), |sent| format!("{sent:.3}"));
+            writeln!(
+                f,
+                "{label:width$}  {link:>6}  {window:>6}  {base_mean:>6}  {base_p95:>6}  {mean:>6}  {p95:>6}  \
+                 {ratio:>5}  {interval:^10}  {sent:>5}"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the intervals contain, and which downloads did not complete.
+    fn notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arms = || self.report.cells.iter().flat_map(|cell| cell.arms.iter().map(move |arm| (cell, arm)));
+        let has = |kind| arms().any(|(_, arm)| arm.ratio.is_some_and(|ratio| ratio.interval == kind));
+        writeln!(f)?;
+        if has(IntervalKind::Confidence95) {
+            writeln!(f, "interval: 95 % confidence where the path is random (BCa bootstrap over the pairs)")?;
+        }
+        if has(IntervalKind::Range) {
+            writeln!(f, "interval: least to most of the pairs where the path is not random")?;
+        }
+        for (cell, arm) in arms().filter(|(_, arm)| arm.unfinished > 0) {
+            let ArmReport { arm, runs, unfinished, .. } = arm;
+            writeln!(f, "{}: {unfinished} of {runs} downloads of {arm} did not complete", cell.cell)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one line per bound; writes nothing if the race has no bounds.
+    fn bounds(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bounds = &self.report.bounds;
+        if bounds.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        for bound in bounds {
+            let verdict = if bound.pass { "pass" } else { "FAIL" };
+            let low = bound.low.map_or("none".into(), |low| format!("{low:.3}"));
+            let label = Cell::short_label(&bound.cell);
+            writeln!(f, "{verdict}  {label}  {}: lower end {low}, expected >= {}", bound.arm, bound.min)?;
+        }
+        writeln!(f, "\n{} of {} bounds met", bounds.len() - self.report.failed(), bounds.len())
+    }
+}
+
+/// Formats the mean and the 95th percentile of the times of an arm.
+fn times(arm: &ArmReport) -> [String; 2] {
+    match arm.from_syn {
+        Some(times) => [times.mean_s, times.p95_s].map(seconds),
+        None => ["-".into(), "-".into()],
+    }
+}
+
+/// Formats a time in at most six characters.
+fn seconds(seconds: f64) -> String {
+    if seconds < 99.9 { format!("{seconds:.3}") } else { format!("{seconds:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::race::{BoundReport, RatioReport, SCHEMA, TimesReport};
+
+    fn arm(name: &str, mean_s: f64, low: Option<f64>, unfinished: u64) -> ArmReport {
+        let times = TimesReport { mean_s, median_s: mean_s, p95_s: 2.0 * mean_s, min_s: mean_s, max_s: 3.0 };
+        let interval = if mean_s < 1.0 { IntervalKind::Confidence95 } else { IntervalKind::Range };
+        ArmReport {
+            arm: name.into(),
+            runs: 60,
+            unfinished,
+            from_syn: Some(times),
+            from_request: None,
+            sent_per_needed: Some(1.0),
+            ratio: low.map(|low| RatioReport {
+                ratio: low + 0.05,
+                low,
+                high: low + 0.1,
+                interval,
+                pairs: 60,
+            }),
+        }
+    }
+
+    fn report() -> RaceReport {
+        let cell = |label: &str, mean_s: f64, low: f64| CellReport {
+            cell: label.into(),
+            rate_bps: 100_000_000,
+            rtt_ms: 200.0,
+            loss: 0.01,
+            size_bytes: 640_000,
+            link_floor_s: 0.453,
+            window_floor_s: 0.8,
+            arms: vec![
+                arm("cubic", 101.0, Some(0.1), 2),
+                arm("bbr1", 1.2 * mean_s, None, 0),
+                arm("bbr1+iw", mean_s, Some(low), 0),
+            ],
+        };
+        let mut none = cell("rate=1mbit rtt=1ms bytes=60kB", 0.5, 1.0);
+        none.arms[0].runs = 0;
+        RaceReport {
+            schema: SCHEMA.into(),
+            race: "quick".into(),
+            world: "sim".into(),
+            against: "bbr1".into(),
+            interrupted: false,
+            cells: vec![cell("rate=100mbit rtt=200ms loss=1% bytes=640kB", 0.5, 1.25), none],
+            bounds: vec![
+                BoundReport {
+                    cell: "a".into(),
+                    arm: "bbr1+iw".into(),
+                    low: Some(1.25),
+                    min: 1.2,
+                    pass: true,
+                },
+                BoundReport { cell: "b".into(), arm: "bbr1+iw".into(), low: None, min: 1.2, pass: false },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_table_has_a_line_per_cell_and_the_worst_first() {
+        let report = report();
+        let text = RaceTable { report: &report }.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{text}");
+        let with = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+        let table = |name: &str| {
+            let begin = lines.iter().position(|line| line.starts_with(&format!("{name} compared with bbr1")));
+            lines[begin.expect(name) + 4..].iter().take_while(|line| !line.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(with("compared with"), 2, "{text}");
+        // CUBIC took part in one of the cells only.
+        let [cubic] = table("cubic")[..] else { panic!("{text}") };
+        let words: Vec<&str> = cubic.split_whitespace().collect();
+        assert_eq!(words[4..6], ["0.453", "0.800"], "{text}");
+        assert_eq!(words[6..], ["0.600", "1.200", "101", "202", "0.15", "0.10..0.20", "1.000"], "{text}");
+        let [worst, best] = table("bbr1+iw")[..] else { panic!("{text}") };
+        assert!(
+            worst.starts_with("1mbit 1ms 60kB ") && best.starts_with("100mbit 200ms 1% 640kB "),
+            "{text}"
+        );
+        assert!(best.contains(" 1.30  1.25..1.35  1.000"), "{text}");
+        assert_eq!((with("95 % confidence"), with("least to most")), (1, 1), "{text}");
+        assert_eq!(with("2 of 60 downloads of cubic did not complete"), 1, "{text}");
+        assert_eq!(
+            (with("pass  a  bbr1+iw: lower end 1.250, expected >= 1.2"), with("FAIL  b")),
+            (1, 1),
+            "{text}"
+        );
+        assert!(text.ends_with("1 of 2 bounds met\n"), "{text}");
+    }
+}

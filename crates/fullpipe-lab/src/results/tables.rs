@@ -1,0 +1,196 @@
+//! Results and traces of a campaign as CSV tables.
+
+use std::fmt;
+
+use fullpipe_tcp::SendLimit;
+
+use super::{Flow, Report, RttMs, Run};
+use crate::campaign::RunResult;
+use crate::experiment::Experiment;
+
+/// The traces of a campaign as one CSV table: point and seed, then the columns of
+/// [`Record`](crate::trace::Record). Each row is written as soon as it is formatted, because the table may be
+/// large.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceTable<'a> {
+    /// Experiment to which the traces belong.
+    pub experiment: &'a Experiment,
+    /// Traces of the runs, ordered by point and seed; each is a text from
+    /// [`Csv::into_text`](crate::trace::Csv::into_text).
+    pub runs: &'a [RunResult<String>],
+}
+
+impl fmt::Display for TraceTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.runs.iter().find_map(|run| run.value.lines().next());
+        writeln!(f, "point,seed,{}", columns.unwrap_or_default())?;
+        for run in self.runs {
+            let label = &self.experiment.points()[run.point].label;
+            let first_cells = csv_lines([[label.clone(), run.seed.to_string()]])?;
+            let first_cells = first_cells.trim_end();
+            for line in run.value.lines().skip(1) {
+                writeln!(f, "{first_cells},{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The results of a campaign as one CSV table with one row per flow and run. Column names end in base units,
+/// and the cell of a missing value is empty.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultTable<'a> {
+    /// Results that the table contains.
+    pub report: &'a Report,
+}
+
+impl fmt::Display for ResultTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&csv_lines([header()])?)?;
+        for run in &self.report.runs {
+            let rows = run.flows.iter().enumerate().map(|(number, flow)| row(run, number, flow));
+            f.write_str(&csv_lines(rows)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the names of the columns of a [`ResultTable`].
+fn header() -> Vec<String> {
+    let of_flow = [
+        "point",
+        "seed",
+        "flow",
+        "cc",
+        "received_bytes",
+        "goodput_bps",
+        "goodput_second_half_bps",
+        "retransmits",
+        "min_rtt_ms",
+        "mean_rtt_ms",
+        "p95_rtt_ms",
+    ];
+    let shares = SendLimit::ALL.map(|limit| format!("share_{limit}"));
+    let of_run = [
+        "delivered_packets",
+        "queue_drops_packets",
+        "random_drops_packets",
+        "policed_packets",
+        "aqm_drops_packets",
+        "marked_packets",
+        "duplicated_packets",
+        "reordered_packets",
+        "thinned_acks",
+        "digest",
+        "wall_s",
+    ];
+    of_flow.map(str::to_owned).into_iter().chain(shares).chain(of_run.map(str::to_owned)).collect()
+}
+
+/// Returns the cells of one flow, in the order of [`header`].
+fn row(run: &Run, number: usize, flow: &Flow) -> Vec<String> {
+    let path = run.path;
+    let rtt = |of: fn(RttMs) -> f64| flow.rtt_ms.map_or(String::new(), |rtt| of(rtt).to_string());
+    let of_flow = [
+        run.point.clone(),
+        run.seed.to_string(),
+        number.to_string(),
+        flow.cc.clone(),
+        flow.bytes.to_string(),
+        flow.goodput_bps.to_string(),
+        flow.goodput_second_half_bps.to_string(),
+        flow.retransmits.to_string(),
+        rtt(|rtt| rtt.min),
+        rtt(|rtt| rtt.mean),
+        rtt(|rtt| rtt.p95),
+    ];
+    let share = |limit: SendLimit| flow.send_limit.get(limit.name()).copied().unwrap_or(0.0);
+    let shares = SendLimit::ALL.map(|limit| share(limit).to_string());
+    let of_run = [
+        path.delivered.to_string(),
+        path.queue_drops.to_string(),
+        path.random_drops.to_string(),
+        path.policed.to_string(),
+        path.aqm_drops.to_string(),
+        path.marked.to_string(),
+        path.duplicated.to_string(),
+        path.reordered.to_string(),
+        path.acks_thinned.to_string(),
+        run.digest.clone(),
+        run.wall_s.to_string(),
+    ];
+    of_flow.into_iter().chain(shares).chain(of_run).collect()
+}
+
+/// Returns `records` as lines of CSV. Cells are quoted where necessary, because labels may contain any
+/// character.
+///
+/// # Errors
+/// Returns an error if the records differ in their number of cells; writing to memory does not fail.
+fn csv_lines<R: IntoIterator<Item = String>>(
+    records: impl IntoIterator<Item = R>,
+) -> Result<String, fmt::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for record in records {
+        writer.write_record(record).map_err(|_| fmt::Error)?;
+    }
+    let bytes = writer.into_inner().map_err(|_| fmt::Error)?;
+    String::from_utf8(bytes).map_err(|_| fmt::Error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{experiment, runs};
+    use super::*;
+
+    #[test]
+    fn results_are_a_table_with_a_row_a_flow() {
+        let experiment = experiment();
+        let report = Report::new(&experiment, "sim", &runs());
+        let table = ResultTable { report: &report }.to_string();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+        let [header, first, second] = &rows[..] else { panic!("{table}") };
+        assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
+        let cell = |row: &[&str], name: &str| {
+            let column = header.iter().position(|column| *column == name).expect(name);
+            row[column].to_owned()
+        };
+        assert_eq!(cell(first, "point"), "cc=bbr");
+        assert_eq!((cell(first, "seed"), cell(second, "seed")), ("1".into(), "2".into()));
+        assert_eq!(cell(first, "goodput_bps"), "8000000");
+        assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
+        assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
+        assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
+    }
+
+    #[test]
+    fn a_table_with_odd_labels_is_readable() {
+        let mut report = Report::new(&experiment(), "sim", &runs());
+        let label = "small, \"and\" odd\nlabel";
+        report.runs[0].point = label.into();
+        let table = ResultTable { report: &report }.to_string();
+        let mut reader = csv::Reader::from_reader(table.as_bytes());
+        let columns = reader.headers().expect("a header").len();
+        let records = reader.records().collect::<Result<Vec<_>, _>>().expect("records");
+        assert_eq!((records.len(), records[0].len()), (2, columns));
+        assert_eq!((&records[0][0], &records[1][0]), (label, "cc=bbr"));
+    }
+
+    #[test]
+    fn traces_of_a_campaign_are_one_table() {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '10ms'\n\
+                    [[flow]]\ncc = 'reno'\n[[sample]]\nevery = '250ms'\n\
+                    [[point]]\nname = 'small, \"and\" odd'";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let mut csv = crate::trace::Csv::default();
+        crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
+        let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
+        let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].starts_with("point,seed,flow,t_s,cc,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
+        assert_eq!(lines.len(), 1 + 4, "{table}");
+        let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
+        assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);
+        assert_eq!(rest.split(',').count(), lines[0].split(',').count(), "{}", lines[1]);
+    }
+}

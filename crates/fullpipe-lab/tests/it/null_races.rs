@@ -1,0 +1,46 @@
+//! Races between a sender and itself, with simulated downloads.
+
+use fullpipe_lab::bootstrap::MeanRatio;
+use fullpipe_lab::campaign;
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_units::Draws;
+
+/// Number of simulated downloads from which the races draw their times.
+const DOWNLOADS: u64 = 20_000;
+/// Number of pairs of a race with downloads of this size.
+const PAIRS: u64 = 1_000;
+
+/// Returns the share of the races between a sender and itself whose interval contains 1. The two sides of a pair
+/// are different downloads, because identical downloads would have no spread.
+fn covered(races: u64) -> f64 {
+    let text = "name = 'null'\nduration = '60s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nloss = '1%'\nqueue = '1bdp'\n\
+                [host]\nrcvbuf = '6MiB'\n[[flow]]\ncc = 'bbr1'\nbytes = '60kB'\napp = { request = '200B' }\n\
+                [[sample]]\nevery = '60s'";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let seeds: Vec<u64> = (0..DOWNLOADS).collect();
+    let time = |scenario: &Scenario| {
+        let response = sim::run(scenario).flows[0].response.expect("a complete response");
+        // A lost SYN-ACK costs a second, which would hide the times that the sender determines.
+        response.from_request.as_secs_f64()
+    };
+    let runs = campaign::run(experiment.points(), &seeds, time, |_| {}).expect("no panic");
+    let times: Vec<f64> = runs.into_iter().map(|run| run.value).collect();
+    let covers = |race: &u64| {
+        let draws = Draws::new(*race, 0);
+        let time = |ordinal| times[(draws.at(ordinal) % DOWNLOADS) as usize];
+        let pairs: Vec<_> = (0..PAIRS).map(|pair| (time(2 * pair), time(2 * pair + 1))).collect();
+        let found = MeanRatio::of(&pairs, *race).expect("an interval");
+        (found.low..=found.high).contains(&1.0)
+    };
+    (0..races).filter(covers).count() as f64 / races as f64
+}
+
+/// If both sides are the same sender, a 95 % interval contains 1 in 95 % of the races. 1000 races determine the
+/// share with a standard error of 0.7 percentage points.
+#[test]
+fn intervals_of_null_races_cover_one() {
+    let covered = covered(1_000);
+    assert!((0.93..=0.97).contains(&covered), "{covered} of the intervals contain 1");
+}

@@ -1,0 +1,92 @@
+"""Facts about the project, read from Cargo's manifests and from git, so that nothing is configured twice."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import subprocess
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+COMMAND = "fullpipe-cli"  # the crate with the command
+
+
+class Failure(Exception):
+    """A problem that ends the script with one line."""
+
+
+def output(*command, cwd=ROOT, env=None):
+    """Returns the standard output of a program that must succeed."""
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(map(str, command))} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+def host():
+    """Returns the target triple of this machine."""
+    lines = output("rustc", "-vV").splitlines()
+    return next(line.removeprefix("host: ") for line in lines if line.startswith("host: "))
+
+
+@dataclasses.dataclass(frozen=True)
+class Crate:
+    """A crate that is linked into the program."""
+
+    name: str
+    version: str
+    license: str
+    folder: pathlib.Path
+    checksum: str | None  # SHA-256 of the archive in the registry
+    dependencies: tuple[str, ...]  # names and versions, as in `key`
+
+    @property
+    def key(self):
+        return f"{self.name}@{self.version}"
+
+
+class Project:
+    """Version, source and dependencies of the program for one target."""
+
+    def __init__(self, target):
+        self.target = target
+        metadata = json.loads(output(
+            "cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))
+        self._packages = {package["id"]: package for package in metadata["packages"]}
+        self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+        command = next(p for p in metadata["packages"] if p["name"] == COMMAND)
+        self.version = command["version"]
+        self.license = command["license"]
+        self.repository = command["repository"]
+        self.rust_version = command["rust_version"]
+        self.commit, self.date, epoch = output(
+            "git", "log", "-1", "--abbrev=10", "--format=%h %cs %ct").split()
+        self.epoch = int(epoch)  # time of the commit: the time of every file in the packages
+
+    @functools.cached_property
+    def crates(self):
+        """Returns the crates that are linked into the program: the command, then the others by name."""
+        lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))
+        checksums = {(p["name"], p["version"]): p.get("checksum") for p in lock["package"]}
+        keys = {identity: f"{p['name']}@{p['version']}" for identity, p in self._packages.items()}
+        linked = self._linked()
+        crates = []
+        for identity, package in self._packages.items():
+            if keys[identity] not in linked:
+                continue
+            below = (keys[d["pkg"]] for d in self._nodes[identity]["deps"]
+                     if any(kind["kind"] is None for kind in d["dep_kinds"]))
+            name, version = package["name"], package["version"]
+            crates.append(Crate(
+                name, version, (package["license"] or "NOASSERTION").replace("/", " OR "),
+                pathlib.Path(package["manifest_path"]).parent, checksums.get((name, version)),
+                tuple(sorted(linked.intersection(below)))))
+        return sorted(crates, key=lambda crate: (crate.name != COMMAND, crate.name, crate.version))
+
+    def _linked(self):
+        """Returns the keys of the crates in the program. cargo metadata also lists crates that only tests or
+        other members of the workspace use."""
+        lines = output(
+            "cargo", "tree", "--locked", "--package", COMMAND, "--target", self.target, "--edges",
+            "normal,no-proc-macro", "--prefix", "none", "--format", "{p}").splitlines()
+        return {"@".join(line.replace(" v", " ").split()[:2]) for line in lines}
