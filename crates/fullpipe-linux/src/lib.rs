@@ -14,6 +14,7 @@
 //! | [`namespace`] | network namespaces that exist no longer than this process |
 //! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
 //! | [`routing`] | devices, addresses, routes and rules of a network namespace, as data |
+//! | [`ipsec`] | whether a network namespace has IPsec policies |
 //! | [`link`] | the real-time loop: one thread per direction, the simulator's path, the kernel's clock |
 //! | `hosts` | measurements of whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a path between them |
@@ -42,6 +43,7 @@ mod flows;
 pub mod foreign;
 mod hosts;
 pub mod iperf3;
+pub mod ipsec;
 pub mod link;
 pub mod namespace;
 mod netlink;
