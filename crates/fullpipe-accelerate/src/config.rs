@@ -317,14 +317,10 @@ impl Section {
         }
     }
 
-    /// Refuses the keys that are left, with the nearest of the `known` keys as a hint.
+    /// Refuses the keys that are left, with the `known` keys as a hint.
     fn finish(self, known: &[&str]) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().next() else { return Ok(()) };
-        let nearest = known.iter().map(|name| (strsim::osa_distance(unknown, name), *name)).min();
-        let hint = match nearest {
-            Some((errors, name)) if errors <= (unknown.len() / 3).max(1) => format!("did you mean {name}?"),
-            _ => format!("known: {}", known.join(", ")),
-        };
+        let hint = format!("known: {}", known.join(", "));
         Err(ConfigError::new(format!("unknown key '{unknown}' in {}", self.name), hint))
     }
 }
@@ -379,17 +375,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_the_nearest_name() {
+    fn an_unknown_key_is_refused_with_the_known_ones() {
         let (message, hint) = error("memmory = \"1GiB\"");
-        assert_eq!(
-            (message.as_str(), hint.as_str()),
-            ("unknown key 'memmory' in the file", "did you mean memory?")
-        );
+        assert_eq!(message, "unknown key 'memmory' in the file");
+        assert_eq!(hint, "known: user, memory, connections, listen");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
-        assert_eq!(hint, "did you mean address?");
-        let (_, hint) = error("threads = 2");
-        assert_eq!(hint, "known: user, memory, connections, listen");
+        assert_eq!(hint, "known: address, upstream, client_address, cc, match");
     }
 
     #[test]
