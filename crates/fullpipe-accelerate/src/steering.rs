@@ -29,6 +29,13 @@ use serde::Serialize;
 /// Maximum number of connections in each set. If a set is full, a new connection stays with the kernel
 /// (`ours`) or goes to the worker (`theirs`).
 const MOST_ELEMENTS: u32 = 1 << 20;
+/// Maximum number of clients of connected networks to whom packets have been sent recently.
+const MOST_NEIGHBOURS: u32 = 1 << 16;
+/// Maximum number of such clients per second that are new. The kernel asks the network for the address of
+/// each of them, and SYNs with forged addresses would fill its neighbour table.
+const NEW_NEIGHBOURS: u32 = 1_000;
+/// Time for which such a client is remembered after it was new, in seconds.
+const NEIGHBOUR_SECONDS: u32 = 60;
 
 /// How new connections and other packets of the port are divided between the worker and the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -83,6 +90,10 @@ impl Steering {
                  size {MOST_ELEMENTS}; }}"
             ));
         }
+        commands.push(format!(
+            "add set netdev {table} neighbours {{ type {kind}; flags dynamic, timeout; \
+             timeout {NEIGHBOUR_SECONDS}s; size {MOST_NEIGHBOURS}; }}"
+        ));
         commands.push(format!("add chain netdev {table} steer"));
         commands.push(self.base_chain("out", tun));
         for (number, device) in self.incoming.iter().enumerate() {
@@ -183,13 +194,26 @@ impl Steering {
     fn rules_out(&self) -> Vec<String> {
         let (ip, _) = self.family();
         let ours = format!("{ip} saddr {} tcp sport {}", self.listen.ip(), self.listen.port());
-        let rule = |hop: &Hop| {
-            let network = hop.network.map(|(address, len)| format!(" {ip} daddr {address}/{len}"));
-            let to = hop.gateway.map_or_else(|| format!("{ip} daddr"), |gateway| gateway.to_string());
-            format!("{ours}{} fwd {ip} to {to} device \"{}\"", network.unwrap_or_default(), hop.device)
-        };
-        let rules = self.hops.iter().map(rule).chain(["counter drop".into()]);
-        rules.map(|rule| format!("add rule netdev {} out {rule}", self.table)).collect()
+        let mut rules = Vec::new();
+        for Hop { network, gateway, device } in &self.hops {
+            let network = network.map(|(address, len)| format!(" {ip} daddr {address}/{len}"));
+            let to_hop = format!("{ours}{}", network.unwrap_or_default());
+            if let Some(gateway) = gateway {
+                rules.push(format!("{to_hop} fwd {ip} to {gateway} device \"{device}\""));
+                continue;
+            }
+            let forward = format!("fwd {ip} to {ip} daddr device \"{device}\"");
+            rules.push(format!("{to_hop} {ip} daddr @neighbours {forward}"));
+            rules.push(format!(
+                "{to_hop} limit rate over {NEW_NEIGHBOURS}/second burst {NEW_NEIGHBOURS} packets counter drop \
+                 comment \"new neighbours\""
+            ));
+            rules.push(format!("{to_hop} add @neighbours {{ {ip} daddr }} {forward}"));
+            // The set is full.
+            rules.push(format!("{to_hop} {forward}"));
+        }
+        rules.push("counter drop".into());
+        rules.iter().map(|rule| format!("add rule netdev {} out {rule}", self.table)).collect()
     }
 
     fn family(&self) -> (&'static str, Family) {
@@ -278,12 +302,20 @@ mod tests {
              size 1048576; }",
             "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; \
              size 1048576; }",
+            "add set netdev fullpipe_fp0 neighbours { type ipv4_addr; flags dynamic, timeout; timeout 60s; \
+             size 65536; }",
             "add chain netdev fullpipe_fp0 steer",
             "add chain netdev fullpipe_fp0 out { type filter hook ingress device \"fp0\" priority 0; \
              policy accept; }",
             "add chain netdev fullpipe_fp0 in_0 { type filter hook ingress device \"eth0\" priority 0; \
              policy accept; }",
             "add rule netdev fullpipe_fp0 in_0 jump steer",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             ip daddr @neighbours fwd ip to ip daddr device \"eth0\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             limit rate over 1000/second burst 1000 packets counter drop comment \"new neighbours\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             add @neighbours { ip daddr } fwd ip to ip daddr device \"eth0\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
              fwd ip to ip daddr device \"eth0\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 \
@@ -342,6 +374,7 @@ mod tests {
             "ip6 daddr 2001:db8::5 tcp dport 443 ip6 saddr . tcp sport @theirs accept",
             "fwd ip6 to ip6 daddr device \"fp0\"",
             "ip6 daddr 2001:db8::/64 fwd ip6 to ip6 daddr device \"eth0\"",
+            "add @neighbours { ip6 daddr } fwd ip6 to ip6 daddr device \"eth0\"",
             "tcp sport 443 fwd ip6 to fe80::1 device \"eth0\"",
             "add element netdev fullpipe_fp0 theirs { 2001:db8::7 . 1 }",
         ] {
