@@ -152,7 +152,7 @@ impl<'a> Judge<'a> {
 
     fn rule(&mut self, rule: &'a Value, certain: bool, depth: usize) -> Step {
         let expressions = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice);
-        let mut holds = Holds::Always;
+        let (mut holds, mut extension) = (Holds::Always, false);
         for expression in expressions.unwrap_or_default() {
             let Some((kind, value)) = expression.as_object().and_then(|object| object.iter().next()) else {
                 holds = both(holds, Holds::Unknown);
@@ -161,8 +161,8 @@ impl<'a> Judge<'a> {
             match kind.as_str() {
                 "match" => holds = both(holds, self.condition(value)),
                 "limit" | "quota" => holds = both(holds, Holds::Sometimes),
-                // An extension of iptables without an nftables expression.
-                "xt" => holds = both(holds, Holds::Unknown),
+                // A match or a target of iptables without an nftables expression.
+                "xt" => (holds, extension) = (both(holds, Holds::Unknown), true),
                 // These statements do not decide about the packet. A verdict after them still counts.
                 "counter" | "log" | "mangle" | "comment" | "notrack" | "ct helper" | "set" | "flow" => {}
                 "vmap" => return self.verdict_map(rule, value, certain && holds == Holds::Always, depth),
@@ -171,6 +171,10 @@ impl<'a> Judge<'a> {
             if holds == Holds::Never {
                 return Step::Next;
             }
+        }
+        // In a rule without a verdict, the extension is the target, and may redirect or drop.
+        if extension {
+            self.objections.push(Objection::NotUnderstood(describe(rule)));
         }
         Step::Next
     }

@@ -195,6 +195,15 @@ fn what_is_not_understood_is_shown() {
     };
     let found = judged(443, extension("drop"));
     assert!(matches!(&found[..], [Objection::NotUnderstood(_)]), "{found:?}");
+    assert_eq!(judged(443, extension("accept")), []);
+    // Docker with iptables-nft: the target that redirects is an extension.
+    let target = |port: u16| {
+        let redirect = rule("nat", "PREROUTING", json!([dport(json!(port)), {"xt": null}]));
+        vec![base("nat", "PREROUTING", "nat", "prerouting", "accept"), redirect]
+    };
+    let found = judged(443, target(443));
+    assert!(matches!(&found[..], [Objection::NotUnderstood(_)]), "{found:?}");
+    assert_eq!(judged(443, target(8_080)), []);
     let set = json!([{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}},
         "right": "@closed"}}, {"drop": null}]);
     let found = judged(443, vec![base("f", "i", "filter", "input", "accept"), rule("f", "i", set)]);
