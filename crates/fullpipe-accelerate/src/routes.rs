@@ -25,15 +25,36 @@ pub struct WayOut {
     pub mtu: u32,
 }
 
+/// Reasons for which there is no way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoWay {
+    /// The address or the routes do not exist at the moment, for example because a device is down.
+    Absent(String),
+    /// The routing cannot be copied.
+    Unsupported(Vec<String>),
+}
+
+impl NoWay {
+    /// Returns the reasons.
+    pub fn reasons(self) -> Vec<String> {
+        match self {
+            Self::Absent(reason) => vec![reason],
+            Self::Unsupported(reasons) => reasons
+                .into_iter()
+                .map(|reason| {
+                    format!("{reason}; accelerate supports only connected networks and default routes")
+                })
+                .collect(),
+        }
+    }
+}
+
 /// Derives the way out for connections of `address` from the routing of the host.
 ///
 /// # Errors
 /// Returns every reason for which the routing cannot be copied.
-pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, Vec<String>> {
+pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
     let mut objections = Vec::new();
-    if !routing.addresses.iter().any(|own| own.address == address) {
-        objections.push(format!("{address} is not an address of this host"));
-    }
     let ipv6 = address.is_ipv6();
     for rule in routing.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
         if !rule.unconditional || !KERNEL_RULES.contains(&(rule.priority, rule.table)) {
@@ -75,10 +96,16 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         }
     }
     incoming.sort();
-    if hops.is_empty() && objections.is_empty() {
-        objections.push("there is no route to any client".into());
+    if !objections.is_empty() {
+        return Err(NoWay::Unsupported(objections));
     }
-    if objections.is_empty() { Ok(WayOut { hops, incoming, mtu }) } else { Err(objections) }
+    if !routing.addresses.iter().any(|own| own.address == address) {
+        return Err(NoWay::Absent(format!("{address} is not an address of this host")));
+    }
+    if hops.is_empty() {
+        return Err(NoWay::Absent("there is no route to any client".into()));
+    }
+    Ok(WayOut { hops, incoming, mtu })
 }
 
 /// Returns whether packets of this address family could take the route.
@@ -137,7 +164,10 @@ mod tests {
     }
 
     fn objections(routing: &Routing) -> Vec<String> {
-        way_out(routing, address("203.0.113.5"), "fp0").expect_err("an objection")
+        match way_out(routing, address("203.0.113.5"), "fp0").expect_err("an objection") {
+            NoWay::Unsupported(objections) => objections,
+            NoWay::Absent(reason) => panic!("{reason}"),
+        }
     }
 
     #[test]
@@ -195,10 +225,18 @@ mod tests {
         let mut routing = host();
         routing.devices.push(Device { vrf: true, ..device(4, "blue", 1_500) });
         assert_eq!(objections(&routing), ["blue is a VRF"]);
+    }
 
+    /// An address or a route that does not exist may return.
+    #[test]
+    fn what_is_missing_may_return() {
+        let absent = |routing: &Routing| way_out(routing, address("203.0.113.5"), "fp0").expect_err("no way");
         let mut routing = host();
         routing.addresses.clear();
-        assert_eq!(objections(&routing), ["203.0.113.5 is not an address of this host"]);
+        assert_eq!(absent(&routing), NoWay::Absent("203.0.113.5 is not an address of this host".into()));
+        let mut routing = host();
+        routing.devices.iter_mut().for_each(|device| device.up = false);
+        assert_eq!(absent(&routing), NoWay::Absent("there is no route to any client".into()));
     }
 
     /// Routes of other tables, of other families, to link-local addresses, and of devices that are down do
