@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use fullpipe_linux::routing::{Routing, merges_in_hardware};
 use fullpipe_linux::sock_diag::SockDiag;
-use fullpipe_linux::{Error, Kind};
+use fullpipe_linux::{Error, Kind, ipsec};
 use fullpipe_tcp::buffers::KernelVersion;
 use rustix::system::uname;
 
@@ -122,7 +122,16 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             }
             report.plan = Some(Plan { steering, way });
         }
-        Err(objections) => report.objections.extend(objections),
+        Err(no_way) => report.objections.extend(no_way.reasons()),
+    }
+    match ipsec::has_policies()? {
+        Some(true) => report
+            .objections
+            .push("this host has IPsec policies, and the worker's packets would leave without them".into()),
+        Some(false) => {}
+        None => {
+            report.notes.push("the IPsec policies were not examined, because only root can read them".into())
+        }
     }
     kernel(&mut report);
     device(&mut report);
@@ -210,11 +219,9 @@ fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -
 }
 
 fn running(report: &mut Report, listen: SocketAddr) {
-    for other in status::read().unwrap_or_default() {
-        if other.listen == listen {
-            let keeper = other.keeper;
-            report.objections.push(format!("{listen} is accelerated already, by process {keeper}"));
-        }
+    if let Some(other) = status::service_at(listen) {
+        let keeper = other.keeper;
+        report.objections.push(format!("{listen} is accelerated already, by process {keeper}"));
     }
 }
 
@@ -234,6 +241,14 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
             return Ok(());
         }
     };
+    if let Some(tables) = legacy_tables(listen) {
+        let objection = format!("the rules of iptables-legacy are not read (tables {tables})");
+        if permissions.ignore_firewall {
+            report.notes.push(format!("{objection} (ignored)"));
+        } else {
+            report.objections.push(format!("{objection}; --firewall ignore permits it"));
+        }
+    }
     let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
     let found = firewall::judge(&ruleset, listen, &devices)
         .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
@@ -247,6 +262,15 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     Ok(())
+}
+
+/// Returns the tables of iptables-legacy, whose rules nft does not show; `None` if there are none.
+fn legacy_tables(listen: SocketAddr) -> Option<String> {
+    let file = if listen.is_ipv4() { "ip_tables_names" } else { "ip6_tables_names" };
+    // Without iptables-legacy, there is no such file.
+    let names = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).ok()?;
+    let names: Vec<&str> = names.split_whitespace().collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Notes on what changes for the server.

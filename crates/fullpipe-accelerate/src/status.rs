@@ -1,14 +1,23 @@
 //! State of running services, from the files that their keepers write below `/run/fullpipe`.
 //!
-//! The file reports what the keeper knows; whether packets are steered is read back from the kernel.
+//! ```text
+//!   accelerate-NAMESPACE-TABLE.json   state, written by the keeper
+//!   accelerate-NAMESPACE-TABLE.lock   flock of the keeper, for as long as it runs
+//!   start.lock                        flock of a service that is starting
+//! ```
+//!
+//! The file reports what the keeper knows; whether packets are steered is read back from the kernel. Network
+//! namespaces of one host can share `/run`, so the names contain the number of the namespace.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
+use fullpipe_linux::namespace::this_namespace;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::nft;
@@ -19,6 +28,8 @@ use crate::worker::Beat;
 /// Folder of the files of running services.
 pub(crate) const FOLDER: &str = "/run/fullpipe";
 const PREFIX: &str = "accelerate-";
+const STATE: &str = "json";
+const LOCK: &str = "lock";
 
 /// State of one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +38,8 @@ pub struct Status {
     pub keeper: u32,
     /// Process ID of the worker; null while it is being restarted.
     pub worker: Option<u32>,
+    /// Inode number of the network namespace in which the connections are accelerated.
+    pub namespace: u64,
     /// Address and port whose connections are accelerated.
     pub listen: SocketAddr,
     /// The server.
@@ -35,7 +48,8 @@ pub struct Status {
     pub table: String,
     /// Phase that the keeper has set: learning, steady or aside; null if nothing is steered.
     pub phase: Option<String>,
-    /// Whether the kernel has the table of the service; null if it could not be read.
+    /// Whether the kernel has the table of the service; null if it could not be read, or belongs to another
+    /// network namespace.
     pub steered: Option<bool>,
     /// Number of starts of the worker.
     pub starts: u64,
@@ -57,34 +71,58 @@ impl Status {
     }
 }
 
+/// Waits until no other service is starting, and returns a lock that keeps others from starting. Without the
+/// lock, two services could choose the same device, or steer the same port.
+pub(crate) fn lock_starts() -> Result<File, Error> {
+    let folder = Path::new(FOLDER);
+    fs::create_dir_all(folder).map_err(|error| system(format_args!("create {FOLDER}"), error))?;
+    lock(&folder.join("start.lock"))
+}
+
+/// Opens the file `path`, and waits for its lock.
+fn lock(path: &Path) -> Result<File, Error> {
+    let failed = |error: io::Error| system(format_args!("lock {}", path.display()), error);
+    // Whoever can open the file can lock it.
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = file.map_err(failed)?;
+    flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    Ok(file)
+}
+
 /// The status file of a keeper, which is removed with this value.
 #[derive(Debug)]
-pub(crate) struct StatusFile(PathBuf);
+pub(crate) struct StatusFile {
+    path: PathBuf,
+    /// The kernel releases the lock when the keeper ends, however it ends.
+    _lock: File,
+}
 
 impl StatusFile {
-    pub(crate) fn new(table: &str) -> Result<Self, Error> {
-        let folder = Path::new(FOLDER);
-        fs::create_dir_all(folder).map_err(|error| system(format_args!("create {FOLDER}"), error))?;
-        Ok(Self(folder.join(format!("{PREFIX}{table}.json"))))
+    pub(crate) fn new(folder: &Path, table: &str) -> Result<Self, Error> {
+        let path = folder.join(format!("{PREFIX}{}-{table}.{STATE}", this_namespace()));
+        let lock = lock(&path.with_extension(LOCK))?;
+        Ok(Self { path, _lock: lock })
     }
 
     /// Replaces the content of the file.
     pub(crate) fn write(&self, status: &Status) -> Result<(), Error> {
-        let failed = |error: io::Error| system(format_args!("write {}", self.0.display()), error);
-        let mut file = tempfile::NamedTempFile::new_in(FOLDER).map_err(failed)?;
+        let failed = |error: io::Error| system(format_args!("write {}", self.path.display()), error);
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         let text = serde_json::to_vec(status).map_err(|error| failed(error.into()))?;
         file.write_all(&text).map_err(failed)?;
         // The counters are no secret.
         file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed)?;
-        file.persist(&self.0).map_err(|error| failed(error.error))?;
+        file.persist(&self.path).map_err(|error| failed(error.error))?;
         Ok(())
     }
 }
 
 impl Drop for StatusFile {
     fn drop(&mut self) {
-        // If the file cannot be removed, `read` finds that its keeper has ended.
-        let _ = fs::remove_file(&self.0);
+        // If the files cannot be removed, `read` finds that their keeper has ended.
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(self.path.with_extension(LOCK));
     }
 }
 
@@ -93,29 +131,57 @@ impl Drop for StatusFile {
 /// # Errors
 /// Returns an error if the status files cannot be read.
 pub fn read() -> Result<Vec<Status>, Error> {
-    let entries = match fs::read_dir(FOLDER) {
+    read_folder(Path::new(FOLDER))
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
+    let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(system(format_args!("read {FOLDER}"), error)),
+        Err(error) => return Err(system(format_args!("read {}", folder.display()), error)),
     };
+    let own = this_namespace();
     let mut found = Vec::new();
     for entry in entries.flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
         let path = entry.path();
-        let text = fs::read(&path).map_err(|error| system(format_args!("read {}", path.display()), error))?;
-        // A file of another version is not readable, and the service of a keeper that has ended is not there.
-        let Ok(mut status) = serde_json::from_slice::<Status>(&text) else { continue };
-        if !Path::new(&format!("/proc/{}", status.keeper)).exists() {
+        let of_a_service = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if !of_a_service || path.extension().is_none_or(|extension| extension != STATE) {
             continue;
         }
-        let tables = nft::query(&["-j", "list", "tables", "netdev"]).ok();
-        status.steered = tables.map(|tables| tables.contains(&format!("\"{}\"", status.table)));
+        // The keeper may have ended in the meantime. A file of another version is not readable.
+        let Ok(text) = fs::read(&path) else { continue };
+        let Ok(mut status) = serde_json::from_slice::<Status>(&text) else { continue };
+        if !is_running(&path.with_extension(LOCK), status.keeper) {
+            continue;
+        }
+        // Only the tables of the own namespace are visible.
+        if status.namespace == own {
+            let tables = nft::query(&["-j", "list", "tables", "netdev"]).ok();
+            status.steered = tables.map(|tables| tables.contains(&format!("\"{}\"", status.table)));
+        }
         found.push(status);
     }
-    found.sort_by_key(|status| status.listen);
+    found.sort_by_key(|status| (status.listen, status.keeper));
     Ok(found)
+}
+
+/// Returns whether the keeper with this lock file and process ID runs.
+fn is_running(lock: &Path, keeper: u32) -> bool {
+    match File::open(lock) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        // Only root can open the file.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Path::new(&format!("/proc/{keeper}")).exists()
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns the running service that accelerates `listen` in this network namespace.
+pub(crate) fn service_at(listen: SocketAddr) -> Option<Status> {
+    let own = this_namespace();
+    let services = read().unwrap_or_default();
+    services.into_iter().find(|service| service.listen == listen && service.namespace == own)
 }
 
 /// Formats the state of a service as text.
@@ -125,9 +191,11 @@ pub fn render(status: &Status) -> String {
     let steered = match status.steered {
         Some(true) => "in the kernel",
         Some(false) => "missing in the kernel",
-        None => "not readable without root",
+        None if status.namespace == this_namespace() => "not readable without root",
+        None => "in another network namespace",
     };
     let worker = status.worker.map_or_else(|| "restarting".to_owned(), |pid| pid.to_string());
+    let server = if report.health == "unknown" { "not asked within the last second" } else { &report.health };
     let total: f64 = report.limits.values().sum();
     let limits: Vec<String> = report
         .limits
@@ -144,7 +212,7 @@ pub fn render(status: &Status) -> String {
         status.kernels,
         status.keeper,
         status.starts,
-        report.health,
+        server,
         report.connections,
         report.accepted,
         report.resets,
@@ -163,17 +231,17 @@ pub fn render(status: &Status) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_state_is_shown_as_text() {
+    fn status() -> Status {
         let report = Beat {
             connections: 2,
             health: "up".into(),
             limits: [("app".to_owned(), 3.0), ("cwnd".to_owned(), 1.0)].into(),
             ..Beat::default()
         };
-        let status = Status {
-            keeper: 10,
+        Status {
+            keeper: std::process::id(),
             worker: None,
+            namespace: this_namespace(),
             listen: SocketAddr::from(([203, 0, 113, 5], 443)),
             upstream: "127.0.0.1:8443".into(),
             table: "fullpipe_fp0".into(),
@@ -182,7 +250,12 @@ mod tests {
             starts: 1,
             kernels: 7,
             report,
-        };
+        }
+    }
+
+    #[test]
+    fn a_state_is_shown_as_text() {
+        let status = status();
         let text = render(&status);
         for part in [
             "203.0.113.5:443 -> 127.0.0.1:8443",
@@ -194,5 +267,25 @@ mod tests {
         }
         let json = serde_json::to_string(&status).expect("JSON");
         assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
+    }
+
+    /// The file of a keeper that was killed is still there, but nobody holds its lock.
+    #[test]
+    fn only_running_services_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = |folder: &Path| -> Vec<String> {
+            read_folder(folder).expect("readable").into_iter().map(|status| status.table).collect()
+        };
+        assert_eq!(names(&folder.path().join("missing")), [""; 0]);
+        let file = StatusFile::new(folder.path(), "fullpipe_fp0").expect("a lock");
+        file.write(&status()).expect("room");
+        assert_eq!(names(folder.path()), ["fullpipe_fp0"]);
+        let killed = folder.path().join("accelerate-1-fullpipe_fp1");
+        fs::copy(&file.path, killed.with_extension(STATE)).expect("room");
+        assert_eq!(names(folder.path()).len(), 1, "without a lock file");
+        fs::write(killed.with_extension(LOCK), "").expect("room");
+        assert_eq!(names(folder.path()).len(), 1, "without a lock");
+        drop(file);
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 }
