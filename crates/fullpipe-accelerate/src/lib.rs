@@ -18,8 +18,10 @@
 //! | [`routes`] | way out to the clients |
 //! | [`steering`] | text of the nftables table, in phases |
 //! | `nft` | the nftables process that owns the table |
+//! | `handover` | settings and a raw socket for the worker |
 //! | [`keeper`] | device, table and worker; restart and removal |
 //! | [`worker`] | the relay: one stack, one epoll |
+//! | `sandbox` | system calls that the worker is permitted |
 //! | [`relay`] | one direction of a connection, without I/O |
 //! | `upstream` | kernel sockets to the server |
 //! | [`health`] | whether the server lives |
@@ -37,6 +39,7 @@ use fullpipe_linux::{Error, Kind};
 
 pub mod config;
 pub mod firewall;
+mod handover;
 pub mod health;
 pub mod keeper;
 pub mod memory;
@@ -46,6 +49,7 @@ mod probes;
 pub mod proxy;
 pub mod relay;
 pub mod routes;
+mod sandbox;
 pub mod status;
 pub mod steering;
 mod upstream;

@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
+use fullpipe_linux::namespace::this_namespace;
 use fullpipe_tcp::wire::{Checksums, Flags, Packet};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -29,8 +30,7 @@ const SLOT: usize = 80;
 /// Protocol number of raw sockets that send whole packets (`IPPROTO_RAW`).
 const WHOLE_PACKETS: i32 = 255;
 /// Maximum number of probes per tick of 100 ms.
-const AT_ONCE: usize = 2_000;
-
+pub(crate) const AT_ONCE: usize = 2_000;
 /// Maximum number of bytes that the keeper reads: the probes of 800 000 connections.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -83,7 +83,7 @@ impl Probes {
     /// Creates the file. The packets of an earlier file of the same service are kept: its keeper and its
     /// worker have died together.
     pub(crate) fn new(folder: &Path, listen: SocketAddr, owner: (u32, u32)) -> Result<Self, Error> {
-        let path = folder.join(format!("probes-{listen}"));
+        let path = folder.join(format!("probes-{}-{listen}", this_namespace()));
         let mut probes = Self { path, listen, owner, waiting: VecDeque::new() };
         probes.collect()?;
         Ok(probes)
@@ -126,20 +126,10 @@ impl Probes {
         !self.waiting.is_empty()
     }
 
-    /// Sends the probes of one tick.
-    pub(crate) fn send(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let domain = Domain::for_address(self.listen);
-        let Ok(socket) = Socket::new(domain, Type::RAW, Some(Protocol::from(WHOLE_PACKETS))) else {
-            self.waiting.clear();
-            return;
-        };
+    /// Sends the probes of one tick through a raw socket.
+    pub(crate) fn send(&mut self, raw: &Socket) {
         for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
-            // A client that cannot be reached is probed by nobody else. The port of a raw socket's
-            // destination is zero.
-            let _ = socket.send_to(&packet, &SockAddr::from(SocketAddr::new(to, 0)));
+            send(raw, to, &packet);
         }
     }
 }
@@ -149,6 +139,18 @@ impl Drop for Probes {
         // The worker has reset its connections, or its clients have been probed.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Opens a raw socket for probes in the name of `listen`.
+pub(crate) fn raw_socket(listen: SocketAddr) -> Result<Socket, Error> {
+    Socket::new(Domain::for_address(listen), Type::RAW, Some(Protocol::from(WHOLE_PACKETS)))
+        .map_err(|error| system("open a raw socket", error))
+}
+
+/// Sends a packet through a raw socket. A client that cannot be reached is probed by nobody else.
+pub(crate) fn send(raw: &Socket, to: IpAddr, packet: &[u8]) {
+    // The port of a raw socket's destination is zero.
+    let _ = raw.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
 }
 
 fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {

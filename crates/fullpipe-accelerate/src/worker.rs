@@ -10,10 +10,10 @@
 //! The worker never waits for one connection: every socket is non-blocking, and one epoll watches all of
 //! them. Standard input is the socket to the keeper, and standard output is the TUN device.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -29,15 +29,16 @@ use fullpipe_tcp::{Config, Event, KeepAlive, SendLimit};
 use fullpipe_units::{Bytes, Duration, Instant};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use serde::{Deserialize, Serialize};
+use socket2::Socket;
 
 use crate::config::{ClientAddress, Upstream};
 use crate::health::Health;
 use crate::memory::Pressure;
-use crate::probes::ProbeFile;
+use crate::probes::{self, ProbeFile};
 use crate::proxy;
 use crate::relay::{End, Half, Input, Output, Progress};
 use crate::upstream::{Server, Sources, is_temporary};
-use crate::{refused, system};
+use crate::{handover, refused, sandbox, system};
 
 /// Interval between two reports to the keeper, which counts their absence as silence.
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
@@ -55,6 +56,9 @@ const READ: usize = 64 << 10;
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// Time in which the resets of all connections are sent before the worker ends.
 const FAREWELL: Duration = Duration::from_millis(100);
+/// Time after the death of the keeper in which the table disappears. The answers to probes then reach the
+/// kernel.
+const TABLE_GONE: Duration = Duration::from_millis(300);
 /// Number of reports between two updates of the probes of many connections.
 const PROBE_BEATS: u64 = 10;
 /// Maximum number of connections whose limits are included in a report, and whose probes are updated with
@@ -181,6 +185,10 @@ struct Worker {
     probe: Option<Probe>,
     pressure: Pressure,
     probes: ProbeFile,
+    /// Raw socket for the probes of this worker's clients if the keeper dies.
+    raw: Option<Socket>,
+    /// Probes that are sent before the worker ends.
+    last_probes: VecDeque<(IpAddr, Vec<u8>)>,
     beat: Beat,
     beats: u64,
     next_beat: Instant,
@@ -199,27 +207,28 @@ struct Worker {
 pub fn work() -> Result<(), Error> {
     give_up_privileges()?;
     let inherited = |fd: io::Result<OwnedFd>| fd.map_err(|error| system("take over a descriptor", error));
-    let mut control = UnixStream::from(inherited(io::stdin().as_fd().try_clone_to_owned())?);
+    let control = UnixStream::from(inherited(io::stdin().as_fd().try_clone_to_owned())?);
     let tun = inherited(io::stdout().as_fd().try_clone_to_owned())?;
-    let settings = read_settings(&mut control)?;
+    let (settings, raw) = read_settings(&control)?;
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let port = Port::from(Tun::inherited(tun, Datapath::Offload));
     let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
-    run(&port, settings, control, clock, &stop)
+    let (stack, mut worker) = prepare(&port, settings, control, raw, &stop)?;
+    sandbox::restrict()?;
+    serve(&port, &stack, clock, &mut worker, &stop).map(drop)
 }
 
-/// Runs the loop of the worker on a port.
-fn run(
+/// Creates the stack and the worker for a port, and opens all files.
+fn prepare(
     port: &Port,
     settings: WorkerSettings,
     control: UnixStream,
-    clock: Clock,
+    raw: Option<Socket>,
     stop: &Stop,
-) -> Result<(), Error> {
+) -> Result<(Mutex<Stack>, Worker), Error> {
     let stack = Mutex::new(stack(&settings, port)?);
     let probes = ProbeFile::open(&settings.probes)?;
-    let mut worker = Worker::new(settings, control, stop.clone(), probes);
-    serve(port, &stack, clock, &mut worker, stop).map(drop)
+    Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
 }
 
 /// Gives up all capabilities of the process, for itself and for its children. The process must be
@@ -231,21 +240,15 @@ fn give_up_privileges() -> Result<(), Error> {
     set_no_new_privs(true).map_err(|error| system("set no_new_privs", error))
 }
 
-fn read_settings(control: &mut UnixStream) -> Result<WorkerSettings, Error> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    loop {
-        match control.read_exact(&mut byte) {
-            Ok(()) if byte == *b"\n" => break,
-            Ok(()) => line.push(byte[0]),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(refused("the keeper has ended", "start fullpipe accelerate instead"));
-            }
-            Err(error) => return Err(system("read from the keeper", error)),
-        }
-    }
-    serde_json::from_slice(&line)
-        .map_err(|error| refused(format!("the settings of the worker are not valid: {error}"), ""))
+/// Receives the settings and the raw socket from the keeper.
+fn read_settings(control: &UnixStream) -> Result<(WorkerSettings, Option<Socket>), Error> {
+    let (line, raw) = handover::receive(control).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => refused("the keeper has ended", "start fullpipe accelerate instead"),
+        _ => system("read from the keeper", error),
+    })?;
+    let settings = serde_json::from_slice(&line)
+        .map_err(|error| refused(format!("the settings of the worker are not valid: {error}"), ""))?;
+    Ok((settings, raw.map(Socket::from)))
 }
 
 /// Returns a stack that listens on the address and port of the service.
@@ -285,7 +288,13 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
 }
 
 impl Worker {
-    fn new(settings: WorkerSettings, control: UnixStream, stop: Stop, probes: ProbeFile) -> Self {
+    fn new(
+        settings: WorkerSettings,
+        control: UnixStream,
+        raw: Option<Socket>,
+        stop: Stop,
+        probes: ProbeFile,
+    ) -> Self {
         Self {
             settings,
             control,
@@ -300,6 +309,8 @@ impl Worker {
             probe: None,
             pressure: Pressure::NONE,
             probes,
+            raw,
+            last_probes: VecDeque::new(),
             beat: Beat::default(),
             beats: 0,
             next_beat: Instant::ZERO,
@@ -314,6 +325,10 @@ impl Worker {
         while let Some(id) = stack.accept(self.settings.listen) {
             self.beat.accepted += 1;
             let Some(tuple) = stack.tuple(id) else { continue };
+            if self.ends_at.is_some() {
+                stack.abort(now, id);
+                continue;
+            }
             let server = match Server::open(&self.settings.upstream, &mut self.sources) {
                 Ok(server) => server,
                 Err(_) => {
@@ -496,7 +511,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the worker if the keeper has ended, or asks for it.
+    /// Resets all connections if the keeper has ended, or asks for it.
     fn listen_to_keeper(
         &mut self,
         now: Instant,
@@ -505,16 +520,38 @@ impl Worker {
     ) -> Result<(), Error> {
         let mut said = [0; 64];
         let heard = self.control.read(&mut said);
-        if heard.is_err_and(|error| is_temporary(&error)) {
-            return Ok(());
-        }
-        // The keeper says nothing but that it ends.
-        self.ends_at = Some(now + FAREWELL);
+        // The keeper says nothing but that the worker must end.
+        let wait = match heard {
+            Err(error) if is_temporary(&error) => return Ok(()),
+            Ok(1..) => FAREWELL,
+            _ => {
+                // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
+                let packets = self.relayed.values().filter_map(|relayed| {
+                    let to = stack.tuple(relayed.id)?.remote.ip();
+                    Some((to, stack.probe_packet(now, relayed.id)?.as_bytes().to_vec()))
+                });
+                self.last_probes = packets.collect();
+                TABLE_GONE
+            }
+        };
+        self.ends_at = Some(now + wait);
         let numbers: Vec<u64> = self.relayed.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.reset(now, stack, number));
         stack.set_admission(now, self.settings.listen, Admission::Refused);
         // The end of the socket would be reported again in every round.
         sockets.change(self.control.as_fd(), CONTROL, WaitCondition::Data, WaitCondition::Nothing)
+    }
+
+    /// Sends the last probes, and ends the worker after them.
+    fn end(&mut self, now: Instant) {
+        match &self.raw {
+            Some(raw) if !self.last_probes.is_empty() => {
+                let count = self.last_probes.len().min(probes::AT_ONCE);
+                self.last_probes.drain(..count).for_each(|(to, packet)| probes::send(raw, to, &packet));
+                self.ends_at = Some(now + BEAT);
+            }
+            _ => self.stop.stop(),
+        }
     }
 
     fn end_probe(&mut self, now: Instant, probe: Probe, accepted: bool) {
@@ -650,7 +687,7 @@ impl Service for Worker {
             self.examine_server(now, stack, sockets)?;
         }
         if self.ends_at.is_some_and(|at| at <= now) {
-            self.stop.stop();
+            self.end(now);
         }
         if now >= self.next_beat {
             self.report(now, stack);

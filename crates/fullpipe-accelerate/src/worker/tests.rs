@@ -106,7 +106,10 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
     let client = Mutex::new(client);
     let visitor = Arc::new(Mutex::new(Visitor { upload, ..Visitor::default() }));
     thread::scope(|scope| {
-        let worker = scope.spawn(|| run(&ours, settings, control, clock, &stop_worker));
+        let worker = scope.spawn(|| {
+            let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
+            serve(&ours, &stack, clock, &mut worker, &stop_worker).map(drop)
+        });
         let shared = Arc::clone(&visitor);
         let visiting = scope.spawn(|| {
             let mut shared = Shared(shared);
