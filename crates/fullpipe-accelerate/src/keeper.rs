@@ -24,22 +24,24 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fullpipe_linux::namespace::this_namespace;
 use fullpipe_linux::routing::Routing;
 use fullpipe_linux::sock_diag::SockDiag;
 use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
 use fullpipe_units::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use socket2::Socket;
 
 use crate::config::Settings;
 use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
-use crate::probes::Probes;
-use crate::routes::{WayOut, way_out};
-use crate::status::{FOLDER, Status, StatusFile};
+use crate::probes::{self, Probes};
+use crate::routes::{NoWay, WayOut, way_out};
+use crate::status::{FOLDER, Status, StatusFile, lock_starts};
 use crate::steering::{Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
-use crate::{refused, system};
+use crate::{handover, refused, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
@@ -92,10 +94,13 @@ pub fn run(
             hint: "--check and --dry-run do not require root".into(),
         });
     }
+    let starting = lock_starts()?;
     let report = preflight::examine(settings, permissions)?;
     report.notes.iter().for_each(|line| note(line));
     let plan = report.into_plan()?;
     let mut keeper = Keeper::new(settings, plan, program, note)?;
+    keeper.write_status();
+    drop(starting);
     let result = keeper.keep(stop);
     keeper.end();
     result
@@ -136,13 +141,19 @@ struct Keeper<'a> {
     worker: Option<RunningWorker>,
     /// Clients whose connections stay with the kernel.
     theirs: Vec<SocketAddr>,
-    /// Whether the routing of the host can no longer be copied.
-    way_lost: bool,
+    /// Whether a table has been installed before.
+    has_steered: bool,
+    /// Why there is no way out at the moment; `None` if there is one.
+    no_way: Option<NoWay>,
+    /// Whether the server has accepted or refused the worker's last connection; `None` before the first.
+    server_answers: Option<bool>,
     starts: u64,
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
     probes: Probes,
+    /// Raw socket for the probes.
+    raw: Socket,
     file: StatusFile,
     beat: Beat,
 }
@@ -162,8 +173,9 @@ impl<'a> Keeper<'a> {
         let user = user(settings.user.as_deref())?;
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
         let nft = Nft::start(clock)?;
-        let file = StatusFile::new(&steering.table)?;
+        let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
         let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
+        let raw = probes::raw_socket(settings.listen)?;
         Ok(Self {
             settings,
             program,
@@ -177,11 +189,14 @@ impl<'a> Keeper<'a> {
             phase: None,
             worker: None,
             theirs: Vec::new(),
-            way_lost: false,
+            has_steered: false,
+            no_way: None,
+            server_answers: None,
             starts: 0,
             failures: VecDeque::new(),
             next_start: Instant::ZERO,
             probes,
+            raw,
             file,
             beat: Beat::default(),
         })
@@ -201,13 +216,13 @@ impl<'a> Keeper<'a> {
             if self.wait(stop, next_tick)? {
                 return Ok(());
             }
-            self.hear()?;
+            self.hear().or_else(|error| self.outlive_nft(error))?;
             let now = self.clock.now();
             if now >= next_tick {
                 // A late tick counts once, however late it is.
                 next_tick = now + BEAT;
                 ticks += 1;
-                self.tick(ticks)?;
+                self.tick(ticks).or_else(|error| self.outlive_nft(error))?;
             }
         }
     }
@@ -228,8 +243,12 @@ impl<'a> Keeper<'a> {
     }
 
     fn start_worker(&mut self) -> Result<(), Error> {
-        let failed = |error: io::Error| system("start the worker", error);
-        let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
+        self.discard_packets();
+        let failed = |error: io::Error| {
+            let hint = "every user must be permitted to execute the program fullpipe";
+            Error { hint: hint.into(), ..system("start the worker", error) }
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
         let (user, group) = self.user;
         let child = Command::new(&self.program.program)
@@ -254,13 +273,22 @@ impl<'a> Keeper<'a> {
             connections: *connections,
             probes: self.probes.path().to_owned(),
         };
-        let mut line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        let sent = ours.write_all(&line).and_then(|()| ours.set_nonblocking(true));
+        let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
+        let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
         self.starts += 1;
+        self.server_answers = None;
         self.worker = Some(RunningWorker { child, control: ours, line: Vec::new(), silent: 0 });
+        self.write_status();
         // A worker that has ended before it could read is found at its socket.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
+    }
+
+    /// Discards the packets that wait for a worker that has ended. Another worker would answer them, although
+    /// their connections may have been opened again with the kernel.
+    fn discard_packets(&self) {
+        // The rest of a packet that is longer than the buffer is lost. The descriptor does not block.
+        let mut room = [0; 64];
+        while rustix::io::read(&self.tun, &mut room[..]).is_ok() {}
     }
 
     /// Handles the reports that have arrived.
@@ -275,9 +303,10 @@ impl<'a> Keeper<'a> {
                     if let Some(worker) = &mut self.worker {
                         worker.silent = 0;
                     }
+                    self.note_health();
                     match self.phase {
                         // No client is taken from the kernel for a server that is down.
-                        None if self.beat.health == "up" && !self.way_lost => self.steer()?,
+                        None if self.server_answers == Some(true) && self.no_way.is_none() => self.steer()?,
                         Some(Phase::Steady) if self.beat.full => {
                             self.set_aside("the limit of connections or memory is reached")?;
                         }
@@ -289,21 +318,59 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Remembers and reports whether the server answers. While nobody connects, the state is unknown, and the
+    /// last answer counts.
+    fn note_health(&mut self) {
+        let answers = match self.beat.health.as_str() {
+            "up" => true,
+            "down" => false,
+            _ => return,
+        };
+        let before = self.server_answers.replace(answers);
+        let Settings { listen, upstream, .. } = self.settings;
+        match (before, answers) {
+            (Some(false), true) => self.say(&format!("the server at {upstream} answers again")),
+            (None | Some(true), false) if self.phase.is_none() => {
+                self.say(&format!(
+                    "the server at {upstream} does not answer; {listen} is left to the kernel"
+                ));
+            }
+            (None | Some(true), false) => {
+                self.say(&format!("the server at {upstream} does not answer; new connections are refused"));
+            }
+            _ => {}
+        }
+    }
+
     /// Steers new connections to the worker, and leaves those of the kernel to the kernel.
     fn steer(&mut self) -> Result<(), Error> {
         let before = self.kernels_connections()?;
-        self.nft.apply(&self.steering.install(Phase::Learning, &before))?;
+        if let Err(error) = self.nft.apply(&self.steering.install(Phase::Learning, &before)) {
+            // A device may have disappeared. The next examination of the routing tries again.
+            if !self.has_steered || !self.nft.is_alive() {
+                return Err(error);
+            }
+            self.no_way = Some(NoWay::Absent(error.message));
+            return Ok(());
+        }
+        self.has_steered = true;
         self.phase = Some(Phase::Learning);
-        // From now on, the kernel gets no new connection, so the list is complete.
-        self.theirs = self.kernels_connections()?;
-        self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
-        self.phase = Some(Phase::Steady);
+        self.leave_to_kernel()?;
         let left = self.theirs.len();
         self.say(&format!(
             "new connections to {} are accelerated; {left} connections stay with the kernel",
             self.settings.listen
         ));
         self.write_status();
+        Ok(())
+    }
+
+    /// Takes all packets except those of the kernel's connections. The kernel must get no new connections when
+    /// this is called, so that the list of its connections is complete.
+    fn leave_to_kernel(&mut self) -> Result<(), Error> {
+        self.theirs = self.kernels_connections()?;
+        self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
+        self.phase = Some(Phase::Steady);
         Ok(())
     }
 
@@ -317,32 +384,43 @@ impl<'a> Keeper<'a> {
 
     /// Steers new connections to the worker again.
     fn resume(&mut self) -> Result<(), Error> {
-        // The set keeps the connections that the kernel has accepted in the meantime.
+        // The set keeps the connections that the kernel has accepted in the meantime, and those of clients
+        // that have sent a SYN and nothing else.
         self.nft.apply(&self.steering.switch(Phase::Steady, None))?;
-        self.phase = Some(Phase::Steady);
-        self.theirs = self.kernels_connections()?;
+        self.leave_to_kernel()?;
         self.say("new connections are accelerated again");
         Ok(())
     }
 
     /// Removes the table, so that all packets are the kernel's.
     fn unsteer(&mut self) -> Result<(), Error> {
-        if self.phase.take().is_some() && self.nft.apply(&self.steering.remove()).is_err() {
-            // The end of the process removes the table.
+        if self.phase.take().is_some() {
+            self.nft.kill();
             self.nft = Nft::start(self.clock)?;
         }
         self.theirs.clear();
         Ok(())
     }
 
+    /// Handles an error: if nft has ended, it is started again.
+    fn outlive_nft(&mut self, error: Error) -> Result<(), Error> {
+        if self.nft.is_alive() { Err(error) } else { self.nft_ended() }
+    }
+
+    fn nft_ended(&mut self) -> Result<(), Error> {
+        self.nft = Nft::start(self.clock)?;
+        if self.phase.take().is_none() {
+            return Ok(());
+        }
+        // The table went with its owner, and packets of live connections have reached the kernel.
+        self.say("nft has ended; the worker is restarted");
+        self.worker_ended()
+    }
+
     fn tick(&mut self, ticks: u64) -> Result<(), Error> {
-        self.probes.send();
-        if self.phase.is_some() && !self.nft.is_alive() {
-            // The table went with its owner, and packets of live connections have reached the kernel.
-            self.say("nft has ended; the worker is restarted");
-            self.phase = None;
-            self.nft = Nft::start(self.clock)?;
-            return self.worker_ended();
+        self.probes.send(&self.raw);
+        if !self.nft.is_alive() {
+            return self.nft_ended();
         }
         if let Some(worker) = &mut self.worker {
             worker.silent += 1;
@@ -395,20 +473,31 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
+    /// Handles the loss of the way out. If devices or routes are missing, the connections wait for them, as
+    /// those of the kernel do.
+    fn lose_way(&mut self, no_way: NoWay) -> Result<(), Error> {
+        if self.no_way.as_ref() == Some(&no_way) {
+            return Ok(());
+        }
+        let unsupported = matches!(no_way, NoWay::Unsupported(_));
+        self.no_way = Some(no_way.clone());
+        self.say(&format!("there is no way to the clients: {}", no_way.reasons().join("; ")));
+        // The kernel resets live connections, because their packets reach it now.
+        if unsupported { self.end_worker() } else { Ok(()) }
+    }
+
     /// Follows changes of devices and routes.
     fn examine_routing(&mut self) -> Result<(), Error> {
-        let found = way_out(&Routing::read()?, self.settings.listen.ip(), &self.steering.tun);
-        let was_lost = std::mem::replace(&mut self.way_lost, found.is_err());
-        let way = match found {
-            Ok(way) if way == self.way => return Ok(()),
+        let way = match way_out(&Routing::read()?, self.settings.listen.ip(), &self.steering.tun) {
             Ok(way) => way,
-            Err(_) if was_lost => return Ok(()),
-            Err(objections) => {
-                self.say(&format!("nothing is steered: {}", objections.join("; ")));
-                // The kernel resets live connections, because their packets reach it now.
-                return self.end_worker();
-            }
+            Err(no_way) => return self.lose_way(no_way),
         };
+        if self.no_way.take().is_some() {
+            self.say("there is a way to the clients again");
+        }
+        if way == self.way {
+            return Ok(());
+        }
         let steering = preflight::steering(self.settings, &self.steering.tun, &way);
         if let Some(phase) = self.phase {
             let theirs = self.kernels_connections()?;
@@ -459,6 +548,7 @@ impl<'a> Keeper<'a> {
     fn write_status(&self) {
         let status = Status {
             keeper: std::process::id(),
+            namespace: this_namespace(),
             worker: self.worker.as_ref().map(|worker| worker.child.id()),
             listen: self.settings.listen,
             upstream: self.settings.upstream.to_string(),
@@ -479,6 +569,8 @@ impl<'a> Keeper<'a> {
             let _ = self.nft.apply(&self.steering.switch(Phase::Aside, None));
         }
         if let Some(mut worker) = self.worker.take() {
+            // Without this line, the end of the socket would be the death of the keeper.
+            let _ = worker.control.write_all(b"end\n");
             let _ = worker.control.shutdown(std::net::Shutdown::Write);
             let until = self.clock.now() + FAREWELL;
             while matches!(worker.child.try_wait(), Ok(None)) && self.clock.now() < until {
@@ -492,7 +584,7 @@ impl<'a> Keeper<'a> {
             let _ = self.nft.apply(&self.steering.remove());
         }
         while self.probes.are_waiting() {
-            self.probes.send();
+            self.probes.send(&self.raw);
             self.clock.sleep_until(self.clock.now() + BEAT);
         }
     }

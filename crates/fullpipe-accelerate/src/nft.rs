@@ -68,17 +68,29 @@ impl Nft {
         let Some(input) = &mut self.input else {
             return Err(system("write to nft", io::ErrorKind::BrokenPipe));
         };
-        input.write_all(lines.as_bytes()).map_err(|error| system("write to nft", error))?;
-        let said = self.read_until(&fence)?;
+        let written = input.write_all(lines.as_bytes());
+        let said =
+            written.map_err(|error| system("write to nft", error)).and_then(|()| self.read_until(&fence));
+        // An nft that has ended, or hangs, is replaced. Its end removes the table.
+        let said = said.inspect_err(|_| self.input = None)?;
         match failure(&said, &fence) {
             None => Ok(()),
-            Some(why) => Err(refused(format!("nft refuses the rules: {why}"), "nft list ruleset shows them")),
+            Some(why) => {
+                let hint = "check --match; fullpipe accelerate --dry-run prints the rules";
+                Err(refused(format!("nft refuses the rules: {why}"), hint))
+            }
         }
     }
 
-    /// Returns whether the process still runs. Its death removes the table.
+    /// Kills the process, and with it the table. That takes less than a millisecond, and a transaction several.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Returns whether the process still runs and answers. Its death removes the table.
     pub(crate) fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        self.input.is_some() && matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Reads error messages until one of them names `fence`.
@@ -118,8 +130,11 @@ impl Nft {
 
 impl Drop for Nft {
     fn drop(&mut self) {
-        // nft ends at the end of its input, and the kernel then removes the table.
-        self.input = None;
+        // nft ends at the end of its input, and the kernel then removes the table. An nft that hangs is killed.
+        let hangs = self.input.take().is_none();
+        if hangs {
+            self.kill();
+        }
         let _ = self.child.wait();
     }
 }
