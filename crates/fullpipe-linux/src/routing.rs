@@ -4,7 +4,7 @@
 //! The values are plain data, so that decisions about them can be tested without a kernel.
 
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -12,7 +12,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rustix::net::{AddressFamily as SocketFamily, SocketType, socket};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SocketType, recv, socket};
 
 use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
@@ -120,7 +122,7 @@ impl Routing {
         }
         for answer in list(RouteNetlinkMessage::GetRule(RuleMessage::default())).doing("list the rules")? {
             if let RouteNetlinkMessage::NewRule(message) = answer {
-                found.rules.push(rule(&message));
+                found.rules.extend(rule(&message));
             }
         }
         Ok(found)
@@ -129,6 +131,51 @@ impl Routing {
     /// Returns the device with this index.
     pub fn device(&self, index: u32) -> Option<&Device> {
         self.devices.iter().find(|device| device.index == index)
+    }
+}
+
+/// Multicast groups for links, and for addresses, routes and rules of IPv4 and IPv6 (`RTNLGRP_*`).
+const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
+
+/// Notifications of changes of devices, addresses, routes and rules. The descriptor becomes readable when
+/// something has changed.
+#[derive(Debug)]
+pub struct RoutingChanges(Socket);
+
+impl RoutingChanges {
+    /// Subscribes to the changes in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses the subscription.
+    pub fn new() -> Result<Self, Error> {
+        let subscribe = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind(&SocketAddr::new(0, 0))?;
+            GROUPS.iter().try_for_each(|group| socket.add_membership(*group))?;
+            socket.set_non_blocking(true)?;
+            std::io::Result::Ok(Self(socket))
+        };
+        subscribe().doing("subscribe to changes of the routing")
+    }
+
+    /// Discards the notifications that have arrived, and returns whether there were any.
+    pub fn take(&self) -> bool {
+        let mut any = false;
+        // The content does not matter, so a long message may be cut off. After an overflow of the socket's
+        // buffer, the error is the notification.
+        let mut room = [0; 64];
+        loop {
+            match recv(&self.0, &mut room, RecvFlags::empty()) {
+                Ok(_) => any = true,
+                Err(error) => return any || error == rustix::io::Errno::NOBUFS,
+            }
+        }
+    }
+}
+
+impl AsFd for RoutingChanges {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -228,10 +275,16 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn rule(message: &RuleMessage) -> Rule {
+fn rule(message: &RuleMessage) -> Option<Rule> {
     let header = &message.header;
+    let ipv6 = match header.family {
+        AddressFamily::Inet => false,
+        AddressFamily::Inet6 => true,
+        // Multicast routing has rules of its own families.
+        _ => return None,
+    };
     let mut rule = Rule {
-        ipv6: header.family == AddressFamily::Inet6,
+        ipv6,
         priority: 0,
         table: header.table.into(),
         unconditional: header.action == RuleAction::ToTable
@@ -250,7 +303,7 @@ fn rule(message: &RuleMessage) -> Rule {
             _ => rule.unconditional = false,
         }
     }
-    rule
+    Some(rule)
 }
 
 #[cfg(test)]
@@ -267,6 +320,34 @@ mod tests {
         let main = |rule: &&Rule| !rule.ipv6 && rule.table == MAIN_TABLE;
         let main = routing.rules.iter().find(main).expect("the rule for the main table");
         assert!(main.unconditional, "{main:?}");
+    }
+
+    /// A device that appears is a change.
+    #[test]
+    fn changes_are_noticed() {
+        let Ok(namespace) = crate::namespace::Namespace::new() else { return };
+        let noticed = namespace.run(|| {
+            let changes = RoutingChanges::new()?;
+            assert!(!changes.take(), "nothing has happened");
+            let netlink = Netlink::new()?;
+            netlink.up(netlink.index("lo")?, None)?;
+            Ok(changes.take())
+        });
+        assert!(noticed.expect("a namespace"), "the loopback device has come up");
+    }
+
+    /// The rules for multicast routing have other families, and are left out.
+    #[test]
+    fn rules_of_other_families_are_left_out() {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Other(128);
+        assert_eq!(rule(&message), None);
+        message.header.family = AddressFamily::Inet;
+        message.header.table = 253;
+        message.header.action = RuleAction::ToTable;
+        message.attributes = vec![RuleAttribute::Table(253), RuleAttribute::Priority(32_767)];
+        let expected = Rule { ipv6: false, priority: 32_767, table: 253, unconditional: true };
+        assert_eq!(rule(&message), Some(expected));
     }
 
     /// The loopback device has no hardware that merges packets, and an unknown device tells nothing.
