@@ -75,6 +75,8 @@ const PERMITTED_HERE: &[c_long] = &[];
 
 /// Bits of a socket's type that are not flags (`SOCK_TYPE_MASK`).
 const TYPE_MASK: u64 = 0xf;
+/// Request that makes a descriptor non-blocking. Its type in `libc` depends on the C library.
+const FIONBIO: u64 = 0x5421;
 
 /// Restricts the system calls of this process for good.
 pub(crate) fn restrict() -> Result<(), Error> {
@@ -102,7 +104,7 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_socket, families.into_iter().map(stream_of).collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_mmap, vec![not_executable()?]);
     rules.insert(libc::SYS_mprotect, vec![not_executable()?]);
-    rules.insert(libc::SYS_ioctl, vec![when(&[(1, Eq, libc::FIONBIO as u64)])?]);
+    rules.insert(libc::SYS_ioctl, vec![when(&[(1, Eq, FIONBIO)])?]);
     rules.insert(libc::SYS_prctl, vec![when(&[(0, Eq, libc::PR_SET_TIMERSLACK as u64)])?]);
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;

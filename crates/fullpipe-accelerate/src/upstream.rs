@@ -169,9 +169,9 @@ mod tests {
             let mut read = [0; 6];
             accepted.read_exact(&mut read).expect("six bytes");
             if in_order {
-                server.close()
+                server.close();
             } else {
-                drop(server)
+                drop(server);
             }
             let end = accepted.read(&mut read);
             match in_order {

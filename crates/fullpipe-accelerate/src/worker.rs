@@ -284,6 +284,8 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
     stack
         .listen(settings.listen, config, BACKLOG)
         .map_err(|error| refused(format!("cannot listen on {}: {error}", settings.listen), ""))?;
+    // The loop reads packets before the worker has asked the server for the first time.
+    stack.set_admission(Instant::ZERO, settings.listen, Admission::Held);
     Ok(stack)
 }
 
@@ -329,13 +331,10 @@ impl Worker {
                 stack.abort(now, id);
                 continue;
             }
-            let server = match Server::open(&self.settings.upstream, &mut self.sources) {
-                Ok(server) => server,
-                Err(_) => {
-                    self.unreachable();
-                    stack.abort(now, id);
-                    continue;
-                }
+            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources) else {
+                self.unreachable();
+                stack.abort(now, id);
+                continue;
             };
             let first = match self.settings.client_address {
                 ClientAddress::ProxyV2 => proxy::header(tuple.remote, tuple.local),
@@ -537,7 +536,8 @@ impl Worker {
         self.ends_at = Some(now + wait);
         let numbers: Vec<u64> = self.relayed.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.reset(now, stack, number));
-        stack.set_admission(now, self.settings.listen, Admission::Refused);
+        // A reset would keep the client from trying again, and the kernel's listener answers it soon.
+        stack.set_admission(now, self.settings.listen, Admission::Held);
         // The end of the socket would be reported again in every round.
         sockets.change(self.control.as_fd(), CONTROL, WaitCondition::Data, WaitCondition::Nothing)
     }

@@ -194,9 +194,10 @@ fn a_reset_of_the_server_is_passed_on() {
 /// A client of a server that is down is refused, as the kernel would refuse it.
 #[test]
 fn a_server_that_is_down_refuses() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let closed = listener.local_addr().expect("an address");
-    drop(listener);
+    // A port that is bound and does not listen: another test cannot get it.
+    let bound = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    let closed = bound.local_addr().ok().and_then(|local| local.as_socket()).expect("an address");
     let visitor = visit(settings(closed, ClientAddress::Hidden), bytes(10));
     assert!(visitor.reset && visitor.received.is_empty());
     assert_eq!(visitor.written, 0, "the handshake was not completed");
