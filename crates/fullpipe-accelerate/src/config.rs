@@ -237,7 +237,7 @@ impl Inputs {
         // accident.
         let client_address = self.client_address.ok_or_else(|| {
             missing(
-                "the decision how the server learns the address of its client",
+                "--client-address",
                 "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise hidden",
             )
         })?;
@@ -410,7 +410,7 @@ mod tests {
         let refused = |inputs: Inputs| inputs.complete().expect_err("an error").message;
         assert_eq!(refused(Inputs { listen: None, ..whole() }), "the address to listen on is missing");
         assert_eq!(refused(Inputs { upstream: None, ..whole() }), "the address of the server is missing");
-        assert!(refused(Inputs { client_address: None, ..whole() }).contains("the address of its client"));
+        assert!(refused(Inputs { client_address: None, ..whole() }).contains("--client-address"));
         let listen = "203.0.113.5:443".parse().expect("an address");
         assert!(
             refused(Inputs { upstream: Some(Upstream::Tcp(listen)), ..whole() }).contains("to listen on")

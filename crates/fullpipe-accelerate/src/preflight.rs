@@ -52,8 +52,10 @@ pub struct Report {
     pub changes: Vec<String>,
     /// Reasons for which the service does not start.
     pub objections: Vec<String>,
-    /// Facts that were not examined, and effects on the server.
+    /// Effects on the server, and other facts.
     pub notes: Vec<String>,
+    /// What only root can examine.
+    pub unexamined: Vec<String>,
     /// The plan; `None` if the routing cannot be copied.
     pub plan: Option<Plan>,
 }
@@ -70,7 +72,12 @@ impl fmt::Display for Report {
         list("Changes while the service runs:", &self.changes)?;
         list("Objections:", &self.objections)?;
         list("Notes:", &self.notes)?;
-        if self.objections.is_empty() { writeln!(f, "Nothing stands in the way.") } else { Ok(()) }
+        list("Not examined, because that requires root:", &self.unexamined)?;
+        match (self.objections.is_empty(), self.unexamined.is_empty()) {
+            (true, true) => writeln!(f, "Nothing stands in the way."),
+            (true, false) => writeln!(f, "Nothing that was examined stands in the way."),
+            (false, _) => Ok(()),
+        }
     }
 }
 
@@ -88,15 +95,18 @@ impl Report {
         self.plan.ok_or_else(|| refuse("there is no way out to the clients".into()))
     }
 
-    /// Returns the nftables commands of a start, one transaction per line.
-    pub fn commands(&self) -> Vec<String> {
-        let Some(Plan { steering, .. }) = &self.plan else { return Vec::new() };
+    /// Returns the nftables commands of a start and an end, one per line. Comments separate the transactions.
+    pub fn commands(&self) -> String {
+        let Some(Plan { steering, .. }) = &self.plan else { return String::new() };
         let none: &[SocketAddr] = &[];
-        vec![
-            steering.install(Phase::Learning, none),
-            steering.switch(Phase::Steady, Some(none)),
-            steering.remove(),
-        ]
+        format!(
+            "# Start: only new connections are forwarded to the worker.\n{}\n\n\
+             # All packets are forwarded, except those of the kernel's connections (set theirs).\n{}\n\n\
+             # End\n{}\n",
+            steering.install_commands(Phase::Learning, none).join("\n"),
+            steering.switch_commands(Phase::Steady, Some(none)).join("\n"),
+            steering.remove()
+        )
     }
 }
 
@@ -130,7 +140,7 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
             .push("this host has IPsec policies, and the worker's packets would leave without them".into()),
         Some(false) => {}
         None => {
-            report.notes.push("the IPsec policies were not examined, because only root can read them".into())
+            report.unexamined.push("IPsec policies".into());
         }
     }
     kernel(&mut report);
@@ -189,7 +199,7 @@ fn device(report: &mut Report) {
     match File::options().read(true).write(true).open(TUN) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            report.notes.push(format!("{TUN} needs root"));
+            report.unexamined.push(TUN.into());
         }
         Err(error) => report.objections.push(format!(
             "cannot open {TUN}: {error}; load the module tun, or pass the device to the container"
@@ -229,7 +239,7 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
     let ruleset = match nft::query(&["-j", "list", "ruleset"]) {
         Ok(ruleset) => ruleset,
         Err(error) if error.kind == Kind::Rights => {
-            report.notes.push("the firewall rules were not examined, because only root can read them".into());
+            report.unexamined.push("firewall rules".into());
             return Ok(());
         }
         Err(error) => {
@@ -346,17 +356,37 @@ mod tests {
         let text = report.to_string();
         assert!(text.contains("192.0.2.77 is not an address of this host"), "{text}");
         assert!(text.contains("no server listens on 192.0.2.77:9"), "{text}");
-        assert!(report.commands().is_empty());
+        assert_eq!(report.commands(), "");
         assert!(report.into_plan().is_err());
     }
 
     #[test]
     fn a_report_without_objections_says_so() {
-        let report = Report { changes: vec!["a device".into()], ..Report::default() };
+        let mut report = Report { changes: vec!["a device".into()], ..Report::default() };
         assert_eq!(
             report.to_string(),
             "Changes while the service runs:\n  a device\nNothing stands in the way.\n"
         );
+        report.unexamined.push("firewall rules".into());
+        assert_eq!(
+            report.to_string(),
+            "Changes while the service runs:\n  a device\nNot examined, because that requires root:\n  \
+             firewall rules\nNothing that was examined stands in the way.\n"
+        );
+    }
+
+    /// The commands of a dry run can be read: each is on its own line.
+    #[test]
+    fn commands_are_printed_line_by_line() {
+        let way = WayOut { hops: Vec::new(), incoming: vec![(2, "eth0".into())], mtu: 1_500 };
+        let steering = steering(&settings("203.0.113.5:443"), "fp0", &way);
+        let report = Report { plan: Some(Plan { steering, way }), ..Report::default() };
+        let text = report.commands();
+        let begins = ["# ", "add ", "flush ", "delete "];
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            assert!(begins.iter().any(|begin| line.starts_with(begin)), "{line}");
+            assert_eq!(line.matches("netdev").count(), usize::from(!line.starts_with('#')), "{line}");
+        }
     }
 
     #[test]

@@ -26,14 +26,18 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+/// Separator of the commands of a transaction.
+const SEPARATOR: &str = "; ";
+
 /// Maximum number of connections in each set. If a set is full, a new connection stays with the kernel
 /// (`ours`) or goes to the worker (`theirs`).
 const MOST_ELEMENTS: u32 = 1 << 20;
 /// Maximum number of clients of connected networks to whom packets have been sent recently.
 const MOST_NEIGHBOURS: u32 = 1 << 16;
-/// Maximum number of such clients per second that are new. The kernel asks the network for the address of
-/// each of them, and SYNs with forged addresses would fill its neighbour table.
-const NEW_NEIGHBOURS: u32 = 1_000;
+/// Maximum number of such clients per second that are new. The kernel asks the network three times, within
+/// 3 s, for the address of each of them. SYNs with forged addresses would fill its neighbour table, which has
+/// 1024 entries by default (`gc_thresh3`), and steering needs one of these too.
+const NEW_NEIGHBOURS: u32 = 200;
 /// Time for which such a client is remembered after it was new, in seconds.
 const NEIGHBOUR_SECONDS: u32 = 60;
 
@@ -81,6 +85,10 @@ impl Steering {
     /// Returns the transaction that creates the table in the given phase. `theirs` are the clients whose
     /// connections stay with the kernel.
     pub fn install(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
+        self.install_commands(phase, theirs).join(SEPARATOR)
+    }
+
+    pub(crate) fn install_commands(&self, phase: Phase, theirs: &[SocketAddr]) -> Vec<String> {
         let Self { table, tun, .. } = self;
         let kind = if self.listen.is_ipv4() { "ipv4_addr" } else { "ipv6_addr" };
         let mut commands = vec![format!("add table netdev {table} {{ flags owner; }}")];
@@ -104,17 +112,21 @@ impl Steering {
         commands.extend(self.rules_out());
         commands.extend(self.elements("add", theirs));
         commands.extend(self.rules_in(phase));
-        commands.join("; ")
+        commands
     }
 
     /// Returns the transaction that replaces the whole table, for example after the devices have changed.
     pub fn replace(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
-        format!("{}; {}", self.remove(), self.install(phase, theirs))
+        [self.remove(), self.install(phase, theirs)].join(SEPARATOR)
     }
 
     /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections;
     /// with `None`, the set is kept.
     pub fn switch(&self, phase: Phase, theirs: Option<&[SocketAddr]>) -> String {
+        self.switch_commands(phase, theirs).join(SEPARATOR)
+    }
+
+    pub(crate) fn switch_commands(&self, phase: Phase, theirs: Option<&[SocketAddr]>) -> Vec<String> {
         let table = &self.table;
         let mut commands = vec![format!("flush chain netdev {table} steer")];
         if let Some(theirs) = theirs {
@@ -125,7 +137,7 @@ impl Steering {
         if phase == Phase::Steady {
             commands.push(format!("flush set netdev {table} ours"));
         }
-        commands.join("; ")
+        commands
     }
 
     /// Returns the transaction that removes clients from the set of the kernel's connections; `None` if there
@@ -313,7 +325,7 @@ mod tests {
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
              ip daddr @neighbours fwd ip to ip daddr device \"eth0\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
-             limit rate over 1000/second burst 1000 packets counter drop comment \"new neighbours\"",
+             limit rate over 200/second burst 200 packets counter drop comment \"new neighbours\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
              add @neighbours { ip daddr } fwd ip to ip daddr device \"eth0\"",
             "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \

@@ -62,10 +62,7 @@ fn arguments() -> Vec<OsString> {
 /// Formats the nftables commands of a start, with the objections as comments.
 fn commands(report: &preflight::Report) -> String {
     let mut text: String = report.objections.iter().map(|objection| format!("# {objection}\n")).collect();
-    for command in report.commands() {
-        text += &command;
-        text.push('\n');
-    }
+    text += &report.commands();
     text
 }
 
