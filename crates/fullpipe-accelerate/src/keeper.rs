@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fullpipe_linux::namespace::this_namespace;
-use fullpipe_linux::routing::Routing;
+use fullpipe_linux::routing::{Routing, RoutingChanges};
 use fullpipe_linux::sock_diag::SockDiag;
 use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
 use fullpipe_units::{Duration, Instant};
@@ -38,17 +38,19 @@ use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
-use crate::status::{FOLDER, Status, StatusFile, lock_starts};
+use crate::status::{self, FOLDER, Status, StatusFile};
 use crate::steering::{Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
-use crate::{handover, refused, system};
+use crate::{handover, refused, stranded, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
 /// Number of ticks without a report after which the worker is killed (5 s).
 const DEAD: u32 = 50;
-/// Number of ticks between two examinations of the routing.
-const ROUTING_TICKS: u64 = 5;
+/// Pause between a change of the routing and its examination, because changes come in groups.
+const ROUTING_PAUSE: Duration = Duration::from_millis(20);
+/// Longest time between two examinations of the routing. After a failure, an examination tries again.
+const ROUTING_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of ticks between two examinations of the kernel's connections.
 const SOCKET_TICKS: u64 = 10;
 /// Number of failures within [`FAILURE_WINDOW`] after which the worker is not started again.
@@ -94,9 +96,10 @@ pub fn run(
             hint: "--check and --dry-run do not require root".into(),
         });
     }
-    let starting = lock_starts()?;
+    let starting = status::lock_starts()?;
+    status::remove_stale();
     let report = preflight::examine(settings, permissions)?;
-    report.notes.iter().for_each(|line| note(line));
+    report.notes.iter().for_each(|line| note(&format!("note: {line}")));
     let plan = report.into_plan()?;
     let mut keeper = Keeper::new(settings, plan, program, note)?;
     keeper.write_status();
@@ -141,6 +144,9 @@ struct Keeper<'a> {
     worker: Option<RunningWorker>,
     /// Clients whose connections stay with the kernel.
     theirs: Vec<SocketAddr>,
+    changes: RoutingChanges,
+    /// Time of the next examination of the routing.
+    next_examination: Instant,
     /// Whether a table has been installed before.
     has_steered: bool,
     /// Why there is no way out at the moment; `None` if there is one.
@@ -176,6 +182,7 @@ impl<'a> Keeper<'a> {
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
         let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
         let raw = probes::raw_socket(settings.listen)?;
+        let changes = RoutingChanges::new()?;
         Ok(Self {
             settings,
             program,
@@ -189,6 +196,8 @@ impl<'a> Keeper<'a> {
             phase: None,
             worker: None,
             theirs: Vec::new(),
+            changes,
+            next_examination: clock.now() + ROUTING_INTERVAL,
             has_steered: false,
             no_way: None,
             server_answers: None,
@@ -213,11 +222,21 @@ impl<'a> Keeper<'a> {
             if self.worker.is_none() && self.clock.now() >= self.next_start {
                 self.start_worker()?;
             }
-            if self.wait(stop, next_tick)? {
+            if self.wait(stop, next_tick.min(self.next_examination))? {
                 return Ok(());
+            }
+            if !self.nft.is_alive() {
+                self.nft_ended()?;
             }
             self.hear().or_else(|error| self.outlive_nft(error))?;
             let now = self.clock.now();
+            if self.changes.take() {
+                self.next_examination = self.next_examination.min(now + ROUTING_PAUSE);
+            }
+            if now >= self.next_examination {
+                self.next_examination = now + ROUTING_INTERVAL;
+                self.examine_routing().or_else(|error| self.outlive_nft(error))?;
+            }
             if now >= next_tick {
                 // A late tick counts once, however late it is.
                 next_tick = now + BEAT;
@@ -227,11 +246,14 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Waits for a report, for `stop`, or until `until`. Returns whether `stop` is set.
+    /// Waits for a report, a change of the routing, `stop`, or until `until`. Returns whether `stop` is set.
     fn wait(&self, stop: &Stop, until: Instant) -> Result<bool, Error> {
         let left = until.saturating_since(self.clock.now());
         let timeout = Timespec { tv_sec: 0, tv_nsec: (left.as_nanos() % 1_000_000_000) as i64 };
-        let mut fds = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        let watched = [stop.as_fd(), self.changes.as_fd()];
+        let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
+        // The end of nft is reported without being asked for.
+        fds.push(PollFd::from_borrowed_fd(self.nft.as_fd(), PollFlags::empty()));
         if let Some(worker) = &self.worker {
             fds.push(PollFd::from_borrowed_fd(worker.control.as_fd(), PollFlags::IN));
         }
@@ -243,7 +265,6 @@ impl<'a> Keeper<'a> {
     }
 
     fn start_worker(&mut self) -> Result<(), Error> {
-        self.discard_packets();
         let failed = |error: io::Error| {
             let hint = "every user must be permitted to execute the program fullpipe";
             Error { hint: hint.into(), ..system("start the worker", error) }
@@ -281,14 +302,6 @@ impl<'a> Keeper<'a> {
         self.write_status();
         // A worker that has ended before it could read is found at its socket.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
-    }
-
-    /// Discards the packets that wait for a worker that has ended. Another worker would answer them, although
-    /// their connections may have been opened again with the kernel.
-    fn discard_packets(&self) {
-        // The rest of a packet that is longer than the buffer is lost. The descriptor does not block.
-        let mut room = [0; 64];
-        while rustix::io::read(&self.tun, &mut room[..]).is_ok() {}
     }
 
     /// Handles the reports that have arrived.
@@ -392,16 +405,6 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Removes the table, so that all packets are the kernel's.
-    fn unsteer(&mut self) -> Result<(), Error> {
-        if self.phase.take().is_some() {
-            self.nft.kill();
-            self.nft = Nft::start(self.clock)?;
-        }
-        self.theirs.clear();
-        Ok(())
-    }
-
     /// Handles an error: if nft has ended, it is started again.
     fn outlive_nft(&mut self, error: Error) -> Result<(), Error> {
         if self.nft.is_alive() { Err(error) } else { self.nft_ended() }
@@ -419,9 +422,6 @@ impl<'a> Keeper<'a> {
 
     fn tick(&mut self, ticks: u64) -> Result<(), Error> {
         self.probes.send(&self.raw);
-        if !self.nft.is_alive() {
-            return self.nft_ended();
-        }
         if let Some(worker) = &mut self.worker {
             worker.silent += 1;
             let silent = worker.silent;
@@ -432,9 +432,6 @@ impl<'a> Keeper<'a> {
                 return self.worker_ended();
             }
         }
-        if ticks.is_multiple_of(ROUTING_TICKS) {
-            self.examine_routing()?;
-        }
         if ticks.is_multiple_of(SOCKET_TICKS) {
             self.forget_closed()?;
             self.write_status();
@@ -444,11 +441,20 @@ impl<'a> Keeper<'a> {
 
     /// Gives all packets to the kernel, and kills the worker if it still runs.
     fn end_worker(&mut self) -> Result<(), Error> {
-        self.unsteer()?;
-        if let Some(mut worker) = self.worker.take() {
+        let steered = self.phase.take().is_some();
+        self.theirs.clear();
+        if steered {
+            self.nft.kill();
+        }
+        let ended = self.worker.take().map(|mut worker| {
             let _ = worker.child.kill();
-            let ended =
-                worker.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+            worker.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+        });
+        stranded::give_back(&self.tun, self.settings.listen, &self.raw);
+        if steered {
+            self.nft = Nft::start(self.clock)?;
+        }
+        if let Some(ended) = ended {
             // The answers of the clients reach the kernel, because the table is gone.
             let probes = self.probes.collect()?;
             self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
@@ -582,6 +588,7 @@ impl<'a> Keeper<'a> {
         if self.phase.take().is_some() {
             // If nft refuses, its end removes the table.
             let _ = self.nft.apply(&self.steering.remove());
+            self.say(&format!("new connections to {} are the kernel's again", self.settings.listen));
         }
         while self.probes.are_waiting() {
             self.probes.send(&self.raw);
@@ -692,6 +699,11 @@ mod tests {
         assert!(matches!(running.read(), Heard::Beat(read) if *read == beat));
         assert!(matches!(running.read(), Heard::Nothing));
         drop(worker);
+        // A child of another test may have inherited the descriptor, until it starts its program.
+        let clock = Clock::starting_in(Duration::ZERO);
+        while matches!(running.read(), Heard::Nothing) && clock.now() < Instant::ZERO + FAILURE_WINDOW {
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
         assert!(matches!(running.read(), Heard::End));
         let _ = running.child.wait();
     }

@@ -27,6 +27,7 @@
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | `probes` | packets that tell the clients of a dead worker |
+//! | `stranded` | SYNs that a dead worker has not read |
 //! | [`proxy`] | PROXY protocol, version 2 |
 //! | [`status`] | the state of running services |
 #![cfg(target_os = "linux")]
@@ -52,6 +53,7 @@ pub mod routes;
 mod sandbox;
 pub mod status;
 pub mod steering;
+mod stranded;
 mod upstream;
 pub mod worker;
 

@@ -10,7 +10,7 @@
 //! transaction.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 
@@ -125,6 +125,13 @@ impl Nft {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(true),
             Err(error) => Err(system("wait for nft", error)),
         }
+    }
+}
+
+impl AsFd for Nft {
+    /// Returns the pipe of the error messages, which is hung up when the process ends.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.errors.as_fd()
     }
 }
 

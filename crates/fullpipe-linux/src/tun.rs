@@ -104,6 +104,13 @@ impl Tun {
         Self { fd: Arc::new(fd), datapath }
     }
 
+    /// Reads the beginning of the next packet without waiting; returns `None` if there is no packet. The rest of
+    /// a packet that is longer than `room` is lost.
+    pub fn next_packet<'r>(&self, room: &'r mut [u8]) -> Option<&'r [u8]> {
+        let len = rustix::io::read(self, &mut *room).ok()?;
+        room.get(self.datapath.header_len()..len)
+    }
+
     fn up(name: &str, datapath: Datapath, mtu: u32, queue: u32) -> Result<(Self, Netlink, u32), Error> {
         if !(1..libc::IFNAMSIZ).contains(&name.len()) {
             return Err(Error::settings(
