@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
+use fullpipe_units::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,18 @@ impl Drop for StatusFile {
     }
 }
 
+/// Removes the files of keepers that were killed. No other service may be starting.
+pub(crate) fn remove_stale() {
+    for path in state_files(Path::new(FOLDER)).unwrap_or_default() {
+        let lock = path.with_extension(LOCK);
+        let keeper = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Status>(&text).ok());
+        if !is_running(&lock, keeper.map_or(0, |status| status.keeper)) {
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(lock);
+        }
+    }
+}
+
 /// Returns the state of all services on this host whose keepers run.
 ///
 /// # Errors
@@ -134,20 +147,24 @@ pub fn read() -> Result<Vec<Status>, Error> {
     read_folder(Path::new(FOLDER))
 }
 
-fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
+/// Returns the paths of the status files in a folder.
+fn state_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(system(format_args!("read {}", folder.display()), error)),
     };
+    let of_a_service = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == STATE)
+            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(of_a_service).collect())
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
     let own = this_namespace();
     let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let of_a_service = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if !of_a_service || path.extension().is_none_or(|extension| extension != STATE) {
-            continue;
-        }
+    for path in state_files(folder)? {
         // The keeper may have ended in the meantime. A file of another version is not readable.
         let Ok(text) = fs::read(&path) else { continue };
         let Ok(mut status) = serde_json::from_slice::<Status>(&text) else { continue };
@@ -203,28 +220,25 @@ pub fn render(status: &Status) -> String {
         .filter(|(_, spent)| **spent > 0.0 && total > 0.0)
         .map(|(name, spent)| format!("{name} {:.0} %", 100.0 * spent / total))
         .collect();
-    format!(
-        "{listen} -> {upstream}\n  steering    {phase}; table {} {steered}; {} connections left to the kernel\n  \
-         processes   keeper {}, worker {worker}, {} starts\n  server      {}\n  connections {} open, {} accepted, \
-         {} resets, {} without a server\n  bytes       {} from clients, {} to clients, {} in buffers\n  packets     \
-         {} in, {} out, {} refused\n  limits      {}\n",
-        status.table,
-        status.kernels,
-        status.keeper,
-        status.starts,
-        server,
-        report.connections,
-        report.accepted,
-        report.resets,
-        report.unreachable,
-        report.bytes_up,
-        report.bytes_down,
-        report.held,
-        report.packets_in,
-        report.packets_out,
-        report.refused,
-        if limits.is_empty() { "none yet".into() } else { limits.join(", ") },
-    )
+    let limits = if limits.is_empty() { "none yet".into() } else { limits.join(", ") };
+    let Status { table, kernels, keeper, starts, .. } = status;
+    let Beat { connections, accepted, resets, unreachable, packets_in, packets_out, refused, .. } = report;
+    let [up, down, held] = [report.bytes_up, report.bytes_down, report.held].map(Bytes::new);
+    [
+        format!("{listen} -> {upstream}"),
+        format!("  steering     {phase}; table {table} {steered}; {kernels} connections left to the kernel"),
+        format!("  processes    keeper {keeper}, worker {worker} (start {starts})"),
+        format!("  server       {server}"),
+        format!(
+            "  connections  {connections} open, {accepted} accepted, {resets} resets, {unreachable} without a \
+             server"
+        ),
+        format!("  data         {up} from clients, {down} to clients, {held} in buffers"),
+        format!("  packets      {packets_in} in, {packets_out} out, {refused} refused"),
+        format!("  limits       {limits}"),
+        String::new(),
+    ]
+    .join("\n")
 }
 
 #[cfg(test)]
