@@ -9,11 +9,13 @@
 mod failures;
 mod peers;
 mod scene;
+mod speed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fullpipe::linux::namespace::Namespace;
 use fullpipe::units::draw;
 
 use crate::PROGRAM;
@@ -116,6 +118,48 @@ fn connections_are_carried_byte_for_byte() {
         assert_eq!(scene.who(), format!("kernel {client}"));
         assert_eq!(scene.settings(), before);
     }
+}
+
+/// Returns the commands of the first shell block in the guide.
+fn commands_of_the_guide() -> Vec<String> {
+    let guide = include_str!("../../../../docs/guides/accelerate.md");
+    let (_, block) = guide.split_once("```sh\n").expect("a block");
+    let (block, _) = block.split_once("```").expect("an end");
+    let block = block.replace("\\\n", "");
+    block.lines().map(|line| line.strip_prefix("sudo ").unwrap_or(line).to_owned()).collect()
+}
+
+/// The guide's commands work as they are written, on a host with the guide's addresses.
+#[test]
+fn the_guide_works() {
+    if !can_run() || !has_web() {
+        return;
+    }
+    let mut scene = Scene::new("accelerate-guide", false);
+    scene.start_nginx();
+    let folder = Path::new(PROGRAM).parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let shell = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec {command}")]).env("PATH", &path);
+        shell
+    };
+    let run = |namespace: &Namespace, command: &str| {
+        let said = namespace.run(|| Ok(shell(command).output().expect("it starts"))).expect("a namespace");
+        assert!(said.status.success(), "{command}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).expect("UTF-8")
+    };
+    let commands = commands_of_the_guide();
+    let [reload, check, serve, request, status] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(reload, "nginx -s reload");
+    assert!(run(&scene.server, check).ends_with("Nothing stands in the way.\n"));
+    let _service = scene.start_service(&mut shell(serve));
+    run(&scene.client, request);
+    // The state is at most one second old.
+    wait_for("the connection is counted", || {
+        let status = run(&scene.server, status);
+        (status.contains("steering     steady") && status.contains(" 1 accepted")).then_some(())
+    });
 }
 
 /// `--check` requires no privileges and changes nothing; it names what stands in the way.

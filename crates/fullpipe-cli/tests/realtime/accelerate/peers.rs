@@ -1,7 +1,7 @@
 //! A small server of the kernel, and clients of it.
 //!
 //! The first byte of a connection says what the server does: `w` answers with the address that it sees, `e`
-//! echoes, and `u` reads an upload and records how it has ended.
+//! echoes, `d` sends until the client has gone, and `u` reads an upload and records how it has ended.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,12 +15,15 @@ use fullpipe::linux::namespace::Namespace;
 /// Longest time that a client waits for a byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends of all uploads: the number of bytes, and the error if the upload did not end in order.
+/// End of an upload: the number of bytes, and the error if the upload did not end in order.
+type End = (u64, Option<ErrorKind>);
+
+/// Ends of all uploads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Uploads(Arc<Mutex<Vec<(u64, Option<ErrorKind>)>>>);
+pub(super) struct Uploads(Arc<Mutex<Vec<End>>>);
 
 impl Uploads {
-    pub(super) fn taken(&self) -> Vec<(u64, Option<ErrorKind>)> {
+    pub(super) fn taken(&self) -> Vec<End> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -81,6 +84,7 @@ fn serve(mut stream: TcpStream, uploads: &Uploads) {
                 }
             }
         }
+        [b'd'] => while stream.write_all(&room).is_ok() {},
         _ => {
             let mut total = 0;
             let end = loop {

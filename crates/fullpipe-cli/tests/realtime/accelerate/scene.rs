@@ -102,6 +102,14 @@ pub(super) struct Service {
     pub(super) worker: u64,
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        // The service removes its files when it ends in order.
+        let _ = Command::new("kill").args(["-TERM", &self.keeper.0.id().to_string()]).output();
+        let _ = self.keeper.0.wait();
+    }
+}
+
 impl Scene {
     pub(super) fn new(name: &str, v6: bool) -> Self {
         let (client, server) = (Namespace::new().expect("allowed"), Namespace::new().expect("allowed"));
@@ -117,6 +125,9 @@ impl Scene {
     pub(super) fn connect(&self) {
         ip(&self.server, "link add eth0 type veth peer name eth1");
         ip(&self.server, &format!("link set eth1 netns {}", self.sleeper.0.id()));
+        // A link-local address would appear during the test, after the detection of duplicates.
+        ip(&self.server, "link set eth0 addrgenmode none");
+        ip(&self.client, "link set eth1 addrgenmode none");
         let len = if self.v6 { "64 nodad" } else { "24" };
         ip(&self.server, &format!("address add {}/{len} dev eth0", self.address()));
         ip(&self.client, &format!("address add {}/{len} dev eth1", self.client_address()));
@@ -149,8 +160,12 @@ impl Scene {
         let mut command = Command::new(PROGRAM);
         let listen = SocketAddr::new(self.address(), port).to_string();
         command.args(["accelerate", "--listen", &listen, "--upstream", upstream]);
-        command.args(["--client-address", client_address]).stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = start(&self.server, &mut command);
+        self.start_service(command.args(["--client-address", client_address]))
+    }
+
+    /// Starts the service with `command`, and waits until it steers.
+    pub(super) fn start_service(&self, command: &mut Command) -> Service {
+        let mut child = start(&self.server, command.stdin(Stdio::null()).stderr(Stdio::piped()));
         let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
         let keeper = Running(child);
         let mut said = Vec::new();
