@@ -1,5 +1,6 @@
 //! Command-line arguments of all commands.
 
+mod accelerate;
 mod copy;
 mod race;
 mod tune;
@@ -16,6 +17,10 @@ use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use fullpipe::{Demand, InputError, Memory};
 
+#[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
+pub(crate) use accelerate::{
+    AccelerateAction, AccelerateArgs, AccelerateStatusArgs, ClientAddressName, FirewallAction,
+};
 pub(crate) use copy::{CopyArgs, RelayArgs};
 #[cfg(all(target_os = "linux", feature = "copy"))]
 pub(crate) use copy::{RelayAction, RelayServeArgs};
@@ -92,6 +97,8 @@ pub(crate) enum Command {
     Iperf3(Box<Iperf3Args>),
     /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
+    /// Carry the connections to a server of this host with fullpipe's own TCP
+    Accelerate(AccelerateArgs),
     /// Copy files to a relay over several connections, and continue after an interruption
     Copy(CopyArgs),
     /// Receive files from fullpipe copy, or print the key of this host

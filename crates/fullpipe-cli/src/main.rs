@@ -1,6 +1,11 @@
 //! The `fullpipe` command, which maps command-line arguments to library calls, and results to text.
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod accelerate;
+#[cfg(not(target_os = "linux"))]
+#[path = "accelerate_elsewhere.rs"]
+mod accelerate;
 mod args;
 #[cfg(all(target_os = "linux", feature = "copy"))]
 mod copy;
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::tune(&args, look),
         #[cfg(not(target_os = "linux"))]
         Command::Tune(_) => Err(emu::no_kernel()),
+        Command::Accelerate(args) => accelerate::accelerate(&args),
         Command::Copy(args) => copy::copy(&args),
         Command::Relay(args) => copy::relay(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -13,6 +13,8 @@
 //! | [`rights`] | privileges that the process needs, and how it acquires them |
 //! | [`namespace`] | network namespaces that exist no longer than this process |
 //! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
+//! | [`routing`] | devices, addresses, routes and rules of a network namespace, as data |
+//! | [`ipsec`] | whether a network namespace has IPsec policies |
 //! | [`link`] | the real-time loop: one thread per direction, the simulator's path, the kernel's clock |
 //! | `hosts` | measurements of whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a path between them |
@@ -41,6 +43,7 @@ mod flows;
 pub mod foreign;
 mod hosts;
 pub mod iperf3;
+pub mod ipsec;
 pub mod link;
 pub mod namespace;
 mod netlink;
@@ -49,6 +52,7 @@ mod pid_namespace;
 mod poll;
 pub mod process;
 pub mod rights;
+pub mod routing;
 pub mod sock_diag;
 pub mod stack_loop;
 mod sys;
@@ -61,5 +65,5 @@ pub mod watch;
 pub use clock::Clock;
 pub use error::{Error, Kind};
 pub use flows::kernel_name;
-pub use poll::Stop;
+pub use poll::{Stop, WaitCondition};
 pub use tun::{Datapath, Tun, TunConfig};

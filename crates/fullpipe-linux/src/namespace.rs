@@ -76,6 +76,11 @@ impl Namespace {
     }
 }
 
+/// Returns the inode number of the network namespace of the calling thread; 0 if it cannot be read.
+pub fn this_namespace() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino())
+}
+
 fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,

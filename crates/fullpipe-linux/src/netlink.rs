@@ -181,7 +181,7 @@ impl Netlink {
     }
 
     /// Requests all kernel objects of a type (`NLM_F_DUMP`).
-    fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(crate) fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
         let mut answers = Vec::new();
         loop {

@@ -19,14 +19,28 @@ use crate::error::{Doing, Error};
 const AT_ONCE: usize = 64;
 
 /// Condition for which a socket is being watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitCondition {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitCondition {
+    /// The socket is not watched.
+    #[default]
     Nothing,
     /// The socket has data or end-of-file to read.
     Data,
     /// The send buffer of the socket has room.
     Room,
+    /// The socket has data to read, or its send buffer has room.
     DataAndRoom,
+}
+
+impl WaitCondition {
+    fn events(self) -> EventFlags {
+        match self {
+            Self::Nothing => EventFlags::empty(),
+            Self::Data => EventFlags::IN,
+            Self::Room => EventFlags::OUT,
+            Self::DataAndRoom => EventFlags::IN | EventFlags::OUT,
+        }
+    }
 }
 
 /// An epoll instance in which each watched descriptor has a number.
@@ -58,13 +72,25 @@ impl Poll {
         number: u64,
         awaited: WaitCondition,
     ) -> Result<(), Error> {
-        let events = match awaited {
-            WaitCondition::Nothing => EventFlags::empty(),
-            WaitCondition::Data => EventFlags::IN,
-            WaitCondition::Room => EventFlags::OUT,
-            WaitCondition::DataAndRoom => EventFlags::IN | EventFlags::OUT,
-        };
-        epoll::modify(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
+        epoll::modify(&self.fd, fd, EventData::new_u64(number), awaited.events())
+            .doing("watch a file descriptor")
+    }
+
+    /// Changes the condition for which `fd` is being watched from `before` to `after`. A descriptor without a
+    /// condition is forgotten, because epoll would still report a hang-up for it, again and again.
+    pub(crate) fn change(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        before: WaitCondition,
+        after: WaitCondition,
+    ) -> Result<(), Error> {
+        match (before, after) {
+            _ if before == after => Ok(()),
+            (WaitCondition::Nothing, _) => self.add(fd, number, after.events()),
+            (_, WaitCondition::Nothing) => self.forget(fd),
+            _ => self.watch_instead(fd, number, after),
+        }
     }
 
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
@@ -78,8 +104,17 @@ impl Poll {
     /// Sleeps until an event occurs, and stores the numbers of the ready descriptors in `happened`. If a
     /// signal ends the sleep, `happened` is empty.
     pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
+        self.wait_at_most(None, happened)
+    }
+
+    /// Stores the numbers of the descriptors that are ready now in `happened`, without sleeping.
+    pub(crate) fn look(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
+        self.wait_at_most(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }), happened)
+    }
+
+    fn wait_at_most(&mut self, most: Option<&Timespec>, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.events.clear();
-        match epoll::wait(&self.fd, spare_capacity(&mut self.events), None) {
+        match epoll::wait(&self.fd, spare_capacity(&mut self.events), most) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system("wait for events", error)),
         }

@@ -29,6 +29,9 @@ use crate::sys;
 use crate::tcp_info::{self, Memory, Raw, RawBbr};
 
 mod bytecode;
+mod port;
+
+pub use port::PortSocket;
 
 /// Netlink message types and flags from `linux/netlink.h` and `linux/sock_diag.h`.
 const NLMSG_ERROR: u16 = 2;
@@ -178,7 +181,7 @@ impl SockDiag {
         seen.clear();
         let asked = self.socket.send(&request_for_all(&bytecode::of(&which.peers)), 0);
         asked.map_err(refused)?;
-        self.answers(1, seen).map_err(refused)?;
+        self.answers(1, &mut |bytes| seen.extend(parse(bytes))).map_err(refused)?;
         if let Some(inodes) = &which.inodes {
             seen.retain(|socket| inodes.contains(&socket.inode));
         }
@@ -195,14 +198,14 @@ impl SockDiag {
             self.requests.clear();
             ids.iter().for_each(|id| request_for(id, &mut self.requests));
             self.socket.send(&self.requests, 0).map_err(refused)?;
-            self.answers(ids.len(), seen).map_err(refused)?;
+            self.answers(ids.len(), &mut |bytes| seen.extend(parse(bytes))).map_err(refused)?;
         }
         Ok(())
     }
 
-    /// Reads messages until `requests` requests have been answered. The answer to a request is a socket, an
-    /// error (the socket no longer exists), or the end of a dump.
-    fn answers(&mut self, requests: usize, seen: &mut Vec<SocketState>) -> io::Result<()> {
+    /// Reads messages until `requests` requests have been answered, and passes each socket to `on_socket`. The
+    /// answer to a request is a socket, an error (the socket no longer exists), or the end of a dump.
+    fn answers(&mut self, requests: usize, on_socket: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
             let mut lengths = [0; AT_ONCE];
@@ -217,7 +220,7 @@ impl SockDiag {
                 if *length == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                open = open.saturating_sub(answered(piece.get(..*length).unwrap_or(piece), seen)?);
+                open = open.saturating_sub(read(piece.get(..*length).unwrap_or(piece), on_socket)?);
             }
         }
         Ok(())
@@ -226,12 +229,17 @@ impl SockDiag {
 
 /// Appends the sockets in an answer to `seen`; returns the number of requests that it answers.
 pub(crate) fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
+    read(answer, &mut |bytes| seen.extend(parse(bytes)))
+}
+
+/// Passes each socket in an answer to `on_socket`; returns the number of requests that the answer answers.
+fn read(answer: &[u8], on_socket: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
         rest = after;
         match message {
             Message::Socket { dump, bytes } => {
-                seen.extend(parse(bytes));
+                on_socket(bytes);
                 requests += usize::from(!dump);
             }
             Message::Done => requests += 1,
@@ -346,11 +354,9 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// Parses the state of a socket from `struct inet_diag_msg` and its attributes; returns `None` if the kernel
-/// omitted `TCP_INFO`.
-fn parse(bytes: &[u8]) -> Option<SocketState> {
-    let fixed = bytes.get(..MESSAGE)?;
-    let ipv6 = fixed[0] == libc::AF_INET6 as u8;
+/// Parses the addresses of a socket from `struct inet_diag_msg`.
+fn id_of(fixed: &[u8]) -> Option<Id> {
+    let ipv6 = *fixed.first()? == libc::AF_INET6 as u8;
     let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes: [u8; 16] = fixed.get(at..at + 16)?.try_into().ok()?;
@@ -362,13 +368,21 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
         })
     };
     let word = |at: usize| u32_at(fixed, at);
-    let id = Id {
+    Some(Id {
         local: SocketAddr::new(ip(8)?, port(4)?),
         remote: SocketAddr::new(ip(24)?, port(6)?),
         device: word(40)?,
         cookie: u64::from(word(44)?) | u64::from(word(48)?) << 32,
         ipv6,
-    };
+    })
+}
+
+/// Parses the state of a socket from `struct inet_diag_msg` and its attributes; returns `None` if the kernel
+/// omitted `TCP_INFO`.
+fn parse(bytes: &[u8]) -> Option<SocketState> {
+    let fixed = bytes.get(..MESSAGE)?;
+    let id = id_of(fixed)?;
+    let word = |at: usize| u32_at(fixed, at);
     let (unread, queued, user, inode) = (word(56)?, word(60)?, word(64)?, word(68)?);
     let (mut raw, mut memory, mut bbr, mut cc) = (None, None, None, CcName::default());
     let mut rest = &bytes[MESSAGE..];

@@ -12,11 +12,13 @@
 //! super-packet, which the kernel or the path splits.
 //!
 //! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A
-//! service on a host creates its port from a TUN device: [`Tun::new`], followed by [`Port::from`].
+//! service on a host creates its port from a TUN device: [`Tun::new`], followed by [`Port::from`]. A
+//! [`Service`] also has sockets of the kernel, for example to the server for which it accepts connections;
+//! the same epoll watches them, and they are served once per round.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_tcp::stack::{Cut, Outgoing, Stack};
@@ -53,6 +55,8 @@ const TCP_FLAGS: usize = 13;
 const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 const DEVICE: u64 = 2;
+/// Number of the first socket of a service; the numbers below belong to the loop.
+const FIRST_SOCKET: u64 = 3;
 
 /// An application that reads and writes on the connections of a stack.
 pub trait Application {
@@ -60,6 +64,45 @@ pub trait Application {
     /// loop calls the application again if no event occurs before then; [`Instant::FAR_FUTURE`] for no such
     /// time.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
+}
+
+/// An application that also uses sockets of the kernel.
+pub trait Service {
+    /// Handles the events of the stack and the sockets that are ready. Returns the time at which the loop
+    /// calls the service again if nothing happens before then; [`Instant::FAR_FUTURE`] for no such time.
+    ///
+    /// # Errors
+    /// An error ends the loop.
+    fn attend(&mut self, now: Instant, stack: &mut Stack, sockets: &Sockets<'_>) -> Result<Instant, Error>;
+}
+
+/// Kernel sockets of a [`Service`], which the loop watches. Each socket has a number that the service
+/// chooses.
+pub struct Sockets<'a> {
+    poll: &'a Poll,
+    happened: &'a [u64],
+}
+
+impl Sockets<'_> {
+    /// Returns the numbers of the sockets that are ready, or that have failed.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
+        self.happened.iter().filter_map(|number| number.checked_sub(FIRST_SOCKET))
+    }
+
+    /// Changes the condition for which a socket is watched from `before` to `after`. A socket must be changed
+    /// to [`WaitCondition::Nothing`] or closed before its number is used for another socket.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot watch the socket.
+    pub fn change(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        before: WaitCondition,
+        after: WaitCondition,
+    ) -> Result<(), Error> {
+        self.poll.change(fd, number + FIRST_SOCKET, before, after)
+    }
 }
 
 /// Packet counters and CPU time of a stack's loop.
@@ -86,6 +129,15 @@ impl From<Tun> for Port {
 }
 
 impl Port {
+    /// Creates two connected ports without a device: a packet that is written to one end is read from the
+    /// other end.
+    ///
+    /// # Errors
+    /// Returns an error if the process cannot open any more files.
+    pub fn pair(datapath: Datapath) -> Result<[Self; 2], Error> {
+        Ok(Tun::pair(datapath)?.map(Self))
+    }
+
     /// Returns whether a stack on this port must send single segments or super-packets.
     pub fn cut(&self) -> Cut {
         match self.0.datapath {
@@ -111,15 +163,46 @@ pub fn run(
     application: &mut impl Application,
     stop: &Stop,
 ) -> Result<LoopReport, Error> {
+    // Real-time priority is best effort: without it, the RTT is longer on a busy machine. The kernel TCP
+    // stack does not wait for ordinary threads either.
+    let _ = sys::run_in_real_time();
+    let attend = |now, stack: &mut Stack, _: &Sockets<'_>| Ok(application.attend(now, stack));
+    run_loop(port, stack, clock, false, stop, attend)
+}
+
+/// Moves packets between `port` and `stack`, and calls `service`, until `stop` is set or the service returns
+/// an error. The thread keeps its scheduling class, because a service shares its host with the server.
+///
+/// # Errors
+/// Returns an error if a system call fails unexpectedly, or if the service returns one.
+pub fn serve(
+    port: &Port,
+    stack: &Mutex<Stack>,
+    clock: Clock,
+    service: &mut impl Service,
+    stop: &Stop,
+) -> Result<LoopReport, Error> {
+    let attend = |now, stack: &mut Stack, sockets: &Sockets<'_>| service.attend(now, stack, sockets);
+    run_loop(port, stack, clock, true, stop, attend)
+}
+
+/// The loop of [`run`] and [`serve`]. With `has_sockets`, the loop also looks at the descriptors in rounds
+/// that do not sleep, so that packets cannot keep the sockets waiting.
+fn run_loop(
+    port: &Port,
+    stack: &Mutex<Stack>,
+    clock: Clock,
+    has_sockets: bool,
+    stop: &Stop,
+    mut attend: impl FnMut(Instant, &mut Stack, &Sockets<'_>) -> Result<Instant, Error>,
+) -> Result<LoopReport, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let mut happened = Vec::new();
     poll.watch(port.0.as_fd(), DEVICE)?;
     poll.watch(alarm.as_fd(), AWAKE)?;
     poll.watch(stop.as_fd(), STOPPING)?;
-    // Timer slack and real-time priority are best effort: without them, pacing is coarser and, on a busy
-    // machine, the RTT is longer. The kernel TCP stack does not wait for ordinary threads either.
+    // Timer slack is best effort: without it, pacing is coarser.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
-    let _ = sys::run_in_real_time();
     let mut device = Device {
         tun: &port.0,
         room: vec![0; VIRTIO_HEADER + MOST_BYTES],
@@ -133,7 +216,7 @@ pub fn run(
             let more = device.read_all(&mut stack, clock)?;
             let now = clock.now();
             stack.handle_timeout(now);
-            let wakes = application.attend(now, &mut stack);
+            let wakes = attend(now, &mut stack, &Sockets { poll: &poll, happened: &happened })?;
             device.write_all(&mut stack, now);
             // Sending may make a socket writable, and the application then writes at once.
             (more || stack.has_events(), wakes.min(stack.poll_timeout()))
@@ -145,10 +228,14 @@ pub fn run(
             waits_for_room = blocked;
         }
         if more || next <= clock.now() {
-            continue;
+            if !has_sockets {
+                continue;
+            }
+            poll.look(&mut happened)?;
+        } else {
+            alarm.set(&clock, next)?;
+            poll.wait(&mut happened)?;
         }
-        alarm.set(&clock, next)?;
-        poll.wait(&mut happened)?;
         if happened.contains(&STOPPING) {
             return Ok(LoopReport { cpu: thread_cpu(), ..device.report });
         }

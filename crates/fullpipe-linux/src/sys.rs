@@ -52,6 +52,30 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Re
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &len) })
 }
 
+/// Flag of [`device_flags`]: the device merges received packets (`ETH_FLAG_LRO`).
+pub(crate) const LARGE_RECEIVE_OFFLOAD: u32 = 1 << 15;
+
+/// Reads the `ETHTOOL_GFLAGS` of a network device through any socket.
+pub(crate) fn device_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    /// `struct ethtool_value`.
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const ETHTOOL_GFLAGS: u32 = 0x25;
+    let mut value = Value { command: ETHTOOL_GFLAGS, data: 0 };
+    // SAFETY: an ifreq that consists of zeros is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: SIOCETHTOOL reads the ifreq and reads and writes the value, both of which outlive the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) })?;
+    Ok(value.data)
+}
+
 /// Gives the calling thread priority over all ordinary threads (SCHED_RR, lowest real-time
 /// priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {

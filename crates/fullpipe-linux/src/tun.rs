@@ -85,6 +85,34 @@ impl Tun {
     /// call fails.
     pub fn new(config: &TunConfig<'_>) -> Result<Self, Error> {
         let TunConfig { name, datapath, mtu, queue, address, prefix_len } = *config;
+        let (tun, netlink, index) = Self::up(name, datapath, mtu, queue)?;
+        netlink.add_address(index, address, prefix_len)?;
+        Ok(tun)
+    }
+
+    /// Creates a TUN device without an address in the network namespace of the calling thread, and brings it
+    /// up. The kernel routes nothing to the device, so another mechanism must forward packets to it.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Tun::new`].
+    pub fn without_address(name: &str, datapath: Datapath, mtu: u32, queue: u32) -> Result<Self, Error> {
+        Self::up(name, datapath, mtu, queue).map(|(tun, _, _)| tun)
+    }
+
+    /// Takes over a TUN device that another process has created with `datapath`, and whose descriptor it has
+    /// passed to this process.
+    pub fn inherited(fd: OwnedFd, datapath: Datapath) -> Self {
+        Self { fd: Arc::new(fd), datapath }
+    }
+
+    /// Reads the beginning of the next packet without waiting; returns `None` if there is no packet. The rest of
+    /// a packet that is longer than `room` is lost.
+    pub fn next_packet<'r>(&self, room: &'r mut [u8]) -> Option<&'r [u8]> {
+        let len = rustix::io::read(self, &mut *room).ok()?;
+        room.get(self.datapath.header_len()..len)
+    }
+
+    fn up(name: &str, datapath: Datapath, mtu: u32, queue: u32) -> Result<(Self, Netlink, u32), Error> {
         if !(1..libc::IFNAMSIZ).contains(&name.len()) {
             return Err(Error::settings(
                 format!("'{name}' is not a valid device name"),
@@ -95,8 +123,7 @@ impl Tun {
         let netlink = Netlink::new()?;
         let index = netlink.index(name)?;
         netlink.up(index, Some((mtu, queue)))?;
-        netlink.add_address(index, address, prefix_len)?;
-        Ok(tun)
+        Ok((tun, netlink, index))
     }
 
     fn create(name: &str, datapath: Datapath) -> Result<Self, Error> {

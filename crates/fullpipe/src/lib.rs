@@ -40,6 +40,7 @@
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
+//! | `accelerate` | fullpipe's TCP in front of a server (Linux, feature `accelerate`) |
 //! | [`files`], [`json`] | result files that are written atomically |
 //!
 //! Functions without I/O come from [`fullpipe_analysis`] and have the same names here. [`lab`], [`tcp`],
@@ -47,7 +48,7 @@
 //! to an [`Observer`], which can stop them early.
 //!
 //! All features are disabled by default: `html` (reports as HTML pages), `pcapng` (captures of runs),
-//! `exporter`, and `relay` (files over several TLS connections, re-exported as `relay`).
+//! `exporter`, `accelerate`, and `relay` (files over several TLS connections, re-exported as `relay`).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -80,6 +81,8 @@ pub mod watch;
 
 pub use error::{Error, Kind as ErrorKind};
 pub use forecast::{Forecast, TimeLeft};
+#[cfg(all(target_os = "linux", feature = "accelerate"))]
+pub use fullpipe_accelerate as accelerate;
 pub use fullpipe_analysis::*;
 pub use fullpipe_iperf3 as iperf3;
 pub use fullpipe_lab as lab;

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "diagnose",
     "whatif",
     "run",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 12] = [
     "iperf3",
     "exporter",
     "tune",
+    "accelerate",
     "copy",
     "relay",
     "completions",

@@ -4,6 +4,7 @@
 #[path = "../process/mod.rs"]
 mod process;
 
+mod accelerate;
 #[cfg(all(target_os = "linux", feature = "copy"))]
 mod copy;
 mod emu;

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use super::Peer;
 
 const INET_DIAG_BC_JMP: u8 = 1;
+const INET_DIAG_BC_S_COND: u8 = 7;
 const INET_DIAG_BC_D_COND: u8 = 8;
 /// Size of a filter operation, and of `struct inet_diag_hostcond` without its address, in bytes.
 const OP: usize = 4;
@@ -38,6 +39,15 @@ pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
             program.extend(operation(INET_DIAG_BC_JMP, OP, total - program.len()));
         }
     }
+    program
+}
+
+/// Builds the filter program that accepts the sockets whose local port is `port`.
+pub(super) fn of_local_port(port: u16) -> Vec<u8> {
+    let test = condition(&Peer { address: None, port: Some(port) });
+    let length = OP + test.len();
+    let mut program = operation(INET_DIAG_BC_S_COND, length, length + OP).to_vec();
+    program.extend(test);
     program
 }
 

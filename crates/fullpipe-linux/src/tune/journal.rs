@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use super::apply::{file_text, no_rights};
 use super::files;
 use super::lock::Lock;
-use super::place::{Target, this_namespace};
+use super::place::Target;
 use super::route::RouteStep;
 use super::salvage::{self, Damage, MOST_BYTES};
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
+use crate::namespace::this_namespace;
 
 /// Phase of a generation of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,6 +11,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::lock::LOCK_WAIT;
 use crate::error::{Doing, Error, Kind};
+use crate::namespace::this_namespace;
 
 /// Path of the state folder below the root of the target.
 const STATE: &str = "var/lib/fullpipe";
@@ -218,9 +219,4 @@ fn enter(name: &str) -> Result<(), Error> {
         })?;
     }
     Ok(())
-}
-
-/// Returns the inode number of the network namespace of the calling thread.
-pub(super) fn this_namespace() -> u64 {
-    fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino())
 }

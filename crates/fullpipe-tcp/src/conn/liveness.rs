@@ -13,8 +13,10 @@
 use fullpipe_units::{Duration, Instant};
 
 use super::Connection;
+use super::reset::bare;
 use super::sender::RetransmitTimer;
 use crate::recovery::probe::ProbeKind;
+use crate::wire::{Flags, Segment};
 
 /// Keep-alive settings of a connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,22 @@ impl Default for KeepAlive {
 }
 
 impl Connection {
+    /// Returns a keep-alive probe with the present numbers of the connection: an ACK with the last sequence
+    /// number that the peer has acknowledged (RFC 9293 section 3.8.4), which the peer answers. Returns `None`
+    /// if the connection is not established, or has ended.
+    ///
+    /// The probe may be sent after the connection is lost, for example by another process: the answer of
+    /// the peer then meets no connection, and the reply to it resets the peer.
+    pub fn probe(&self, now: Instant) -> Option<Segment> {
+        if !self.lifecycle.state.carries_data() {
+            return None;
+        }
+        // SND.UNA - 1: offset zero is one octet after the initial sequence number.
+        let seq = self.sender.iss.plus(self.sender.snd_una);
+        let probe = bare(seq, Some(self.receiver.rcv_nxt_on_wire()));
+        Some(Segment { flags: Flags::ACK, timestamps: self.receiver.timestamps(now), ..probe })
+    }
+
     /// Returns the arrival time of the last data segment or ACK from the peer.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;

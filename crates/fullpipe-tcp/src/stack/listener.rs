@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 
 use fullpipe_units::{Duration, Instant};
 
-use super::ConnId;
+use super::admission::Admission;
+use super::{ConnId, FourTuple};
 use crate::conn::Config;
+use crate::wire::Segment;
 
 /// Time after the last SYN cookie was sent during which a reply to a cookie may arrive.
 const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
@@ -25,12 +27,23 @@ pub(super) struct Listener {
     pub(super) backlog: usize,
     pub(super) half_open: usize,
     pub(super) waiting: VecDeque<ConnId>,
+    pub(super) admission: Admission,
+    /// SYNs that wait for a decision, at most `backlog`.
+    pub(super) held: VecDeque<(FourTuple, Segment)>,
     last_cookie: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(config: Config, backlog: usize) -> Self {
-        Self { config, backlog: backlog.max(1), half_open: 0, waiting: VecDeque::new(), last_cookie: None }
+        Self {
+            config,
+            backlog: backlog.max(1),
+            half_open: 0,
+            waiting: VecDeque::new(),
+            admission: Admission::Open,
+            held: VecDeque::new(),
+            last_cookie: None,
+        }
     }
 
     /// Returns whether the accept queue is full, so that no connection can be completed.
@@ -41,6 +54,19 @@ impl Listener {
     /// Returns whether the queue of half-open connections is full, so that a SYN gets a cookie.
     pub(super) fn is_flooded(&self) -> bool {
         self.half_open >= self.backlog
+    }
+
+    /// Returns whether a SYN can become a half-open connection without delay.
+    pub(super) fn opens_at_once(&self) -> bool {
+        self.admission == Admission::Open && !self.is_full() && !self.is_flooded()
+    }
+
+    /// Keeps a SYN until the admission is decided. A retransmitted SYN is kept only once.
+    pub(super) fn hold(&mut self, tuple: FourTuple, syn: &Segment) {
+        let known = self.held.iter().any(|(held, _)| *held == tuple);
+        if !known && self.held.len() < self.backlog {
+            self.held.push_back((tuple, syn.clone()));
+        }
     }
 
     pub(super) fn cookie_sent(&mut self, now: Instant) {

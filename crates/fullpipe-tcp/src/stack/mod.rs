@@ -22,16 +22,19 @@
 //! |---|---|
 //! | connections in any state | [`StackConfig::max_connections`] |
 //! | half-open connections of a listener; established ones not yet accepted | its backlog, each |
+//! | SYNs that wait for the admission of a listener | its backlog |
 //! | queued answers that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
 //! | received payload of a connection | the advertised window, which its receive buffer bounds |
 //! | written payload of a connection | its send buffer and 64 KiB |
 //! | queued events | one of each kind per connection |
 
+mod admission;
 mod cookie;
 mod icmp;
 mod isn;
 mod listener;
 mod output;
+mod probe;
 pub mod siphash;
 pub mod stream;
 #[cfg(test)]
@@ -45,6 +48,7 @@ use fullpipe_units::Instant;
 use crate::conn::{Config, Connection, Event, IpVersion, State};
 use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
+pub use admission::Admission;
 pub use isn::IsnClock;
 use listener::Listener;
 pub use output::{Cut, Outgoing};
@@ -421,9 +425,7 @@ impl Stack {
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
-            && listeners
-                .get(&entry.tuple.local)
-                .is_some_and(|listener| !listener.is_full() && !listener.is_flooded())
+            && listeners.get(&entry.tuple.local).is_some_and(Listener::opens_at_once)
         {
             let tuple = entry.tuple;
             self.remove(slot);
@@ -476,6 +478,11 @@ impl Stack {
         }
         if !flags.has(Flags::SYN) {
             return;
+        }
+        match listener.admission {
+            Admission::Open => {}
+            Admission::Held => return listener.hold(tuple, segment),
+            Admission::Refused => return self.reset(tuple, segment),
         }
         if listener.is_full() {
             self.counters.accept_overflows += 1;

@@ -1,6 +1,8 @@
 //! Tests in which two stacks exchange packets in virtual time.
 
+mod admission;
 mod flood;
+mod probe;
 mod transfer;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,423 @@
+//! Configuration of `fullpipe accelerate`: a TOML file, whose values the command line can override.
+//!
+//! ```toml
+//! user = "fullpipe"            # the worker runs as this user
+//! memory = "1GiB"              # what the buffers of all connections may hold
+//! connections = 100000
+//! [[listen]]
+//! address = "203.0.113.5:443"
+//! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
+//! client_address = "proxy-v2"  # or hidden
+//! cc = "bbr1"
+//! match = "ip saddr 198.51.100.0/24"
+//! ```
+//!
+//! An unknown key is an error, because a misspelt limit would otherwise be no limit.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Bytes;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::steering;
+
+/// Default memory budget of all connections.
+const MEMORY: Bytes = Bytes::from_mib(1 << 10);
+/// Default maximum number of connections.
+const CONNECTIONS: usize = 100_000;
+
+/// Address of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Upstream {
+    /// TCP address and port.
+    Tcp(SocketAddr),
+    /// Path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if !path.starts_with('/') {
+                return Err(ConfigError::new(
+                    format!("'{path}' is not an absolute path"),
+                    "write unix:/run/server.sock",
+                ));
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let addresses = text.to_socket_addrs().map_err(|error| {
+            ConfigError::new(
+                format!("cannot use '{text}' as the server's address: {error}"),
+                "write HOST:PORT",
+            )
+        })?;
+        let first = { addresses }.next();
+        first
+            .map(Self::Tcp)
+            .ok_or_else(|| ConfigError::new(format!("{text} has no address"), "write HOST:PORT"))
+    }
+}
+
+/// How the server learns the address of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientAddress {
+    /// A PROXY protocol header, version 2, precedes the bytes of the client.
+    ProxyV2,
+    /// The server sees the worker's loopback address.
+    Hidden,
+}
+
+impl ClientAddress {
+    /// Names of all values, for hints.
+    pub const KNOWN: &'static str = "known: proxy-v2, hidden";
+}
+
+impl FromStr for ClientAddress {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text {
+            "proxy-v2" => Ok(Self::ProxyV2),
+            "hidden" => Ok(Self::Hidden),
+            _ => Err(ConfigError::new(format!("unknown client address mode '{text}'"), Self::KNOWN)),
+        }
+    }
+}
+
+/// Error in the configuration, with a hint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// One-line message without a final period.
+    pub message: String,
+    /// Hint that suggests a remedy; may be empty.
+    pub hint: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Values from the command line or the file; `None` where nothing was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// Address and port whose connections are accelerated.
+    pub listen: Option<SocketAddr>,
+    /// The server.
+    pub upstream: Option<Upstream>,
+    /// How the server learns the address of its client.
+    pub client_address: Option<ClientAddress>,
+    /// Congestion control.
+    pub cc: Option<Algorithm>,
+    /// nftables expression that chooses clients.
+    pub matching: Option<String>,
+    /// User of the worker.
+    pub user: Option<String>,
+    /// Memory budget.
+    pub memory: Option<Bytes>,
+    /// Maximum number of connections.
+    pub connections: Option<usize>,
+}
+
+/// Complete settings of the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Address and port whose connections are accelerated.
+    pub listen: SocketAddr,
+    /// The server.
+    pub upstream: Upstream,
+    /// How the server learns the address of its client.
+    pub client_address: ClientAddress,
+    /// Congestion control.
+    pub cc: Algorithm,
+    /// nftables expression that chooses clients.
+    pub matching: Option<String>,
+    /// User of the worker; `None` for `fullpipe` if that user exists, and `nobody` otherwise.
+    pub user: Option<String>,
+    /// Memory budget of all connections.
+    pub memory: Bytes,
+    /// Maximum number of connections.
+    pub connections: usize,
+}
+
+impl Inputs {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not TOML, or if a key or value is unknown.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let mut table: Table =
+            text.parse().map_err(|error: toml::de::Error| ConfigError::new(error.message(), ""))?;
+        let listen = table.remove("listen");
+        let mut top = Section { name: "the file", table };
+        let mut found = Self {
+            user: top.text("user")?,
+            memory: top.parsed("memory")?,
+            connections: top.number("connections")?,
+            ..Self::default()
+        };
+        top.finish(&["user", "memory", "connections", "listen"])?;
+        let mut sections = match listen {
+            None => return Ok(found),
+            Some(Value::Array(sections)) => sections,
+            Some(_) => return Err(ConfigError::new("listen is not a list of tables", "write [[listen]]")),
+        };
+        let (Some(Value::Table(table)), true) = (sections.pop(), sections.is_empty()) else {
+            return Err(ConfigError::new(
+                "the file does not have exactly one [[listen]] section",
+                "start one fullpipe accelerate for each port",
+            ));
+        };
+        let mut section = Section { name: "[[listen]]", table };
+        found.listen = section.parsed("address")?;
+        found.upstream = section.parsed("upstream")?;
+        found.client_address = section.parsed("client_address")?;
+        found.cc = section.parsed("cc")?;
+        found.matching = section.text("match")?;
+        section.finish(&["address", "upstream", "client_address", "cc", "match"])?;
+        Ok(found)
+    }
+
+    /// Returns these values, and the values of `other` where nothing is given here.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            upstream: self.upstream.or(other.upstream),
+            client_address: self.client_address.or(other.client_address),
+            cc: self.cc.or(other.cc),
+            matching: self.matching.or(other.matching),
+            user: self.user.or(other.user),
+            memory: self.memory.or(other.memory),
+            connections: self.connections.or(other.connections),
+        }
+    }
+
+    /// Completes the values with defaults, and checks them.
+    ///
+    /// # Errors
+    /// Returns an error if a required value is missing, or if the values contradict each other.
+    pub fn complete(self) -> Result<Settings, ConfigError> {
+        let missing = |what: &str, example: &str| ConfigError::new(format!("{what} is missing"), example);
+        let listen = self.listen.ok_or_else(|| {
+            missing("the address to listen on", "add --listen ADDRESS:PORT, for example 203.0.113.5:443")
+        })?;
+        let upstream = self.upstream.ok_or_else(|| {
+            missing("the address of the server", "add --upstream HOST:PORT, for example 127.0.0.1:8443")
+        })?;
+        // There is no default: a server that trusts connections from 127.0.0.1 must not be opened by
+        // accident.
+        let client_address = self.client_address.ok_or_else(|| {
+            missing(
+                "--client-address",
+                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise hidden",
+            )
+        })?;
+        if listen.ip().is_unspecified() || listen.port() == 0 {
+            return Err(ConfigError::new(
+                format!("{listen} is not one address and port"),
+                "start one fullpipe accelerate for each address, for example --listen 203.0.113.5:443",
+            ));
+        }
+        if upstream == Upstream::Tcp(listen) {
+            return Err(ConfigError::new(
+                format!("the server's address {upstream} is the address to listen on"),
+                "let the server also listen on a loopback address, and pass that with --upstream",
+            ));
+        }
+        if let Some(matching) = &self.matching {
+            steering::check_match(matching).map_err(|why| {
+                ConfigError::new(format!("--match cannot be used: {why}"), "write an nftables expression")
+            })?;
+        }
+        let connections = self.connections.unwrap_or(CONNECTIONS);
+        if connections == 0 {
+            return Err(ConfigError::new("connections is 0", "write the maximum number of connections"));
+        }
+        Ok(Settings {
+            listen,
+            upstream,
+            client_address,
+            cc: self.cc.unwrap_or(Algorithm::Bbr1),
+            matching: self.matching,
+            user: self.user,
+            memory: self.memory.unwrap_or(MEMORY),
+            connections,
+        })
+    }
+}
+
+/// A table of the file, from which known keys are taken.
+struct Section {
+    name: &'static str,
+    table: Table,
+}
+
+impl Section {
+    fn text(&mut self, key: &str) -> Result<Option<String>, ConfigError> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(ConfigError::new(
+                format!("{key} in {} has the type {}, not string", self.name, other.type_str()),
+                format!("write {key} = \"...\""),
+            )),
+        }
+    }
+
+    fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &str) -> Result<Option<T>, ConfigError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let parsed = text.parse::<T>().map_err(|error| {
+            ConfigError::new(
+                format!("{key} in {}: {error}", self.name),
+                "fullpipe accelerate --help has examples",
+            )
+        });
+        parsed.map(Some)
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<usize>, ConfigError> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Value::Integer(number)) => usize::try_from(number).map(Some).map_err(|_| {
+                ConfigError::new(format!("{key} in {} is {number}", self.name), "write a positive number")
+            }),
+            Some(other) => Err(ConfigError::new(
+                format!("{key} in {} has the type {}, not integer", self.name, other.type_str()),
+                format!("write {key} = 1000"),
+            )),
+        }
+    }
+
+    /// Refuses the keys that are left, with the `known` keys as a hint.
+    fn finish(self, known: &[&str]) -> Result<(), ConfigError> {
+        let Some(unknown) = self.table.keys().next() else { return Ok(()) };
+        let hint = format!("known: {}", known.join(", "));
+        Err(ConfigError::new(format!("unknown key '{unknown}' in {}", self.name), hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        user = "web"
+        memory = "64MiB"
+        connections = 500
+        [[listen]]
+        address = "203.0.113.5:443"
+        upstream = "127.0.0.1:8443"
+        client_address = "proxy-v2"
+        cc = "cubic"
+        match = "ip saddr 198.51.100.0/24"
+    "#;
+
+    fn error(text: &str) -> (String, String) {
+        let error = Inputs::from_toml(text).and_then(Inputs::complete).expect_err("an error");
+        (error.message, error.hint)
+    }
+
+    #[test]
+    fn a_file_is_read_whole() {
+        let settings = Inputs::from_toml(FILE).and_then(Inputs::complete).expect("a valid file");
+        let expected = Settings {
+            listen: SocketAddr::from(([203, 0, 113, 5], 443)),
+            upstream: Upstream::Tcp(SocketAddr::from(([127, 0, 0, 1], 8_443))),
+            client_address: ClientAddress::ProxyV2,
+            cc: Algorithm::Cubic,
+            matching: Some("ip saddr 198.51.100.0/24".into()),
+            user: Some("web".into()),
+            memory: Bytes::from_mib(64),
+            connections: 500,
+        };
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn the_command_line_comes_first() {
+        let given = Inputs {
+            upstream: Some("unix:/run/server.sock".parse().expect("a path")),
+            cc: Some(Algorithm::Bbr3),
+            ..Inputs::default()
+        };
+        let settings = given.or(Inputs::from_toml(FILE).expect("a valid file")).complete().expect("complete");
+        assert_eq!(settings.upstream.to_string(), "unix:/run/server.sock");
+        assert_eq!((settings.cc, settings.connections), (Algorithm::Bbr3, 500));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_known_ones() {
+        let (message, hint) = error("memmory = \"1GiB\"");
+        assert_eq!(message, "unknown key 'memmory' in the file");
+        assert_eq!(hint, "known: user, memory, connections, listen");
+        let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
+        assert_eq!(message, "unknown key 'adress' in [[listen]]");
+        assert_eq!(hint, "known: address, upstream, client_address, cc, match");
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (text, part) in [
+            ("connections = \"many\"", "connections in the file has the type string, not integer"),
+            ("connections = -1", "connections in the file is -1"),
+            ("memory = 5", "memory in the file has the type integer, not string"),
+            ("memory = \"much\"", "memory in the file: "),
+            ("listen = 5", "listen is not a list of tables"),
+            ("[[listen]]\n[[listen]]", "exactly one [[listen]] section"),
+            ("[[listen]]\nclient_address = \"magic\"", "unknown client address mode 'magic'"),
+            ("[[listen]]\nupstream = \"unix:server.sock\"", "'server.sock' is not an absolute path"),
+            ("= 5", ""),
+        ] {
+            let (message, _) = error(text);
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    /// Without the decision about the client's address nothing starts, and neither does a service whose
+    /// server is the port that it takes over.
+    #[test]
+    fn incomplete_settings_are_refused() {
+        let whole = || Inputs::from_toml(FILE).expect("a valid file");
+        let refused = |inputs: Inputs| inputs.complete().expect_err("an error").message;
+        assert_eq!(refused(Inputs { listen: None, ..whole() }), "the address to listen on is missing");
+        assert_eq!(refused(Inputs { upstream: None, ..whole() }), "the address of the server is missing");
+        assert!(refused(Inputs { client_address: None, ..whole() }).contains("--client-address"));
+        let listen = "203.0.113.5:443".parse().expect("an address");
+        assert!(
+            refused(Inputs { upstream: Some(Upstream::Tcp(listen)), ..whole() }).contains("to listen on")
+        );
+        let any = "0.0.0.0:443".parse().ok();
+        assert_eq!(refused(Inputs { listen: any, ..whole() }), "0.0.0.0:443 is not one address and port");
+        let matching = Some("accept; flush ruleset".into());
+        assert!(refused(Inputs { matching, ..whole() }).starts_with("--match cannot be used"));
+    }
+}

@@ -1,0 +1,445 @@
+//! Judgement of the host's firewall: does it let every client reach the port?
+//!
+//! Steered packets pass no chain of the firewall, because they leave the kernel at the ingress hook. That
+//! changes nothing if the firewall accepts the port from everybody. The rules come from `nft -j list
+//! ruleset`, which also contains the rules of iptables-nft. The judgement follows the SYN of a new connection
+//! through the base chains of the hooks `prerouting` and `input`:
+//!
+//! ```text
+//!   rule ─► does it match the SYN?  no ──────────────────────────────────────────► next rule
+//!                │ always                    │ depends on the client, or not understood
+//!                ▼                           ▼
+//!         accept: chain done           accept: next rule, because another rule decides for the others
+//!         drop: objection              drop: objection
+//!         DNAT, TPROXY: refused        DNAT, TPROXY: refused if the rule names the port or all ports
+//! ```
+//!
+//! Only new connections are judged: rules that match established connections alone do not match a SYN.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+
+/// Maximum depth of jumps between chains, as in the kernel (`NFT_JUMP_STACK_SIZE`).
+const MOST_JUMPS: usize = 16;
+/// Chain types and hooks that a packet to a local socket passes.
+const HOOKS: [&str; 2] = ["prerouting", "input"];
+
+/// Reason why steering would change what the firewall does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Objection {
+    /// The rule redirects the port, so its packets do not reach the server at this address.
+    Redirects(String),
+    /// The rule or policy drops packets of some or all clients, and steered packets would not be dropped.
+    Drops(String),
+    /// The rule is not understood.
+    NotUnderstood(String),
+}
+
+impl Objection {
+    /// Returns whether `--firewall ignore` does not help, because the steering could not work.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Redirects(_))
+    }
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redirects(rule) => write!(f, "the firewall redirects the port: {rule}"),
+            Self::Drops(rule) => write!(f, "the firewall drops packets that steering would let pass: {rule}"),
+            Self::NotUnderstood(rule) => write!(f, "this firewall rule is not understood: {rule}"),
+        }
+    }
+}
+
+/// Judges the rules in `ruleset`, the output of `nft -j list ruleset`, for new TCP connections to `listen`
+/// that arrive through `devices`.
+///
+/// # Errors
+/// Returns an error if the text is not such an output.
+pub fn judge(ruleset: &str, listen: SocketAddr, devices: &[String]) -> Result<Vec<Objection>, String> {
+    let document: Value = serde_json::from_str(ruleset).map_err(|error| error.to_string())?;
+    let objects = document.get("nftables").and_then(Value::as_array).ok_or("there is no list of rules")?;
+    let mut judge = Judge { objects, listen, devices, objections: Vec::new() };
+    for chain in objects.iter().filter_map(|object| object.get("chain")) {
+        let hook = text(chain, "hook");
+        if HOOKS.contains(&hook) && judge.is_for_family(text(chain, "family")) {
+            judge.base_chain(chain);
+        }
+    }
+    let mut found = judge.objections;
+    let mut seen: Vec<Objection> = Vec::new();
+    found.retain(|objection| {
+        let new = !seen.contains(objection);
+        if new {
+            seen.push(objection.clone());
+        }
+        new
+    });
+    Ok(found)
+}
+
+/// Whether a condition holds for the SYNs of new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holds {
+    /// For no SYN.
+    Never,
+    /// It depends on the client or the time.
+    Sometimes,
+    /// The condition is not understood.
+    Unknown,
+    /// For every SYN.
+    Always,
+}
+
+/// What happens to a SYN at the end of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The SYN of every client is accepted.
+    Accepted,
+    /// The SYN continues in the calling chain, or meets the policy.
+    Continues,
+    /// No SYN passes.
+    Dropped,
+}
+
+struct Judge<'a> {
+    objects: &'a [Value],
+    listen: SocketAddr,
+    devices: &'a [String],
+    objections: Vec<Objection>,
+}
+
+impl<'a> Judge<'a> {
+    fn is_for_family(&self, family: &str) -> bool {
+        match family {
+            "inet" => true,
+            "ip" => self.listen.is_ipv4(),
+            "ip6" => self.listen.is_ipv6(),
+            _ => false,
+        }
+    }
+
+    fn base_chain(&mut self, chain: &'a Value) {
+        let end = self.chain(text(chain, "family"), text(chain, "table"), text(chain, "name"), true, 0);
+        if end == End::Continues && text(chain, "policy") == "drop" {
+            let name = format!("chain {} {} policy drop", text(chain, "table"), text(chain, "name"));
+            self.objections.push(Objection::Drops(name));
+        }
+    }
+
+    /// Follows a SYN through a chain. With `certain`, every SYN gets here.
+    fn chain(&mut self, family: &str, table: &str, name: &str, certain: bool, depth: usize) -> End {
+        if depth > MOST_JUMPS {
+            self.objections.push(Objection::NotUnderstood(format!("more than {MOST_JUMPS} jumps")));
+            return End::Dropped;
+        }
+        let objects = self.objects;
+        let here = |rule: &&Value| {
+            text(rule, "family") == family && text(rule, "table") == table && text(rule, "chain") == name
+        };
+        for rule in objects.iter().filter_map(|object| object.get("rule")).filter(here) {
+            match self.rule(rule, certain, depth) {
+                Step::Next => {}
+                Step::Return => return End::Continues,
+                Step::End(end) => return end,
+            }
+        }
+        End::Continues
+    }
+
+    fn rule(&mut self, rule: &'a Value, certain: bool, depth: usize) -> Step {
+        let expressions = rule.get("expr").and_then(Value::as_array).map(Vec::as_slice);
+        let (mut holds, mut extension) = (Holds::Always, false);
+        for expression in expressions.unwrap_or_default() {
+            let Some((kind, value)) = expression.as_object().and_then(|object| object.iter().next()) else {
+                holds = both(holds, Holds::Unknown);
+                continue;
+            };
+            match kind.as_str() {
+                "match" => holds = both(holds, self.condition(value)),
+                "limit" | "quota" => holds = both(holds, Holds::Sometimes),
+                // A match or a target of iptables without an nftables expression.
+                "xt" => (holds, extension) = (both(holds, Holds::Unknown), true),
+                // These statements do not decide about the packet. A verdict after them still counts.
+                "counter" | "log" | "mangle" | "comment" | "notrack" | "ct helper" | "set" | "flow" => {}
+                "vmap" => return self.verdict_map(rule, value, certain && holds == Holds::Always, depth),
+                verdict => return self.verdict(rule, verdict, value, holds, certain, depth),
+            }
+            if holds == Holds::Never {
+                return Step::Next;
+            }
+        }
+        // In a rule without a verdict, the extension is the target, and may redirect or drop.
+        if extension {
+            self.objections.push(Objection::NotUnderstood(describe(rule)));
+        }
+        Step::Next
+    }
+
+    /// Applies a verdict to the SYNs for which the rule holds.
+    fn verdict(
+        &mut self,
+        rule: &'a Value,
+        verdict: &str,
+        value: &'a Value,
+        holds: Holds,
+        certain: bool,
+        depth: usize,
+    ) -> Step {
+        let all = certain && holds == Holds::Always;
+        let unknown = holds == Holds::Unknown;
+        match verdict {
+            // If the rule is for some clients only, other rules decide about the others.
+            "accept" if holds == Holds::Always => Step::End(End::Accepted),
+            "accept" | "continue" => Step::Next,
+            "return" if holds == Holds::Always => Step::Return,
+            // For the clients that return, the rest of the chain is not evaluated; judging it for them too
+            // can only add objections.
+            "return" => Step::Next,
+            "drop" | "reject" => {
+                let line = describe(rule);
+                let objection = if unknown { Objection::NotUnderstood(line) } else { Objection::Drops(line) };
+                self.objections.push(objection);
+                if all { Step::End(End::Dropped) } else { Step::Next }
+            }
+            "dnat" | "redirect" | "tproxy" => {
+                let line = describe(rule);
+                let objection =
+                    if unknown { Objection::NotUnderstood(line) } else { Objection::Redirects(line) };
+                self.objections.push(objection);
+                Step::End(End::Accepted)
+            }
+            "jump" | "goto" => {
+                let (family, table) = (text(rule, "family"), text(rule, "table"));
+                let end = self.chain(family, table, text(value, "target"), all, depth + 1);
+                match (end, holds == Holds::Always, verdict == "goto") {
+                    (End::Continues, true, true) => Step::Return,
+                    (End::Continues, _, _) | (_, false, _) => Step::Next,
+                    (end, true, _) => Step::End(end),
+                }
+            }
+            // Source NAT does not apply to the SYN of a client at these hooks.
+            "masquerade" | "snat" => Step::Next,
+            _ => {
+                self.objections.push(Objection::NotUnderstood(describe(rule)));
+                Step::Next
+            }
+        }
+    }
+
+    /// Follows a verdict map (`ct state vmap { established : accept, new : jump ... }`).
+    fn verdict_map(&mut self, rule: &'a Value, map: &'a Value, certain: bool, depth: usize) -> Step {
+        let (key, data) = (map.get("key"), map.get("data").and_then(|data| data.get("set")));
+        let (Some(key), Some(entries)) = (key, data.and_then(Value::as_array)) else {
+            self.objections.push(Objection::NotUnderstood(describe(rule)));
+            return Step::Next;
+        };
+        for entry in entries {
+            let Some([value, verdict]) = entry.as_array().map(Vec::as_slice) else { continue };
+            let holds = self.compare(key, "==", value);
+            let Some((name, target)) = verdict.as_object().and_then(|object| object.iter().next()) else {
+                continue;
+            };
+            if holds == Holds::Never {
+                continue;
+            }
+            match self.verdict(rule, name, target, holds, certain, depth) {
+                Step::Next => {}
+                step => return step,
+            }
+        }
+        Step::Next
+    }
+
+    fn condition(&self, value: &Value) -> Holds {
+        let (Some(left), Some(right)) = (value.get("left"), value.get("right")) else {
+            return Holds::Unknown;
+        };
+        self.compare(left, text(value, "op"), right)
+    }
+
+    fn compare(&self, left: &Value, operator: &str, right: &Value) -> Holds {
+        let holds = self.equals(left, right);
+        match (operator, holds) {
+            ("==" | "in" | "", holds) => holds,
+            ("!=", Holds::Always) => Holds::Never,
+            ("!=", Holds::Never) => Holds::Always,
+            ("!=", holds) => holds,
+            _ => match holds {
+                // For example `dport < 1024` with a known port, which is rare.
+                Holds::Sometimes => Holds::Sometimes,
+                _ => Holds::Unknown,
+            },
+        }
+    }
+
+    /// Compares the value of a SYN for `left` with `right`, which may be a set of values.
+    fn equals(&self, left: &Value, right: &Value) -> Holds {
+        if let Some(payload) = left.get("payload") {
+            return self.payload(text(payload, "protocol"), text(payload, "field"), right);
+        }
+        if let Some(meta) = left.get("meta") {
+            return self.meta(text(meta, "key"), right);
+        }
+        if let Some(ct) = left.get("ct") {
+            return match text(ct, "key") {
+                "state" => among(right, &|state| state.as_str() == Some("new")),
+                // The first packet has neither a mark nor a translated address.
+                "status" => Holds::Never,
+                _ => Holds::Unknown,
+            };
+        }
+        if let Some(fib) = left.get("fib") {
+            let destination = text(fib, "result") == "type" && fib.to_string().contains("\"daddr\"");
+            return if destination {
+                among(right, &|kind| kind.as_str() == Some("local"))
+            } else {
+                Holds::Unknown
+            };
+        }
+        Holds::Unknown
+    }
+
+    fn payload(&self, protocol: &str, field: &str, right: &Value) -> Holds {
+        match (protocol, field) {
+            ("tcp" | "th", "dport") => among(right, &|port| is_port(port, self.listen.port())),
+            ("tcp" | "th", "sport") => Holds::Sometimes,
+            ("tcp", "flags") => Holds::Unknown,
+            ("ip" | "ip6", "daddr") => among(right, &|value| contains(value, self.listen.ip())),
+            ("ip" | "ip6", "saddr") => Holds::Sometimes,
+            ("ip", "protocol") | ("ip6", "nexthdr") => among(right, &is_tcp),
+            ("udp" | "udplite" | "sctp" | "dccp" | "icmp" | "icmpv6" | "igmp" | "esp" | "ah", _) => {
+                Holds::Never
+            }
+            _ => Holds::Unknown,
+        }
+    }
+
+    fn meta(&self, key: &str, right: &Value) -> Holds {
+        match key {
+            "l4proto" => among(right, &is_tcp),
+            "nfproto" => {
+                let family = if self.listen.is_ipv4() { "ipv4" } else { "ipv6" };
+                among(right, &|value| value.as_str() == Some(family))
+            }
+            "protocol" => {
+                let family = if self.listen.is_ipv4() { "ip" } else { "ip6" };
+                among(right, &|value| value.as_str() == Some(family))
+            }
+            "iifname" | "iif" => {
+                let named = |device: &str| among(right, &|value| is_device(value, device));
+                let all: Vec<Holds> = self.devices.iter().map(|device| named(device)).collect();
+                match (all.iter().min(), all.iter().max()) {
+                    (Some(least), Some(most)) if least == most => *least,
+                    (Some(_), Some(Holds::Unknown)) | (None, _) => Holds::Unknown,
+                    _ => Holds::Sometimes,
+                }
+            }
+            "oifname" | "oif" => Holds::Never,
+            "pkttype" => among(right, &|value| matches!(value.as_str(), Some("host" | "unicast"))),
+            _ => Holds::Unknown,
+        }
+    }
+}
+
+/// How the evaluation of a chain continues after a rule.
+enum Step {
+    Next,
+    Return,
+    End(End),
+}
+
+/// Combines two conditions that must both hold.
+fn both(one: Holds, other: Holds) -> Holds {
+    match (one, other) {
+        (Holds::Never, _) | (_, Holds::Never) => Holds::Never,
+        (Holds::Unknown, _) | (_, Holds::Unknown) => Holds::Unknown,
+        (Holds::Sometimes, _) | (_, Holds::Sometimes) => Holds::Sometimes,
+        _ => Holds::Always,
+    }
+}
+
+/// Returns whether one of the values in `right`, a value or a set, is the one that `is` accepts.
+fn among(right: &Value, is: &dyn Fn(&Value) -> bool) -> Holds {
+    let values = match right {
+        Value::Array(values) => values,
+        Value::Object(object) if object.contains_key("set") => match &object["set"] {
+            Value::Array(values) => values,
+            one => return if is(one) { Holds::Always } else { Holds::Never },
+        },
+        // The elements of a named set are in another object and can change at any time.
+        Value::String(name) if name.starts_with('@') => return Holds::Unknown,
+        one => return if is(one) { Holds::Always } else { Holds::Never },
+    };
+    // An element with a timeout or counter is wrapped.
+    let plain = |value: &Value| value.get("elem").and_then(|elem| elem.get("val")).map_or(is(value), is);
+    if values.iter().any(plain) { Holds::Always } else { Holds::Never }
+}
+
+fn is_tcp(value: &Value) -> bool {
+    value.as_str() == Some("tcp") || value.as_u64() == Some(6)
+}
+
+/// Returns whether `value` is the port, a range that contains it, or the name of its service.
+fn is_port(value: &Value, port: u16) -> bool {
+    if let Some([from, to]) = value.get("range").and_then(Value::as_array).map(Vec::as_slice) {
+        let (Some(from), Some(to)) = (from.as_u64(), to.as_u64()) else { return false };
+        return (from..=to).contains(&u64::from(port));
+    }
+    match value.as_str() {
+        // Without `-n`, nft prints numbers in JSON; iptables-nft may leave names.
+        Some("http") => port == 80,
+        Some("https") => port == 443,
+        _ => value.as_u64() == Some(port.into()),
+    }
+}
+
+/// Returns whether the network or address `value` contains `address`.
+fn contains(value: &Value, address: IpAddr) -> bool {
+    if let Some(prefix) = value.get("prefix") {
+        let network: Option<IpAddr> = text(prefix, "addr").parse().ok();
+        let len = prefix.get("len").and_then(Value::as_u64).unwrap_or(u64::MAX);
+        return match (network, address) {
+            (Some(IpAddr::V4(network)), IpAddr::V4(address)) => {
+                len <= 32
+                    && (network.to_bits() ^ address.to_bits()).checked_shr(32 - len as u32).unwrap_or(0) == 0
+            }
+            (Some(IpAddr::V6(network)), IpAddr::V6(address)) => {
+                len <= 128
+                    && (network.to_bits() ^ address.to_bits()).checked_shr(128 - len as u32).unwrap_or(0) == 0
+            }
+            _ => false,
+        };
+    }
+    value.as_str().and_then(|text| text.parse().ok()) == Some(address)
+}
+
+/// Returns whether a device name or pattern (`eth*`) matches a device.
+fn is_device(value: &Value, device: &str) -> bool {
+    value.as_str().is_some_and(|name| match name.strip_suffix('*') {
+        Some(begin) => device.starts_with(begin),
+        None => name == device,
+    })
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Describes a rule by its place and its expressions, in one line.
+fn describe(rule: &Value) -> String {
+    let expressions = rule.get("expr").map(ToString::to_string).unwrap_or_default();
+    let handle = rule.get("handle").and_then(Value::as_u64).unwrap_or_default();
+    format!(
+        "{} {} {} handle {handle}: {expressions}",
+        text(rule, "family"),
+        text(rule, "table"),
+        text(rule, "chain")
+    )
+}
+
+#[cfg(test)]
+mod tests;

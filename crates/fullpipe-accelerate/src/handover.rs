@@ -1,0 +1,74 @@
+//! Hand-over of the worker's settings, together with a raw socket that the worker could not open itself.
+//!
+//! If the keeper dies, nobody else can tell the clients of the worker: packets that the worker writes to the
+//! TUN device then reach the kernel, which drops packets that come from a device with its own address.
+
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// Sends a line of settings and a descriptor to the worker.
+pub(crate) fn send(mut control: &UnixStream, line: &[u8], raw: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [raw];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let sent = sendmsg(control, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    control.write_all(&line[sent..])?;
+    control.write_all(b"\n")
+}
+
+/// Receives the line, without its line break, and the descriptor.
+pub(crate) fn receive(control: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let (mut line, mut raw) = (Vec::new(), None);
+    loop {
+        let mut byte = [0];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let room = &mut [IoSliceMut::new(&mut byte)];
+        let received = recvmsg(control, room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                raw = raw.or(descriptors.last());
+            }
+        }
+        match byte {
+            _ if received.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            [b'\n'] => return Ok((line, raw)),
+            [other] => line.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_line_and_a_descriptor_arrive() {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        let (mut far, near) = UnixStream::pair().expect("a socket pair");
+        send(&ours, b"settings", near.as_fd()).expect("room");
+        (&ours).write_all(b"more").expect("room");
+        drop(near);
+        let (line, raw) = receive(&theirs).expect("a line");
+        assert_eq!(line, b"settings");
+        let mut near = UnixStream::from(raw.expect("a descriptor"));
+        near.write_all(b"alive").expect("room");
+        let mut read = [0; 5];
+        far.read_exact(&mut read).expect("five bytes");
+        assert_eq!(read, *b"alive");
+        // What follows the line stays in the socket.
+        drop(ours);
+        assert_eq!(receive(&theirs).expect_err("an end").kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,192 @@
+//! Health of the server, as far as it decides about new connections.
+//!
+//! ```text
+//!            success                     1 s without a success
+//!   any ──────────────► up ──────────────────────────────────────► unknown
+//!            failure                                                  │ SYN: probe at once, at most 1 s
+//!   any ──────────────► down ── probe every 500 ms ──► success: up    ▼
+//! ```
+//!
+//! A success is a connection to the server, or a probe. While the server is up, SYNs are answered at once. In
+//! the state unknown, SYNs wait for a probe. While the server is down, SYNs are answered with a reset, as the
+//! kernel would answer them.
+
+use fullpipe_tcp::stack::Admission;
+use fullpipe_units::{Duration, Instant};
+
+/// Time after the last success until the state becomes unknown.
+pub const FRESH: Duration = Duration::from_secs(1);
+/// Time after which a probe without an answer has failed.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between the starts of two probes while the server is down.
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// State of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The server has accepted a connection within the last second.
+    Up,
+    /// The server has neither accepted nor refused a connection recently.
+    Unknown,
+    /// The server has refused the last connection, or did not answer.
+    Down,
+}
+
+impl State {
+    /// Returns the name of the state in status reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Unknown => "unknown",
+            Self::Down => "down",
+        }
+    }
+
+    /// Returns how new connections are treated in this state.
+    pub const fn admission(self) -> Admission {
+        match self {
+            Self::Up => Admission::Open,
+            Self::Unknown => Admission::Held,
+            Self::Down => Admission::Refused,
+        }
+    }
+}
+
+/// Outcomes of the latest connections and probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    last_success: Option<Instant>,
+    down: bool,
+    /// Start of the probe that is under way.
+    probe: Option<Instant>,
+    last_probe: Option<Instant>,
+}
+
+impl Health {
+    /// Returns the state at `now`.
+    pub fn state(&self, now: Instant) -> State {
+        match self.last_success {
+            _ if self.down => State::Down,
+            Some(at) if now.saturating_since(at) <= FRESH => State::Up,
+            _ => State::Unknown,
+        }
+    }
+
+    /// Records that the server has accepted a connection.
+    pub fn succeeded(&mut self, now: Instant) {
+        (self.last_success, self.down) = (Some(now), false);
+    }
+
+    /// Records that the server has refused a connection.
+    pub fn failed(&mut self) {
+        self.down = true;
+    }
+
+    /// Returns whether a probe must be started now. `syns_wait` is true if SYNs wait for the decision.
+    pub fn wants_probe(&self, now: Instant, syns_wait: bool) -> bool {
+        let rested = self.last_probe.is_none_or(|at| now.saturating_since(at) >= PROBE_INTERVAL);
+        self.probe.is_none()
+            && match self.state(now) {
+                State::Up => false,
+                State::Unknown => syns_wait,
+                State::Down => rested,
+            }
+    }
+
+    /// Records that a probe was started.
+    pub fn probe_started(&mut self, now: Instant) {
+        (self.probe, self.last_probe) = (Some(now), Some(now));
+    }
+
+    /// Records the outcome of the probe that is under way.
+    pub fn probe_ended(&mut self, now: Instant, accepted: bool) {
+        if self.probe.take().is_none() {
+            return;
+        }
+        if accepted { self.succeeded(now) } else { self.failed() }
+    }
+
+    /// Returns whether the probe under way has waited too long for an answer.
+    pub fn probe_is_late(&self, now: Instant) -> bool {
+        self.probe.is_some_and(|at| now.saturating_since(at) >= PROBE_TIMEOUT)
+    }
+
+    /// Returns the time at which the state or a probe must be examined again, without further events.
+    pub fn next(&self, now: Instant) -> Instant {
+        if let Some(at) = self.probe {
+            return at + PROBE_TIMEOUT;
+        }
+        match (self.state(now), self.last_success, self.last_probe) {
+            (State::Up, Some(at), _) => at + FRESH + Duration::from_millis(1),
+            (State::Down, _, Some(at)) => at + PROBE_INTERVAL,
+            (State::Down, _, None) => now,
+            _ => Instant::FAR_FUTURE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_success_lasts_a_second() {
+        let mut health = Health::default();
+        assert_eq!(health.state(at(0)), State::Unknown);
+        health.succeeded(at(100));
+        assert_eq!((health.state(at(1_100)), health.state(at(1_101))), (State::Up, State::Unknown));
+        assert_eq!(health.next(at(200)), at(1_101));
+    }
+
+    /// In the state unknown, only a SYN starts a probe: an idle service does not trouble its server.
+    #[test]
+    fn a_syn_starts_one_probe() {
+        let mut health = Health::default();
+        assert!(!health.wants_probe(at(0), false) && health.wants_probe(at(0), true));
+        health.probe_started(at(0));
+        assert!(!health.wants_probe(at(10), true));
+        health.probe_ended(at(20), true);
+        assert_eq!(health.state(at(20)), State::Up);
+        assert!(!health.wants_probe(at(20), true));
+    }
+
+    #[test]
+    fn a_server_that_is_down_is_probed_until_it_returns() {
+        let mut health = Health::default();
+        health.succeeded(at(0));
+        health.failed();
+        assert_eq!(health.state(at(10)), State::Down);
+        assert!(health.wants_probe(at(10), false));
+        health.probe_started(at(10));
+        health.probe_ended(at(11), false);
+        assert!(!health.wants_probe(at(509), false) && health.wants_probe(at(510), false));
+        assert_eq!(health.next(at(100)), at(510));
+        health.probe_started(at(510));
+        health.probe_ended(at(511), true);
+        assert_eq!(health.state(at(511)), State::Up);
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_is_a_failure() {
+        let mut health = Health::default();
+        health.probe_started(at(0));
+        assert!(!health.probe_is_late(at(999)) && health.probe_is_late(at(1_000)));
+        assert_eq!(health.next(at(0)), at(1_000));
+        health.probe_ended(at(1_000), false);
+        assert_eq!(health.state(at(1_000)), State::Down);
+        // A late outcome of a probe that was given up does not count.
+        health.probe_ended(at(1_001), true);
+        assert_eq!(health.state(at(1_001)), State::Down);
+    }
+
+    #[test]
+    fn each_state_has_an_admission() {
+        assert_eq!(State::Up.admission(), Admission::Open);
+        assert_eq!(State::Unknown.admission(), Admission::Held);
+        assert_eq!(State::Down.admission(), Admission::Refused);
+    }
+}

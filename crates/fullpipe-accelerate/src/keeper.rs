@@ -1,0 +1,710 @@
+//! The keeper: it creates the device and the table, starts the worker, and steers connections to the worker
+//! as long as the worker reports. The keeper sees no packet.
+//!
+//! ```text
+//!   start ─► worker reports ─► learning ─► steady ◄──── a report ─────┐
+//!              ▲                             │ 1 s without a report   │
+//!              │ back-off                    └───────────► aside ─────┤
+//!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
+//! ```
+//!
+//! The phase aside also applies while the worker reports that it has reached a limit.
+//!
+//! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
+//! worker is not blamed for it.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use fullpipe_linux::namespace::this_namespace;
+use fullpipe_linux::routing::{Routing, RoutingChanges};
+use fullpipe_linux::sock_diag::SockDiag;
+use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
+use fullpipe_units::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use socket2::Socket;
+
+use crate::config::Settings;
+use crate::nft::Nft;
+use crate::preflight::{self, Permissions, Plan};
+use crate::probes::{self, Probes};
+use crate::routes::{NoWay, WayOut, way_out};
+use crate::status::{self, FOLDER, Status, StatusFile};
+use crate::steering::{Phase, Steering};
+use crate::worker::{BEAT, Beat, WorkerSettings};
+use crate::{handover, refused, stranded, system};
+
+/// Number of ticks without a report after which new connections are left to the kernel (1 s).
+const SILENT: u32 = 10;
+/// Number of ticks without a report after which the worker is killed (5 s).
+const DEAD: u32 = 50;
+/// Pause between a change of the routing and its examination, because changes come in groups.
+const ROUTING_PAUSE: Duration = Duration::from_millis(20);
+/// Longest time between two examinations of the routing. After a failure, an examination tries again.
+const ROUTING_INTERVAL: Duration = Duration::from_millis(500);
+/// Number of ticks between two examinations of the kernel's connections.
+const SOCKET_TICKS: u64 = 10;
+/// Number of failures within [`FAILURE_WINDOW`] after which the worker is not started again.
+const MOST_FAILURES: usize = 5;
+const FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// Pause before the first restart; each further failure doubles it, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Time that the worker gets to reset its connections.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Transmit queue length of the TUN device, in packets.
+const TUN_QUEUE: u32 = 4_096;
+/// Longest report that is accepted from the worker, in bytes.
+const MOST_REPORT: usize = 16 << 10;
+/// Users that exist on most hosts, in the order of preference.
+const USERS: [&str; 2] = ["fullpipe", "nobody"];
+
+/// Command that calls [`work`](crate::worker::work).
+#[derive(Clone, Debug)]
+pub struct WorkerProgram {
+    /// Path of the program. The worker's user must be permitted to execute it.
+    pub program: PathBuf,
+    /// Arguments of the program.
+    pub arguments: Vec<OsString>,
+}
+
+/// Runs the service until `stop` is set. `note` receives events, one line each.
+///
+/// # Errors
+/// Returns an error if there is an objection, if the process is not root, or if the worker fails repeatedly.
+/// In every case, the device and the table are removed.
+pub fn run(
+    settings: &Settings,
+    permissions: Permissions,
+    program: &WorkerProgram,
+    note: &dyn Fn(&str),
+    stop: &Stop,
+) -> Result<(), Error> {
+    if !geteuid().is_root() {
+        return Err(Error {
+            kind: Kind::Rights,
+            message: "steering requires root".into(),
+            hint: "--check and --dry-run do not require root".into(),
+        });
+    }
+    let starting = status::lock_starts()?;
+    status::remove_stale();
+    let report = preflight::examine(settings, permissions)?;
+    report.notes.iter().for_each(|line| note(&format!("note: {line}")));
+    let plan = report.into_plan()?;
+    let mut keeper = Keeper::new(settings, plan, program, note)?;
+    keeper.write_status();
+    drop(starting);
+    let result = keeper.keep(stop);
+    keeper.end();
+    result
+}
+
+/// A worker process, and what it has reported.
+struct RunningWorker {
+    child: Child,
+    control: UnixStream,
+    /// Bytes of a report that is not complete yet.
+    line: Vec<u8>,
+    /// Number of ticks since the last report.
+    silent: u32,
+}
+
+/// State of the worker as seen at the socket.
+enum Heard {
+    /// Nothing, or an incomplete report.
+    Nothing,
+    /// A report has arrived.
+    Beat(Box<Beat>),
+    /// The worker has ended.
+    End,
+}
+
+struct Keeper<'a> {
+    settings: &'a Settings,
+    program: &'a WorkerProgram,
+    note: &'a dyn Fn(&str),
+    user: (u32, u32),
+    clock: Clock,
+    tun: Tun,
+    steering: Steering,
+    way: WayOut,
+    nft: Nft,
+    /// Phase of the table; `None` if there is no table.
+    phase: Option<Phase>,
+    worker: Option<RunningWorker>,
+    /// Clients whose connections stay with the kernel.
+    theirs: Vec<SocketAddr>,
+    changes: RoutingChanges,
+    /// Time of the next examination of the routing.
+    next_examination: Instant,
+    /// Whether a table has been installed before.
+    has_steered: bool,
+    /// Why there is no way out at the moment; `None` if there is one.
+    no_way: Option<NoWay>,
+    /// Whether the server has accepted or refused the worker's last connection; `None` before the first.
+    server_answers: Option<bool>,
+    starts: u64,
+    /// Times of the latest failures of the worker.
+    failures: VecDeque<Instant>,
+    next_start: Instant,
+    probes: Probes,
+    /// Raw socket for the probes.
+    raw: Socket,
+    file: StatusFile,
+    beat: Beat,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(
+        settings: &'a Settings,
+        plan: Plan,
+        program: &'a WorkerProgram,
+        note: &'a dyn Fn(&str),
+    ) -> Result<Self, Error> {
+        let Plan { steering, way } = plan;
+        let clock = Clock::starting_in(Duration::ZERO);
+        // Each connection needs a descriptor. Without this limit, the worker refuses connections earlier.
+        let files = settings.connections as u64 + 1_000;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
+        let user = user(settings.user.as_deref())?;
+        let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
+        let nft = Nft::start(clock)?;
+        let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
+        let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
+        let raw = probes::raw_socket(settings.listen)?;
+        let changes = RoutingChanges::new()?;
+        Ok(Self {
+            settings,
+            program,
+            note,
+            user,
+            clock,
+            tun,
+            steering,
+            way,
+            nft,
+            phase: None,
+            worker: None,
+            theirs: Vec::new(),
+            changes,
+            next_examination: clock.now() + ROUTING_INTERVAL,
+            has_steered: false,
+            no_way: None,
+            server_answers: None,
+            starts: 0,
+            failures: VecDeque::new(),
+            next_start: Instant::ZERO,
+            probes,
+            raw,
+            file,
+            beat: Beat::default(),
+        })
+    }
+
+    fn say(&self, line: &str) {
+        (self.note)(line);
+    }
+
+    /// Keeps the service running until `stop` is set.
+    fn keep(&mut self, stop: &Stop) -> Result<(), Error> {
+        let (mut ticks, mut next_tick) = (0u64, self.clock.now() + BEAT);
+        loop {
+            if self.worker.is_none() && self.clock.now() >= self.next_start {
+                self.start_worker()?;
+            }
+            if self.wait(stop, next_tick.min(self.next_examination))? {
+                return Ok(());
+            }
+            if !self.nft.is_alive() {
+                self.nft_ended()?;
+            }
+            self.hear().or_else(|error| self.outlive_nft(error))?;
+            let now = self.clock.now();
+            if self.changes.take() {
+                self.next_examination = self.next_examination.min(now + ROUTING_PAUSE);
+            }
+            if now >= self.next_examination {
+                self.next_examination = now + ROUTING_INTERVAL;
+                self.examine_routing().or_else(|error| self.outlive_nft(error))?;
+            }
+            if now >= next_tick {
+                // A late tick counts once, however late it is.
+                next_tick = now + BEAT;
+                ticks += 1;
+                self.tick(ticks).or_else(|error| self.outlive_nft(error))?;
+            }
+        }
+    }
+
+    /// Waits for a report, a change of the routing, `stop`, or until `until`. Returns whether `stop` is set.
+    fn wait(&self, stop: &Stop, until: Instant) -> Result<bool, Error> {
+        let left = until.saturating_since(self.clock.now());
+        let timeout = Timespec { tv_sec: 0, tv_nsec: (left.as_nanos() % 1_000_000_000) as i64 };
+        let watched = [stop.as_fd(), self.changes.as_fd()];
+        let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
+        // The end of nft is reported without being asked for.
+        fds.push(PollFd::from_borrowed_fd(self.nft.as_fd(), PollFlags::empty()));
+        if let Some(worker) = &self.worker {
+            fds.push(PollFd::from_borrowed_fd(worker.control.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => Ok(fds[0].revents().contains(PollFlags::IN)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(system("wait for the worker", error)),
+        }
+    }
+
+    fn start_worker(&mut self) -> Result<(), Error> {
+        let failed = |error: io::Error| {
+            let hint = "every user must be permitted to execute the program fullpipe";
+            Error { hint: hint.into(), ..system("start the worker", error) }
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
+        let (user, group) = self.user;
+        let child = Command::new(&self.program.program)
+            .args(&self.program.arguments)
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(tun))
+            .uid(user)
+            .gid(group)
+            // Ctrl-C reaches the keeper alone, which ends the worker in order.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let Settings { listen, upstream, client_address, cc, memory, connections, .. } = self.settings;
+        let settings = WorkerSettings {
+            listen: *listen,
+            upstream: upstream.clone(),
+            client_address: *client_address,
+            cc: cc.name().into(),
+            mtu: self.way.mtu,
+            memory: memory.get(),
+            connections: *connections,
+            probes: self.probes.path().to_owned(),
+        };
+        let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
+        let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
+        self.starts += 1;
+        self.server_answers = None;
+        self.worker = Some(RunningWorker { child, control: ours, line: Vec::new(), silent: 0 });
+        self.write_status();
+        // A worker that has ended before it could read is found at its socket.
+        if sent.is_err() { self.worker_ended() } else { Ok(()) }
+    }
+
+    /// Handles the reports that have arrived.
+    fn hear(&mut self) -> Result<(), Error> {
+        loop {
+            let heard = self.worker.as_mut().map_or(Heard::Nothing, RunningWorker::read);
+            match heard {
+                Heard::Nothing => return Ok(()),
+                Heard::End => return self.worker_ended(),
+                Heard::Beat(beat) => {
+                    self.beat = *beat;
+                    if let Some(worker) = &mut self.worker {
+                        worker.silent = 0;
+                    }
+                    self.note_health();
+                    match self.phase {
+                        // No client is taken from the kernel for a server that is down.
+                        None if self.server_answers == Some(true) && self.no_way.is_none() => self.steer()?,
+                        Some(Phase::Steady) if self.beat.full => {
+                            self.set_aside("the limit of connections or memory is reached")?;
+                        }
+                        Some(Phase::Aside) if !self.beat.full => self.resume()?,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Remembers and reports whether the server answers. While nobody connects, the state is unknown, and the
+    /// last answer counts.
+    fn note_health(&mut self) {
+        let answers = match self.beat.health.as_str() {
+            "up" => true,
+            "down" => false,
+            _ => return,
+        };
+        let before = self.server_answers.replace(answers);
+        let Settings { listen, upstream, .. } = self.settings;
+        match (before, answers) {
+            (Some(false), true) => self.say(&format!("the server at {upstream} answers again")),
+            (None | Some(true), false) if self.phase.is_none() => {
+                self.say(&format!(
+                    "the server at {upstream} does not answer; {listen} is left to the kernel"
+                ));
+            }
+            (None | Some(true), false) => {
+                self.say(&format!("the server at {upstream} does not answer; new connections are refused"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Steers new connections to the worker, and leaves those of the kernel to the kernel.
+    fn steer(&mut self) -> Result<(), Error> {
+        let before = self.kernels_connections()?;
+        if let Err(error) = self.nft.apply(&self.steering.install(Phase::Learning, &before)) {
+            // A device may have disappeared. The next examination of the routing tries again.
+            if !self.has_steered || !self.nft.is_alive() {
+                return Err(error);
+            }
+            self.no_way = Some(NoWay::Absent(error.message));
+            return Ok(());
+        }
+        self.has_steered = true;
+        self.phase = Some(Phase::Learning);
+        self.leave_to_kernel()?;
+        let left = self.theirs.len();
+        self.say(&format!(
+            "new connections to {} are accelerated; {left} connections stay with the kernel",
+            self.settings.listen
+        ));
+        self.write_status();
+        Ok(())
+    }
+
+    /// Takes all packets except those of the kernel's connections. The kernel must get no new connections when
+    /// this is called, so that the list of its connections is complete.
+    fn leave_to_kernel(&mut self) -> Result<(), Error> {
+        self.theirs = self.kernels_connections()?;
+        self.nft.apply(&self.steering.switch(Phase::Steady, Some(self.theirs.as_slice())))?;
+        self.phase = Some(Phase::Steady);
+        Ok(())
+    }
+
+    /// Leaves new connections to the kernel, and the worker's connections to the worker.
+    fn set_aside(&mut self, why: &str) -> Result<(), Error> {
+        self.nft.apply(&self.steering.switch(Phase::Aside, None))?;
+        self.phase = Some(Phase::Aside);
+        self.say(&format!("{why}; new connections are left to the kernel"));
+        Ok(())
+    }
+
+    /// Steers new connections to the worker again.
+    fn resume(&mut self) -> Result<(), Error> {
+        // The set keeps the connections that the kernel has accepted in the meantime, and those of clients
+        // that have sent a SYN and nothing else.
+        self.nft.apply(&self.steering.switch(Phase::Steady, None))?;
+        self.leave_to_kernel()?;
+        self.say("new connections are accelerated again");
+        Ok(())
+    }
+
+    /// Handles an error: if nft has ended, it is started again.
+    fn outlive_nft(&mut self, error: Error) -> Result<(), Error> {
+        if self.nft.is_alive() { Err(error) } else { self.nft_ended() }
+    }
+
+    fn nft_ended(&mut self) -> Result<(), Error> {
+        self.nft = Nft::start(self.clock)?;
+        if self.phase.take().is_none() {
+            return Ok(());
+        }
+        // The table went with its owner, and packets of live connections have reached the kernel.
+        self.say("nft has ended; the worker is restarted");
+        self.worker_ended()
+    }
+
+    fn tick(&mut self, ticks: u64) -> Result<(), Error> {
+        self.probes.send(&self.raw);
+        if let Some(worker) = &mut self.worker {
+            worker.silent += 1;
+            let silent = worker.silent;
+            if silent == SILENT && self.phase == Some(Phase::Steady) {
+                self.set_aside("the worker is silent")?;
+            } else if silent >= DEAD {
+                self.say("the worker has been silent for 5 s; it is restarted");
+                return self.worker_ended();
+            }
+        }
+        if ticks.is_multiple_of(SOCKET_TICKS) {
+            self.forget_closed()?;
+            self.write_status();
+        }
+        Ok(())
+    }
+
+    /// Gives all packets to the kernel, and kills the worker if it still runs.
+    fn end_worker(&mut self) -> Result<(), Error> {
+        let steered = self.phase.take().is_some();
+        self.theirs.clear();
+        if steered {
+            self.nft.kill();
+        }
+        let ended = self.worker.take().map(|mut worker| {
+            let _ = worker.child.kill();
+            worker.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+        });
+        stranded::give_back(&self.tun, self.settings.listen, &self.raw);
+        if steered {
+            self.nft = Nft::start(self.clock)?;
+        }
+        if let Some(ended) = ended {
+            // The answers of the clients reach the kernel, because the table is gone.
+            let probes = self.probes.collect()?;
+            self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
+        }
+        Ok(())
+    }
+
+    /// Ends the worker after a failure, and schedules a restart.
+    fn worker_ended(&mut self) -> Result<(), Error> {
+        self.end_worker()?;
+        let now = self.clock.now();
+        self.failures.push_back(now);
+        self.failures.retain(|at| now.saturating_since(*at) <= FAILURE_WINDOW);
+        if self.failures.len() >= MOST_FAILURES {
+            return Err(Error {
+                kind: Kind::System,
+                message: format!("the worker has ended {MOST_FAILURES} times within a minute"),
+                hint: "the kernel serves all connections; see the messages above".into(),
+            });
+        }
+        self.next_start = now + pause(self.failures.len());
+        Ok(())
+    }
+
+    /// Handles the loss of the way out. If devices or routes are missing, the connections wait for them, as
+    /// those of the kernel do.
+    fn lose_way(&mut self, no_way: NoWay) -> Result<(), Error> {
+        if self.no_way.as_ref() == Some(&no_way) {
+            return Ok(());
+        }
+        let unsupported = matches!(no_way, NoWay::Unsupported(_));
+        self.no_way = Some(no_way.clone());
+        self.say(&format!("there is no way to the clients: {}", no_way.reasons().join("; ")));
+        // The kernel resets live connections, because their packets reach it now.
+        if unsupported { self.end_worker() } else { Ok(()) }
+    }
+
+    /// Follows changes of devices and routes.
+    fn examine_routing(&mut self) -> Result<(), Error> {
+        let way = match way_out(&Routing::read()?, self.settings.listen.ip(), &self.steering.tun) {
+            Ok(way) => way,
+            Err(no_way) => return self.lose_way(no_way),
+        };
+        if self.no_way.take().is_some() {
+            self.say("there is a way to the clients again");
+        }
+        if way == self.way {
+            return Ok(());
+        }
+        let steering = preflight::steering(self.settings, &self.steering.tun, &way);
+        if let Some(phase) = self.phase {
+            let theirs = self.kernels_connections()?;
+            if let Err(error) = self.nft.apply(&steering.replace(phase, &theirs)) {
+                // A device may have disappeared again; the next examination repeats the attempt.
+                self.say(&format!("the steering could not follow a change of the routes: {error}"));
+                return Ok(());
+            }
+            self.theirs = theirs;
+            self.say("the steering has followed a change of devices or routes");
+        }
+        (self.steering, self.way) = (steering, way);
+        Ok(())
+    }
+
+    /// Removes the kernel's connections that have ended from the set.
+    fn forget_closed(&mut self) -> Result<(), Error> {
+        let Some(phase) = self.phase.filter(|_| !self.theirs.is_empty()) else { return Ok(()) };
+        let open = self.kernels_connections()?;
+        let (kept, gone): (Vec<SocketAddr>, Vec<SocketAddr>) =
+            self.theirs.iter().partition(|client| open.binary_search(client).is_ok());
+        let Some(transaction) = self.steering.forget(&gone) else { return Ok(()) };
+        if self.nft.apply(&transaction).is_err() {
+            // The set differs from what is known here, so it is written anew.
+            self.nft.apply(&self.steering.replace(phase, &open))?;
+            self.theirs = open;
+            return Ok(());
+        }
+        self.theirs = kept;
+        Ok(())
+    }
+
+    /// Returns the clients whose connections to the port are sockets of the kernel, half-open ones included.
+    fn kernels_connections(&self) -> Result<Vec<SocketAddr>, Error> {
+        let listen = self.settings.listen;
+        let mut clients: Vec<SocketAddr> = SockDiag::open()?
+            .at_port(listen.port())?
+            .into_iter()
+            .filter(|socket| !socket.listens && socket.local.ip() == listen.ip())
+            .map(|socket| socket.remote)
+            .collect();
+        // TIME-WAIT and a new connection may have the same client.
+        clients.sort_unstable();
+        clients.dedup();
+        Ok(clients)
+    }
+
+    fn write_status(&self) {
+        let status = Status {
+            keeper: std::process::id(),
+            namespace: this_namespace(),
+            worker: self.worker.as_ref().map(|worker| worker.child.id()),
+            listen: self.settings.listen,
+            upstream: self.settings.upstream.to_string(),
+            table: self.steering.table.clone(),
+            phase: Status::phase_name(self.phase),
+            steered: None,
+            starts: self.starts,
+            kernels: self.theirs.len(),
+            report: self.beat.clone(),
+        };
+        // Without the file, the service works, but `status` does not show it.
+        let _ = self.file.write(&status);
+    }
+
+    /// Ends the worker, which resets its connections, and removes the table.
+    fn end(&mut self) {
+        if self.phase == Some(Phase::Steady) {
+            let _ = self.nft.apply(&self.steering.switch(Phase::Aside, None));
+        }
+        if let Some(mut worker) = self.worker.take() {
+            // Without this line, the end of the socket would be the death of the keeper.
+            let _ = worker.control.write_all(b"end\n");
+            let _ = worker.control.shutdown(std::net::Shutdown::Write);
+            let until = self.clock.now() + FAREWELL;
+            while matches!(worker.child.try_wait(), Ok(None)) && self.clock.now() < until {
+                self.clock.sleep_until(self.clock.now() + Duration::from_millis(10));
+            }
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+        if self.phase.take().is_some() {
+            // If nft refuses, its end removes the table.
+            let _ = self.nft.apply(&self.steering.remove());
+            self.say(&format!("new connections to {} are the kernel's again", self.settings.listen));
+        }
+        while self.probes.are_waiting() {
+            self.probes.send(&self.raw);
+            self.clock.sleep_until(self.clock.now() + BEAT);
+        }
+    }
+}
+
+impl RunningWorker {
+    /// Reads the next report.
+    fn read(&mut self) -> Heard {
+        let mut room = [0; 4_096];
+        loop {
+            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.line.drain(..=end).collect();
+                // The worker is not trusted: a line that is not a report is ignored.
+                match serde_json::from_slice(&line) {
+                    Ok(beat) => return Heard::Beat(Box::new(beat)),
+                    Err(_) => continue,
+                }
+            }
+            if self.line.len() > MOST_REPORT {
+                return Heard::End;
+            }
+            match self.control.read(&mut room) {
+                Ok(0) => return Heard::End,
+                Ok(len) => self.line.extend_from_slice(&room[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Heard::End,
+            }
+        }
+    }
+}
+
+/// Returns the pause before a restart, after this number of recent failures.
+fn pause(failures: usize) -> Duration {
+    let doublings = failures.saturating_sub(1).min(10) as u32;
+    Duration::from_nanos(PAUSE.as_nanos() << doublings).min(LONGEST_PAUSE)
+}
+
+/// Returns the user ID and the group ID of the worker's user.
+fn user(name: Option<&str>) -> Result<(u32, u32), Error> {
+    let users = fs::read_to_string("/etc/passwd").map_err(|error| system("read /etc/passwd", error))?;
+    let found = match name {
+        Some(name) => ids(&users, name),
+        None => USERS.iter().find_map(|name| ids(&users, name)),
+    };
+    let name = name.unwrap_or(USERS[0]);
+    let (user, group) = found.ok_or_else(|| {
+        refused(format!("there is no user {name}"), "create it, or set user = \"NAME\" in the configuration")
+    })?;
+    if user == 0 {
+        return Err(refused(format!("the user {name} is root"), "choose a user without privileges"));
+    }
+    Ok((user, group))
+}
+
+/// Finds a user in the text of `/etc/passwd`.
+fn ids(users: &str, name: &str) -> Option<(u32, u32)> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next()? != name {
+            return None;
+        }
+        let mut number = |skip: usize| fields.nth(skip)?.parse().ok();
+        Some((number(1)?, number(0)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name() {
+        let users =
+            "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533:nobody:/:/usr/sbin/nologin\nbroken\n";
+        assert_eq!(ids(users, "nobody"), Some((65_534, 65_533)));
+        assert_eq!(ids(users, "root"), Some((0, 0)));
+        assert_eq!(ids(users, "nob"), None);
+        assert_eq!(ids(users, "broken"), None);
+        let root = user(Some("root")).expect_err("root is refused");
+        assert!(root.message.contains("root"), "{root}");
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let pauses: Vec<u64> = (1..=8).map(|failures| pause(failures).as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    }
+
+    /// Reports come in pieces; lines that are not reports are ignored; the end of the socket is the end of
+    /// the worker.
+    #[test]
+    fn reports_are_read_line_by_line() {
+        let (control, mut worker) = UnixStream::pair().expect("a socket pair");
+        control.set_nonblocking(true).expect("a socket");
+        let child = Command::new("true").spawn().expect("a process");
+        let mut running = RunningWorker { child, control, line: Vec::new(), silent: 0 };
+        let beat = Beat { connections: 7, ..Beat::default() };
+        let line = serde_json::to_vec(&beat).expect("JSON");
+        worker.write_all(b"noise\n").expect("room");
+        worker.write_all(&line[..10]).expect("room");
+        assert!(matches!(running.read(), Heard::Nothing));
+        worker.write_all(&line[10..]).expect("room");
+        worker.write_all(b"\n").expect("room");
+        assert!(matches!(running.read(), Heard::Beat(read) if *read == beat));
+        assert!(matches!(running.read(), Heard::Nothing));
+        drop(worker);
+        // A child of another test may have inherited the descriptor, until it starts its program.
+        let clock = Clock::starting_in(Duration::ZERO);
+        while matches!(running.read(), Heard::Nothing) && clock.now() < Instant::ZERO + FAILURE_WINDOW {
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
+        assert!(matches!(running.read(), Heard::End));
+        let _ = running.child.wait();
+    }
+}

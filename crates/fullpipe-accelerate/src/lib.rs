@@ -1,0 +1,81 @@
+//! fullpipe's TCP in front of an unmodified server on the same host, for unmodified clients.
+//!
+//! ```text
+//!   client ⇄ network card ─ nftables ingress hook ─► new connections of our port ─► TUN ─► worker ⇄ server
+//!                                   └─ everything else: the kernel                 │
+//!   keeper (root; sees no packet): device, nftables table, worker, status   ◄──────┘ report every 100 ms
+//! ```
+//!
+//! The keeper takes nothing that the kernel has: connections that exist at a start stay with the kernel. If
+//! the worker dies, the keeper removes the table. If the keeper dies, the kernel removes the table together
+//! with its owner. In both cases, the next SYN reaches the kernel's own listener.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`config`] | TOML file and command line |
+//! | [`preflight`] | what would change on this host, and what stands in the way |
+//! | [`firewall`] | judgement of the host's firewall rules |
+//! | [`routes`] | way out to the clients |
+//! | [`steering`] | text of the nftables table, in phases |
+//! | `nft` | the nftables process that owns the table |
+//! | `handover` | settings and a raw socket for the worker |
+//! | [`keeper`] | device, table and worker; restart and removal |
+//! | [`worker`] | the relay: one stack, one epoll |
+//! | `sandbox` | system calls that the worker is permitted |
+//! | [`relay`] | one direction of a connection, without I/O |
+//! | `upstream` | kernel sockets to the server |
+//! | [`health`] | whether the server lives |
+//! | [`memory`] | which connections stop reading when the budget is spent |
+//! | `probes` | packets that tell the clients of a dead worker |
+//! | `stranded` | SYNs that a dead worker has not read |
+//! | [`proxy`] | PROXY protocol, version 2 |
+//! | [`status`] | the state of running services |
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+use std::fmt::Display;
+use std::io;
+
+use fullpipe_linux::{Error, Kind};
+
+pub mod config;
+pub mod firewall;
+mod handover;
+pub mod health;
+pub mod keeper;
+pub mod memory;
+mod nft;
+pub mod preflight;
+mod probes;
+pub mod proxy;
+pub mod relay;
+pub mod routes;
+mod sandbox;
+pub mod status;
+pub mod steering;
+mod stranded;
+mod upstream;
+pub mod worker;
+
+/// Creates the error for settings or a host with which the service cannot work.
+fn refused(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error { kind: Kind::Settings, message: message.into(), hint: hint.into() }
+}
+
+/// Creates the error for the failed operation `what`, caused by `error`.
+fn system(what: impl Display, error: impl Into<io::Error>) -> Error {
+    let error = error.into();
+    let message = format!("cannot {what}: {error}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Error { kind: Kind::Rights, message, hint: "run fullpipe accelerate as root".into() }
+        }
+        _ => Error { kind: Kind::System, message, hint: String::new() },
+    }
+}
+
+impl From<config::ConfigError> for Error {
+    fn from(error: config::ConfigError) -> Self {
+        refused(error.message, error.hint)
+    }
+}

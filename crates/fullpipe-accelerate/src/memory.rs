@@ -1,0 +1,95 @@
+//! Memory budget: how much the buffers of all connections may hold together.
+//!
+//! ```text
+//!   held bytes                       level: the least amount per connection at which all fit into the budget
+//!     ▒▒
+//!     ▒▒ ▒▒                          a connection above the level is not read from its server
+//!   ──██─██─────── level
+//!     ██ ██ ██ ██
+//! ```
+//!
+//! The connections that hold the most stop reading first. A connection below the level is not affected by the
+//! others.
+
+use fullpipe_units::Bytes;
+
+/// Decision for one moment, from what the connections hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Total of what the connections hold.
+    pub held: Bytes,
+    /// Amount from which a connection is no longer read from its server; `None` without pressure.
+    pub level: Option<Bytes>,
+}
+
+impl Pressure {
+    /// No connection holds anything.
+    pub const NONE: Self = Self { held: Bytes::new(0), level: None };
+
+    /// Computes the level at which the amounts in `held` fit into `budget`. Sorts `held`.
+    pub fn of(budget: Bytes, held: &mut [u64]) -> Self {
+        let total: u64 = held.iter().sum();
+        let level = (total > budget.get()).then(|| Bytes::new(level(budget.get(), held)));
+        Self { held: Bytes::new(total), level }
+    }
+
+    /// Returns whether a connection that holds `held` bytes may read more from its server.
+    pub fn admits(&self, held: u64) -> bool {
+        self.level.is_none_or(|level| held < level.get())
+    }
+}
+
+/// Returns the largest level at which the sum of all amounts, each cut off at the level, is at most `budget`.
+fn level(budget: u64, held: &mut [u64]) -> u64 {
+    held.sort_unstable();
+    let mut left = budget;
+    let count = held.len();
+    for (below, amount) in held.iter().enumerate() {
+        let sharers = (count - below) as u64;
+        if amount.saturating_mul(sharers) > left {
+            return left / sharers;
+        }
+        left -= amount;
+    }
+    u64::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressure(budget: u64, held: &[u64]) -> Pressure {
+        Pressure::of(Bytes::new(budget), &mut held.to_vec())
+    }
+
+    #[test]
+    fn without_pressure_everybody_reads() {
+        let pressure = pressure(100, &[10, 90]);
+        assert_eq!((pressure.held, pressure.level), (Bytes::new(100), None));
+        assert!(pressure.admits(u64::MAX));
+        assert!(Pressure::NONE.admits(u64::MAX));
+    }
+
+    /// The largest stops first; the small connections go on.
+    #[test]
+    fn the_largest_stop_first() {
+        let one_large = pressure(100, &[5, 200, 10]);
+        assert_eq!(one_large.level, Some(Bytes::new(85)));
+        assert!(one_large.admits(10) && !one_large.admits(200));
+        assert_eq!(pressure(100, &[200, 200]).level, Some(Bytes::new(50)));
+        assert_eq!(pressure(0, &[1]).level, Some(Bytes::new(0)));
+    }
+
+    /// At the level, the amounts fit into the budget, and one byte more would not fit.
+    #[test]
+    fn the_level_is_the_largest_that_fits() {
+        for seed in 0..200u64 {
+            let held: Vec<u64> =
+                (0..1 + seed % 17).map(|i| fullpipe_units::draw(seed, 1, i) % 1_000).collect();
+            let budget = fullpipe_units::draw(seed, 2, 0) % 5_000;
+            let Some(level) = pressure(budget, &held).level else { continue };
+            let cut = |level: u64| held.iter().map(|amount| (*amount).min(level)).sum::<u64>();
+            assert!(cut(level.get()) <= budget && cut(level.get() + 1) > budget, "{held:?} {budget}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Examination of the host before anything changes: what would change, and what stands in the way.
+//!
+//! Most facts can be read without privileges. Reading the firewall rules requires root; without it, a note
+//! says that they were not examined.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use fullpipe_linux::routing::{Routing, merges_in_hardware};
+use fullpipe_linux::sock_diag::SockDiag;
+use fullpipe_linux::{Error, Kind, ipsec};
+use fullpipe_tcp::buffers::KernelVersion;
+use rustix::system::uname;
+
+use crate::config::{ClientAddress, Settings, Upstream};
+use crate::routes::{WayOut, way_out};
+use crate::steering::{Phase, Steering};
+use crate::{firewall, nft, status};
+
+/// First kernel with tables that belong to a process (`flags owner`).
+const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
+/// Number of device names that are tried: `fp0`, `fp1`, ...
+const MOST_DEVICES: u32 = 64;
+/// Ports that the kernel uses for connections to one server address, by default
+/// (`net.ipv4.ip_local_port_range`).
+const LOCAL_PORTS: usize = 28_232;
+
+/// Choices of the user that permit what is refused otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Start although rules of the firewall would no longer apply.
+    pub ignore_firewall: bool,
+    /// Start although the kernel does not listen on the port, so that nothing answers without the worker.
+    pub no_fallback: bool,
+}
+
+/// What is needed to steer, as derived from the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Table, devices and hops.
+    pub steering: Steering,
+    /// Way out to the clients.
+    pub way: WayOut,
+}
+
+/// Result of the examination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Changes to the host, in the order in which they would be made.
+    pub changes: Vec<String>,
+    /// Reasons for which the service does not start.
+    pub objections: Vec<String>,
+    /// Effects on the server, and other facts.
+    pub notes: Vec<String>,
+    /// What only root can examine.
+    pub unexamined: Vec<String>,
+    /// The plan; `None` if the routing cannot be copied.
+    pub plan: Option<Plan>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut list = |title: &str, lines: &[String]| -> fmt::Result {
+            if lines.is_empty() {
+                return Ok(());
+            }
+            writeln!(f, "{title}")?;
+            lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
+        };
+        list("Changes while the service runs:", &self.changes)?;
+        list("Objections:", &self.objections)?;
+        list("Notes:", &self.notes)?;
+        list("Not examined, because that requires root:", &self.unexamined)?;
+        match (self.objections.is_empty(), self.unexamined.is_empty()) {
+            (true, true) => writeln!(f, "Nothing stands in the way."),
+            (true, false) => writeln!(f, "Nothing that was examined stands in the way."),
+            (false, _) => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    /// Returns the plan, or the first objection as an error.
+    ///
+    /// # Errors
+    /// Returns an error if there is an objection.
+    pub fn into_plan(self) -> Result<Plan, Error> {
+        let hint = "fullpipe accelerate --check lists all objections".to_owned();
+        let refuse = |message| Error { kind: Kind::Settings, message, hint: hint.clone() };
+        if let Some(first) = self.objections.into_iter().next() {
+            return Err(refuse(first));
+        }
+        self.plan.ok_or_else(|| refuse("there is no way out to the clients".into()))
+    }
+
+    /// Returns the nftables commands of a start and an end, one per line. Comments separate the transactions.
+    pub fn commands(&self) -> String {
+        let Some(Plan { steering, .. }) = &self.plan else { return String::new() };
+        let none: &[SocketAddr] = &[];
+        format!(
+            "# Start: only new connections are forwarded to the worker.\n{}\n\n\
+             # All packets are forwarded, except those of the kernel's connections (set theirs).\n{}\n\n\
+             # End\n{}\n",
+            steering.install_commands(Phase::Learning, none).join("\n"),
+            steering.switch_commands(Phase::Steady, Some(none)).join("\n"),
+            steering.remove()
+        )
+    }
+}
+
+/// Examines the host of the calling thread's network namespace. Changes nothing.
+///
+/// # Errors
+/// Returns an error if facts that need no privileges cannot be read.
+pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let routing = Routing::read()?;
+    let tun = free_name(&routing);
+    match way_out(&routing, settings.listen.ip(), &tun) {
+        Ok(way) => {
+            let steering = steering(settings, &tun, &way);
+            changes(&mut report, settings, &steering);
+            for (_, device) in &way.incoming {
+                if merges_in_hardware(device)? == Some(true) {
+                    report.objections.push(format!(
+                        "{device} merges received packets (large-receive-offload); \
+                         run ethtool -K {device} lro off"
+                    ));
+                }
+            }
+            report.plan = Some(Plan { steering, way });
+        }
+        Err(no_way) => report.objections.extend(no_way.reasons()),
+    }
+    match ipsec::has_policies()? {
+        Some(true) => report
+            .objections
+            .push("this host has IPsec policies, and the worker's packets would leave without them".into()),
+        Some(false) => {}
+        None => {
+            report.unexamined.push("IPsec policies".into());
+        }
+    }
+    kernel(&mut report);
+    device(&mut report);
+    listener(&mut report, settings.listen, permissions)?;
+    running(&mut report, settings.listen);
+    rules(&mut report, settings.listen, permissions)?;
+    server(&mut report, settings);
+    Ok(report)
+}
+
+/// Derives the steering from the settings and the way out.
+pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering {
+    Steering {
+        table: format!("fullpipe_{tun}"),
+        tun: tun.into(),
+        listen: settings.listen,
+        matching: settings.matching.clone(),
+        incoming: way.incoming.iter().map(|(_, name)| name.clone()).collect(),
+        hops: way.hops.clone(),
+    }
+}
+
+/// Returns the name of a device that does not exist yet.
+fn free_name(routing: &Routing) -> String {
+    let mut names = (0..MOST_DEVICES).map(|number| format!("fp{number}"));
+    let free = |name: &String| !routing.devices.iter().any(|device| device.name == *name);
+    // If all names are taken, the creation of the device fails with an error about the name.
+    names.find(free).unwrap_or_else(|| "fp0".into())
+}
+
+fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
+    let Steering { table, tun, listen, .. } = steering;
+    report.changes = vec![
+        format!("TUN device {tun}, without an address"),
+        format!("nftables table netdev {table}, which the kernel removes if this process ends"),
+        format!("new connections to {listen} on {} go to the worker", steering.incoming.join(", ")),
+        format!("the worker connects to {} for each of them", settings.upstream),
+    ];
+}
+
+fn kernel(report: &mut Report) {
+    let release = uname().release().to_string_lossy().into_owned();
+    match release.parse::<KernelVersion>() {
+        Ok(version) if version < OWNED_TABLES => report.objections.push(format!(
+            "the kernel {release} has no tables that belong to a process; the first is {}.{}",
+            OWNED_TABLES.major, OWNED_TABLES.minor
+        )),
+        Ok(_) => {}
+        Err(error) => report.notes.push(error.to_string()),
+    }
+}
+
+fn device(report: &mut Report) {
+    const TUN: &str = "/dev/net/tun";
+    match File::options().read(true).write(true).open(TUN) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            report.unexamined.push(TUN.into());
+        }
+        Err(error) => report.objections.push(format!(
+            "cannot open {TUN}: {error}; load the module tun, or pass the device to the container"
+        )),
+    }
+}
+
+/// Without a listener of the kernel, no client could connect while the worker is being restarted.
+fn listener(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
+    let sockets = SockDiag::open()?.at_port(listen.port())?;
+    if sockets.iter().any(|socket| socket.accepts(listen)) {
+        let open = sockets.iter().filter(|socket| !socket.listens).count();
+        if open > 0 {
+            report.notes.push(format!("{open} connections of the port stay with the kernel"));
+        }
+    } else if permissions.no_fallback {
+        report
+            .notes
+            .push(format!("the kernel does not listen on {listen}: nothing answers without the worker"));
+    } else {
+        report.objections.push(format!(
+            "no server listens on {listen}, so nothing would answer without the worker; \
+             --no-fallback permits it"
+        ));
+    }
+    Ok(())
+}
+
+fn running(report: &mut Report, listen: SocketAddr) {
+    if let Some(other) = status::service_at(listen) {
+        let keeper = other.keeper;
+        report.objections.push(format!("{listen} is accelerated already, by process {keeper}"));
+    }
+}
+
+fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> Result<(), Error> {
+    let ruleset = match nft::query(&["-j", "list", "ruleset"]) {
+        Ok(ruleset) => ruleset,
+        Err(error) if error.kind == Kind::Rights => {
+            report.unexamined.push("firewall rules".into());
+            return Ok(());
+        }
+        Err(error) => {
+            report.objections.push(if error.hint.is_empty() {
+                error.message
+            } else {
+                format!("{}; {}", error.message, error.hint)
+            });
+            return Ok(());
+        }
+    };
+    if let Some(tables) = legacy_tables(listen) {
+        let objection = format!("the rules of iptables-legacy are not read (tables {tables})");
+        if permissions.ignore_firewall {
+            report.notes.push(format!("{objection} (ignored)"));
+        } else {
+            report.objections.push(format!("{objection}; --firewall ignore permits it"));
+        }
+    }
+    let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
+    let found = firewall::judge(&ruleset, listen, &devices)
+        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    for objection in found {
+        if permissions.ignore_firewall && !objection.is_final() {
+            report.notes.push(format!("{objection} (ignored)"));
+        } else if objection.is_final() {
+            report.objections.push(objection.to_string());
+        } else {
+            report.objections.push(format!("{objection}; --firewall ignore permits it"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the tables of iptables-legacy, whose rules nft does not show; `None` if there are none.
+fn legacy_tables(listen: SocketAddr) -> Option<String> {
+    let file = if listen.is_ipv4() { "ip_tables_names" } else { "ip6_tables_names" };
+    // Without iptables-legacy, there is no such file.
+    let names = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).ok()?;
+    let names: Vec<&str> = names.split_whitespace().collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Notes on what changes for the server.
+fn server(report: &mut Report, settings: &Settings) {
+    match (settings.client_address, &settings.upstream) {
+        (ClientAddress::ProxyV2, Upstream::Tcp(address)) if address.ip().is_loopback() => {
+            report.notes.push(
+                "the server must accept the PROXY protocol, version 2, from all addresses of 127.0.0.0/8"
+                    .into(),
+            );
+        }
+        (ClientAddress::ProxyV2, _) => {
+            report.notes.push("the server must accept the PROXY protocol, version 2, from this host".into());
+        }
+        (ClientAddress::Hidden, _) => {
+            report.notes.push("the server sees an address of this host instead of the client's".into());
+        }
+    }
+    match &settings.upstream {
+        Upstream::Unix(_) => report.notes.push(
+            "a Unix socket has no reset: if the worker is killed, an upload ends without an error".into(),
+        ),
+        Upstream::Tcp(address) => {
+            let one_source = match address.ip() {
+                IpAddr::V4(ip) => !ip.is_loopback(),
+                IpAddr::V6(_) => true,
+            };
+            if one_source && settings.connections > LOCAL_PORTS {
+                report.notes.push(format!(
+                    "this host has about {LOCAL_PORTS} ports for connections to {address}; a server on \
+                     127.0.0.1 has no such limit"
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_linux::routing::Device;
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::Bytes;
+
+    use super::*;
+
+    fn settings(listen: &str) -> Settings {
+        Settings {
+            listen: listen.parse().expect("an address"),
+            upstream: Upstream::Tcp(SocketAddr::from(([127, 0, 0, 1], 8_443))),
+            client_address: ClientAddress::ProxyV2,
+            cc: Algorithm::Bbr1,
+            matching: None,
+            user: None,
+            memory: Bytes::from_mib(64),
+            connections: 1_000,
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_not_used() {
+        let device = |name: &str| Device { name: name.into(), ..Device::default() };
+        let mut routing = Routing { devices: vec![device("lo"), device("fp0")], ..Routing::default() };
+        assert_eq!(free_name(&routing), "fp1");
+        routing.devices.pop();
+        assert_eq!(free_name(&routing), "fp0");
+    }
+
+    /// An address that this host does not have and a port without a server are objections, on any host and
+    /// without privileges.
+    #[test]
+    fn a_foreign_address_is_an_objection() {
+        let report = examine(&settings("192.0.2.77:9"), Permissions::default()).expect("readable facts");
+        let text = report.to_string();
+        assert!(text.contains("192.0.2.77 is not an address of this host"), "{text}");
+        assert!(text.contains("no server listens on 192.0.2.77:9"), "{text}");
+        assert_eq!(report.commands(), "");
+        assert!(report.into_plan().is_err());
+    }
+
+    #[test]
+    fn a_report_without_objections_says_so() {
+        let mut report = Report { changes: vec!["a device".into()], ..Report::default() };
+        assert_eq!(
+            report.to_string(),
+            "Changes while the service runs:\n  a device\nNothing stands in the way.\n"
+        );
+        report.unexamined.push("firewall rules".into());
+        assert_eq!(
+            report.to_string(),
+            "Changes while the service runs:\n  a device\nNot examined, because that requires root:\n  \
+             firewall rules\nNothing that was examined stands in the way.\n"
+        );
+    }
+
+    /// The commands of a dry run can be read: each is on its own line.
+    #[test]
+    fn commands_are_printed_line_by_line() {
+        let way = WayOut { hops: Vec::new(), incoming: vec![(2, "eth0".into())], mtu: 1_500 };
+        let steering = steering(&settings("203.0.113.5:443"), "fp0", &way);
+        let report = Report { plan: Some(Plan { steering, way }), ..Report::default() };
+        let text = report.commands();
+        let begins = ["# ", "add ", "flush ", "delete "];
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            assert!(begins.iter().any(|begin| line.starts_with(begin)), "{line}");
+            assert_eq!(line.matches("netdev").count(), usize::from(!line.starts_with('#')), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_server_learns_what_changes() {
+        let mut report = Report::default();
+        let upstream = Upstream::Tcp("[::1]:80".parse().expect("an address"));
+        server(&mut report, &Settings { upstream, connections: 100_000, ..settings("192.0.2.1:80") });
+        assert!(report.notes[0].contains("PROXY protocol"), "{report}");
+        assert!(report.notes[1].contains("28232 ports"), "{report}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Probes for the clients of a worker that has died.
+//!
+//! ```text
+//!   worker ─► file: one slot per connection, a ready-made packet ─► keeper, once the worker is dead ─► client
+//!   client ─► answer ─► the kernel, which knows no such connection ─► reset
+//! ```
+//!
+//! Without a probe, a client that only receives would wait until its own timeout. The packet has the numbers
+//! of the connection, because address translation and connection tracking on the way discard anything else.
+//!
+//! The file belongs to the worker's user, so the keeper trusts nothing in it: it sends only bare ACKs from
+//! the address and port of the service.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use fullpipe_linux::Error;
+use fullpipe_linux::namespace::this_namespace;
+use fullpipe_tcp::wire::{Checksums, Flags, Packet};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::system;
+
+/// Size of a slot: a length, and a packet. An ACK over IPv6 with timestamps has 72 octets.
+const SLOT: usize = 80;
+/// Protocol number of raw sockets that send whole packets (`IPPROTO_RAW`).
+const WHOLE_PACKETS: i32 = 255;
+/// Maximum number of probes per tick of 100 ms.
+pub(crate) const AT_ONCE: usize = 2_000;
+/// Maximum number of bytes that the keeper reads: the probes of 800 000 connections.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// The file, as the worker writes it.
+#[derive(Debug)]
+pub(crate) struct ProbeFile {
+    file: File,
+    len: u64,
+}
+
+impl ProbeFile {
+    /// Opens the file that the keeper has created.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new().write(true).open(path);
+        file.map(|file| Self { file, len: 0 })
+            .map_err(|error| system(format_args!("open {}", path.display()), error))
+    }
+
+    /// Replaces the packets in the file.
+    pub(crate) fn write(&mut self, packets: impl Iterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
+        let mut slots = Vec::new();
+        packets.for_each(|packet| push_slot(&mut slots, packet.as_ref()));
+        // All slots have the same size, so a file that is only partly replaced is still readable.
+        self.file.write_all_at(&slots, 0)?;
+        self.len = slots.len() as u64;
+        self.file.set_len(self.len)
+    }
+
+    /// Adds the packet of a new connection.
+    pub(crate) fn append(&mut self, packet: &[u8]) -> io::Result<()> {
+        let mut slot = Vec::with_capacity(SLOT);
+        push_slot(&mut slot, packet);
+        self.file.write_all_at(&slot, self.len)?;
+        self.len += slot.len() as u64;
+        Ok(())
+    }
+}
+
+/// The file, as the keeper reads it, and the probes that are to be sent.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    path: PathBuf,
+    listen: SocketAddr,
+    /// Owner of the file: user ID and group ID of the worker.
+    owner: (u32, u32),
+    waiting: VecDeque<(IpAddr, Vec<u8>)>,
+}
+
+impl Probes {
+    /// Creates the file. The packets of an earlier file of the same service are kept: its keeper and its
+    /// worker have died together.
+    pub(crate) fn new(folder: &Path, listen: SocketAddr, owner: (u32, u32)) -> Result<Self, Error> {
+        let path = folder.join(format!("probes-{}-{listen}", this_namespace()));
+        let mut probes = Self { path, listen, owner, waiting: VecDeque::new() };
+        probes.collect()?;
+        Ok(probes)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes over the probes of a worker that has died, and creates an empty file for the next one. Returns
+    /// the number of probes.
+    pub(crate) fn collect(&mut self) -> Result<usize, Error> {
+        let failed = |error: io::Error| system(format_args!("prepare {}", self.path.display()), error);
+        let read = |file: File| {
+            let mut bytes = Vec::new();
+            file.take(MOST_BYTES).read_to_end(&mut bytes).map(|_| bytes)
+        };
+        let found = match File::open(&self.path).and_then(read) {
+            Ok(bytes) => packets(&bytes, self.listen),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(error)),
+        };
+        // A new file: the old one may still be open in a process of the worker's user.
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(failed(error));
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(&self.path).map_err(failed)?;
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+        let (user, group) = self.owner;
+        fchown(&file, Some(user), Some(group)).map_err(failed)?;
+        let count = found.len();
+        self.waiting.extend(found);
+        Ok(count)
+    }
+
+    /// Returns whether probes are still to be sent.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends the probes of one tick through a raw socket.
+    pub(crate) fn send(&mut self, raw: &Socket) {
+        for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
+            send(raw, to, &packet);
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        // The worker has reset its connections, or its clients have been probed.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens a raw socket for probes in the name of `listen`.
+pub(crate) fn raw_socket(listen: SocketAddr) -> Result<Socket, Error> {
+    Socket::new(Domain::for_address(listen), Type::RAW, Some(Protocol::from(WHOLE_PACKETS)))
+        .map_err(|error| system("open a raw socket", error))
+}
+
+/// Sends a packet through a raw socket. A client that cannot be reached is probed by nobody else.
+pub(crate) fn send(raw: &Socket, to: IpAddr, packet: &[u8]) {
+    // The port of a raw socket's destination is zero.
+    let _ = raw.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
+}
+
+fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {
+    // Longer packets do not exist: an ACK without SACK blocks has at most 72 octets.
+    if packet.len() < SLOT {
+        slots.push(packet.len() as u8);
+        slots.extend_from_slice(packet);
+        slots.resize(slots.len().next_multiple_of(SLOT), 0);
+    }
+}
+
+/// Reads the packets that may be sent from the content of a file.
+fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(IpAddr, Vec<u8>)> {
+    let slot = |slot: &[u8]| {
+        let (len, packet) = slot.split_first()?;
+        let packet = packet.get(..usize::from(*len))?;
+        let parsed = Packet::parse(packet, Checksums::Verify).ok()?;
+        let bare = parsed.segment.flags == Flags::ACK && parsed.payload == (packet.len()..packet.len());
+        (bare && parsed.from == listen).then(|| (parsed.to.ip(), packet.to_vec()))
+    };
+    bytes.chunks_exact(SLOT).filter_map(slot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::reset_for;
+    use fullpipe_tcp::wire::{Headers, Segment, SeqNum};
+
+    use super::*;
+
+    const LISTEN: &str = "203.0.113.5:443";
+
+    /// Returns a packet from `from` to a client, with the given flags.
+    fn packet(from: &str, to: &str, flags: Flags) -> Vec<u8> {
+        let bare = Segment {
+            seq: SeqNum(1),
+            ack: SeqNum(2),
+            len: 0,
+            window: 0,
+            flags: Flags::ACK,
+            timestamps: None,
+            syn: None,
+            sack: Default::default(),
+            ecn: fullpipe_units::Ecn::NotEct,
+        };
+        assert!(reset_for(&bare).is_some(), "a host without the connection answers it with a reset");
+        let segment = Segment { flags, ..bare };
+        let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
+        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+    }
+
+    fn listen() -> SocketAddr {
+        LISTEN.parse().expect("an address")
+    }
+
+    #[test]
+    fn packets_pass_through_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let mut probes = Probes::new(folder.path(), listen(), owner).expect("a file");
+        let mut file = ProbeFile::open(probes.path()).expect("a file");
+        let one = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
+        let two = packet(LISTEN, "198.51.100.8:40001", Flags::ACK);
+        file.write([&one, &two, &one].into_iter()).expect("room");
+        file.write([&one].into_iter()).expect("room");
+        file.append(&two).expect("room");
+        assert_eq!(probes.collect().expect("a file"), 2);
+        let expected = [("198.51.100.7", &one), ("198.51.100.8", &two)];
+        for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {
+            assert_eq!((address.to_string().as_str(), packet), (to, expected));
+        }
+        // The next worker begins with an empty file, and an end in order leaves none.
+        assert_eq!(probes.collect().expect("a file"), 0);
+        let path = probes.path().to_owned();
+        drop(probes);
+        assert!(!path.exists());
+    }
+
+    /// A worker that an attacker controls can make the keeper send nothing but ACKs of its own service.
+    #[test]
+    fn other_packets_are_not_sent() {
+        let mut damaged = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
+        damaged[8] ^= 1;
+        let mut slots = Vec::new();
+        for packet in [
+            packet("203.0.113.5:22", "198.51.100.7:40000", Flags::ACK),
+            packet("203.0.113.6:443", "198.51.100.7:40000", Flags::ACK),
+            packet(LISTEN, "198.51.100.7:40000", Flags::RST),
+            packet(LISTEN, "198.51.100.7:40000", Flags::SYN),
+            [packet(LISTEN, "198.51.100.7:40000", Flags::ACK), vec![0; 4]].concat(),
+            damaged,
+            vec![0; 20],
+            vec![0; 200],
+        ] {
+            push_slot(&mut slots, &packet);
+        }
+        slots.extend([255; SLOT]);
+        slots.extend([1; SLOT / 2]);
+        assert_eq!(packets(&slots, listen()), []);
+    }
+
+    #[test]
+    fn a_probe_over_ipv6_fits_into_a_slot() {
+        let from = "[2001:db8::5]:443";
+        let packet = packet(from, "[2001:db8::7]:40000", Flags::ACK);
+        let mut slots = Vec::new();
+        push_slot(&mut slots, &packet);
+        assert_eq!(slots.len(), SLOT);
+        assert_eq!(packets(&slots, from.parse().expect("an address")).len(), 1);
+    }
+}

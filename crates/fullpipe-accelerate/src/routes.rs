@@ -1,0 +1,255 @@
+//! Way out for the worker's packets: which device and gateway lead to a client, as far as the routing of the
+//! host is simple enough to be copied into nftables rules.
+//!
+//! The rules send a packet directly to a device (`fwd`), past the host's routing. That is correct only if the
+//! routing consists of connected networks and default routes in the main table. Everything else is an
+//! objection, because packets would leave on another way than the kernel's.
+
+use std::net::IpAddr;
+
+use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing};
+
+use crate::steering::Hop;
+
+/// Tables and priorities of the rules that every namespace has.
+const KERNEL_RULES: [(u32, u32); 3] = [(0, 255), (32_766, MAIN_TABLE), (32_767, 253)];
+
+/// How packets reach the clients, and how the clients' packets arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WayOut {
+    /// Destinations, the longest prefixes first.
+    pub hops: Vec<Hop>,
+    /// Devices through which clients reach this host, with their indices.
+    pub incoming: Vec<(u32, String)>,
+    /// Smallest MTU of these devices, in bytes.
+    pub mtu: u32,
+}
+
+/// Reasons for which there is no way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoWay {
+    /// The address or the routes do not exist at the moment, for example because a device is down.
+    Absent(String),
+    /// The routing cannot be copied.
+    Unsupported(Vec<String>),
+}
+
+impl NoWay {
+    /// Returns the reasons.
+    pub fn reasons(self) -> Vec<String> {
+        match self {
+            Self::Absent(reason) => vec![reason],
+            Self::Unsupported(reasons) => reasons
+                .into_iter()
+                .map(|reason| {
+                    format!("{reason}; accelerate supports only connected networks and default routes")
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Derives the way out for connections of `address` from the routing of the host.
+///
+/// # Errors
+/// Returns every reason for which the routing cannot be copied.
+pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
+    let mut objections = Vec::new();
+    let ipv6 = address.is_ipv6();
+    for rule in routing.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
+        if !rule.unconditional || !KERNEL_RULES.contains(&(rule.priority, rule.table)) {
+            objections.push(format!("there is a policy rule with priority {}", rule.priority));
+        }
+    }
+    for device in routing.devices.iter().filter(|device| device.vrf && device.up) {
+        objections.push(format!("{} is a VRF", device.name));
+    }
+    let mut routes: Vec<(&Route, &Device)> = Vec::new();
+    for route in routing.routes.iter().filter(|route| is_candidate(route, ipv6)) {
+        let to = format!("{}/{}", route.destination, route.prefix_len);
+        let device = route.device.and_then(|index| routing.device(index));
+        match device {
+            Some(device) if device.loopback || device.name == tun => {}
+            _ if !route.unicast => objections.push(format!("the route to {to} does not forward")),
+            None => objections.push(format!("the route to {to} has several next hops, or a tunnel")),
+            Some(_) if route.gateway.is_some() && route.prefix_len > 0 => {
+                objections.push(format!("the route to {to} has a gateway"));
+            }
+            // A device that is down receives nothing, and the kernel does not use its routes.
+            Some(device) if device.up => routes.push((route, device)),
+            Some(_) => {}
+        }
+    }
+    // The kernel prefers the longest prefix, then the smallest metric.
+    routes.sort_by_key(|(route, _)| (u8::MAX - route.prefix_len, route.metric));
+    let mut hops: Vec<Hop> = Vec::new();
+    let mut incoming: Vec<(u32, String)> = Vec::new();
+    let mut mtu = u32::MAX;
+    for (route, device) in &routes {
+        let network = (route.prefix_len > 0).then_some((route.destination, route.prefix_len));
+        if !hops.iter().any(|hop| hop.network == network) {
+            hops.push(Hop { network, gateway: route.gateway, device: device.name.clone() });
+        }
+        if !incoming.iter().any(|(index, _)| *index == device.index) {
+            incoming.push((device.index, device.name.clone()));
+            mtu = mtu.min(device.mtu);
+        }
+    }
+    incoming.sort();
+    if !objections.is_empty() {
+        return Err(NoWay::Unsupported(objections));
+    }
+    if !routing.addresses.iter().any(|own| own.address == address) {
+        return Err(NoWay::Absent(format!("{address} is not an address of this host")));
+    }
+    if hops.is_empty() {
+        return Err(NoWay::Absent("there is no route to any client".into()));
+    }
+    Ok(WayOut { hops, incoming, mtu })
+}
+
+/// Returns whether packets of this address family could take the route.
+fn is_candidate(route: &Route, ipv6: bool) -> bool {
+    // Link-local addresses are the same on all devices, so no client outside a test uses them as its address.
+    let link_local = match route.destination {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+    };
+    route.table == MAIN_TABLE && route.destination.is_ipv6() == ipv6 && !link_local
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_linux::routing::{HostAddress, Rule};
+
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn device(index: u32, name: &str, mtu: u32) -> Device {
+        Device { index, name: name.into(), mtu, up: true, loopback: name == "lo", vrf: false }
+    }
+
+    fn route(to: &str, prefix_len: u8, gateway: Option<&str>, device: u32, metric: u32) -> Route {
+        let gateway = gateway.map(address);
+        Route {
+            destination: address(to),
+            prefix_len,
+            gateway,
+            device: Some(device),
+            table: MAIN_TABLE,
+            metric,
+            unicast: true,
+        }
+    }
+
+    fn rule(priority: u32, table: u32) -> Rule {
+        Rule { ipv6: false, priority, table, unconditional: true }
+    }
+
+    /// A host with two networks and a default gateway in the first.
+    fn host() -> Routing {
+        Routing {
+            devices: vec![device(1, "lo", 65_536), device(2, "eth0", 1_500), device(3, "eth1", 9_000)],
+            addresses: vec![HostAddress { device: 2, address: address("203.0.113.5") }],
+            routes: vec![
+                route("0.0.0.0", 0, Some("203.0.113.254"), 2, 100),
+                route("203.0.113.0", 24, None, 2, 100),
+                route("10.0.0.0", 8, None, 3, 0),
+            ],
+            rules: vec![rule(0, 255), rule(32_766, MAIN_TABLE), rule(32_767, 253)],
+        }
+    }
+
+    fn objections(routing: &Routing) -> Vec<String> {
+        match way_out(routing, address("203.0.113.5"), "fp0").expect_err("an objection") {
+            NoWay::Unsupported(objections) => objections,
+            NoWay::Absent(reason) => panic!("{reason}"),
+        }
+    }
+
+    #[test]
+    fn connected_networks_and_a_default_route_can_be_copied() {
+        let way = way_out(&host(), address("203.0.113.5"), "fp0").expect("a simple host");
+        let hop = |network: Option<(&str, u8)>, gateway: Option<&str>, device: &str| Hop {
+            network: network.map(|(text, len)| (address(text), len)),
+            gateway: gateway.map(address),
+            device: device.into(),
+        };
+        let hops = [
+            hop(Some(("203.0.113.0", 24)), None, "eth0"),
+            hop(Some(("10.0.0.0", 8)), None, "eth1"),
+            hop(None, Some("203.0.113.254"), "eth0"),
+        ];
+        assert_eq!(way.hops, hops);
+        assert_eq!((way.incoming, way.mtu), (vec![(2, "eth0".into()), (3, "eth1".into())], 1_500));
+    }
+
+    /// Of two default routes, the kernel uses the one with the smaller metric. Clients may still arrive
+    /// through both devices.
+    #[test]
+    fn the_smaller_metric_wins() {
+        let mut routing = host();
+        routing.routes.push(route("0.0.0.0", 0, Some("10.0.0.1"), 3, 50));
+        let way = way_out(&routing, address("203.0.113.5"), "fp0").expect("a simple host");
+        let default = way.hops.last().expect("a default route");
+        assert_eq!((default.device.as_str(), default.gateway), ("eth1", Some(address("10.0.0.1"))));
+        assert_eq!(way.hops.len(), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_copied_is_an_objection() {
+        let mut routing = host();
+        routing.rules.push(rule(100, 42));
+        assert_eq!(objections(&routing), ["there is a policy rule with priority 100"]);
+
+        let mut routing = host();
+        routing.rules[1].unconditional = false;
+        assert_eq!(objections(&routing), ["there is a policy rule with priority 32766"]);
+
+        let mut routing = host();
+        routing.routes.push(route("192.0.2.0", 24, Some("10.0.0.1"), 3, 0));
+        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 has a gateway"]);
+
+        let mut routing = host();
+        routing.routes.push(Route { device: None, ..route("192.0.2.0", 24, None, 0, 0) });
+        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 has several next hops, or a tunnel"]);
+
+        let mut routing = host();
+        let blackhole = Route { unicast: false, device: None, ..route("192.0.2.0", 24, None, 0, 0) };
+        routing.routes.push(blackhole);
+        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 does not forward"]);
+
+        let mut routing = host();
+        routing.devices.push(Device { vrf: true, ..device(4, "blue", 1_500) });
+        assert_eq!(objections(&routing), ["blue is a VRF"]);
+    }
+
+    /// An address or a route that does not exist may return.
+    #[test]
+    fn what_is_missing_may_return() {
+        let absent = |routing: &Routing| way_out(routing, address("203.0.113.5"), "fp0").expect_err("no way");
+        let mut routing = host();
+        routing.addresses.clear();
+        assert_eq!(absent(&routing), NoWay::Absent("203.0.113.5 is not an address of this host".into()));
+        let mut routing = host();
+        routing.devices.iter_mut().for_each(|device| device.up = false);
+        assert_eq!(absent(&routing), NoWay::Absent("there is no route to any client".into()));
+    }
+
+    /// Routes of other tables, of other families, to link-local addresses, and of devices that are down do
+    /// not matter.
+    #[test]
+    fn routes_that_no_client_uses_do_not_matter() {
+        let expected = way_out(&host(), address("203.0.113.5"), "fp0");
+        let mut routing = host();
+        routing.routes.push(Route { table: 42, ..route("192.0.2.0", 24, Some("10.0.0.1"), 3, 0) });
+        routing.routes.push(route("2001:db8::", 32, Some("2001:db8::1"), 3, 0));
+        routing.routes.push(route("169.254.0.0", 16, None, 3, 0));
+        routing.devices.push(Device { up: false, ..device(4, "eth2", 500) });
+        routing.routes.push(route("192.0.2.0", 24, None, 4, 0));
+        assert_eq!(way_out(&routing, address("203.0.113.5"), "fp0"), expected);
+    }
+}

@@ -1,0 +1,305 @@
+//! State of running services, from the files that their keepers write below `/run/fullpipe`.
+//!
+//! ```text
+//!   accelerate-NAMESPACE-TABLE.json   state, written by the keeper
+//!   accelerate-NAMESPACE-TABLE.lock   flock of the keeper, for as long as it runs
+//!   start.lock                        flock of a service that is starting
+//! ```
+//!
+//! The file reports what the keeper knows; whether packets are steered is read back from the kernel. Network
+//! namespaces of one host can share `/run`, so the names contain the number of the namespace.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fullpipe_linux::Error;
+use fullpipe_linux::namespace::this_namespace;
+use fullpipe_units::Bytes;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::nft;
+use crate::steering::Phase;
+use crate::system;
+use crate::worker::Beat;
+
+/// Folder of the files of running services.
+pub(crate) const FOLDER: &str = "/run/fullpipe";
+const PREFIX: &str = "accelerate-";
+const STATE: &str = "json";
+const LOCK: &str = "lock";
+
+/// State of one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Process ID of the keeper.
+    pub keeper: u32,
+    /// Process ID of the worker; null while it is being restarted.
+    pub worker: Option<u32>,
+    /// Inode number of the network namespace in which the connections are accelerated.
+    pub namespace: u64,
+    /// Address and port whose connections are accelerated.
+    pub listen: SocketAddr,
+    /// The server.
+    pub upstream: String,
+    /// nftables table of the service.
+    pub table: String,
+    /// Phase that the keeper has set: learning, steady or aside; null if nothing is steered.
+    pub phase: Option<String>,
+    /// Whether the kernel has the table of the service; null if it could not be read, or belongs to another
+    /// network namespace.
+    pub steered: Option<bool>,
+    /// Number of starts of the worker.
+    pub starts: u64,
+    /// Number of connections that stay with the kernel.
+    pub kernels: usize,
+    /// Last report of the worker.
+    pub report: Beat,
+}
+
+impl Status {
+    /// Returns the name of a phase in status reports.
+    pub(crate) fn phase_name(phase: Option<Phase>) -> Option<String> {
+        let name = match phase? {
+            Phase::Learning => "learning",
+            Phase::Steady => "steady",
+            Phase::Aside => "aside",
+        };
+        Some(name.into())
+    }
+}
+
+/// Waits until no other service is starting, and returns a lock that keeps others from starting. Without the
+/// lock, two services could choose the same device, or steer the same port.
+pub(crate) fn lock_starts() -> Result<File, Error> {
+    let folder = Path::new(FOLDER);
+    fs::create_dir_all(folder).map_err(|error| system(format_args!("create {FOLDER}"), error))?;
+    lock(&folder.join("start.lock"))
+}
+
+/// Opens the file `path`, and waits for its lock.
+fn lock(path: &Path) -> Result<File, Error> {
+    let failed = |error: io::Error| system(format_args!("lock {}", path.display()), error);
+    // Whoever can open the file can lock it.
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = file.map_err(failed)?;
+    flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    Ok(file)
+}
+
+/// The status file of a keeper, which is removed with this value.
+#[derive(Debug)]
+pub(crate) struct StatusFile {
+    path: PathBuf,
+    /// The kernel releases the lock when the keeper ends, however it ends.
+    _lock: File,
+}
+
+impl StatusFile {
+    pub(crate) fn new(folder: &Path, table: &str) -> Result<Self, Error> {
+        let path = folder.join(format!("{PREFIX}{}-{table}.{STATE}", this_namespace()));
+        let lock = lock(&path.with_extension(LOCK))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Replaces the content of the file.
+    pub(crate) fn write(&self, status: &Status) -> Result<(), Error> {
+        let failed = |error: io::Error| system(format_args!("write {}", self.path.display()), error);
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        let text = serde_json::to_vec(status).map_err(|error| failed(error.into()))?;
+        file.write_all(&text).map_err(failed)?;
+        // The counters are no secret.
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed)?;
+        file.persist(&self.path).map_err(|error| failed(error.error))?;
+        Ok(())
+    }
+}
+
+impl Drop for StatusFile {
+    fn drop(&mut self) {
+        // If the files cannot be removed, `read` finds that their keeper has ended.
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(self.path.with_extension(LOCK));
+    }
+}
+
+/// Removes the files of keepers that were killed. No other service may be starting.
+pub(crate) fn remove_stale() {
+    for path in state_files(Path::new(FOLDER)).unwrap_or_default() {
+        let lock = path.with_extension(LOCK);
+        let keeper = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Status>(&text).ok());
+        if !is_running(&lock, keeper.map_or(0, |status| status.keeper)) {
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(lock);
+        }
+    }
+}
+
+/// Returns the state of all services on this host whose keepers run.
+///
+/// # Errors
+/// Returns an error if the status files cannot be read.
+pub fn read() -> Result<Vec<Status>, Error> {
+    read_folder(Path::new(FOLDER))
+}
+
+/// Returns the paths of the status files in a folder.
+fn state_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(system(format_args!("read {}", folder.display()), error)),
+    };
+    let of_a_service = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == STATE)
+            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(of_a_service).collect())
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<Status>, Error> {
+    let own = this_namespace();
+    let mut found = Vec::new();
+    for path in state_files(folder)? {
+        // The keeper may have ended in the meantime. A file of another version is not readable.
+        let Ok(text) = fs::read(&path) else { continue };
+        let Ok(mut status) = serde_json::from_slice::<Status>(&text) else { continue };
+        if !is_running(&path.with_extension(LOCK), status.keeper) {
+            continue;
+        }
+        // Only the tables of the own namespace are visible.
+        if status.namespace == own {
+            let tables = nft::query(&["-j", "list", "tables", "netdev"]).ok();
+            status.steered = tables.map(|tables| tables.contains(&format!("\"{}\"", status.table)));
+        }
+        found.push(status);
+    }
+    found.sort_by_key(|status| (status.listen, status.keeper));
+    Ok(found)
+}
+
+/// Returns whether the keeper with this lock file and process ID runs.
+fn is_running(lock: &Path, keeper: u32) -> bool {
+    match File::open(lock) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        // Only root can open the file.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Path::new(&format!("/proc/{keeper}")).exists()
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns the running service that accelerates `listen` in this network namespace.
+pub(crate) fn service_at(listen: SocketAddr) -> Option<Status> {
+    let own = this_namespace();
+    let services = read().unwrap_or_default();
+    services.into_iter().find(|service| service.listen == listen && service.namespace == own)
+}
+
+/// Formats the state of a service as text.
+pub fn render(status: &Status) -> String {
+    let Status { listen, upstream, report, .. } = status;
+    let phase = status.phase.as_deref().unwrap_or("nothing is steered");
+    let steered = match status.steered {
+        Some(true) => "in the kernel",
+        Some(false) => "missing in the kernel",
+        None if status.namespace == this_namespace() => "not readable without root",
+        None => "in another network namespace",
+    };
+    let worker = status.worker.map_or_else(|| "restarting".to_owned(), |pid| pid.to_string());
+    let server = if report.health == "unknown" { "not asked within the last second" } else { &report.health };
+    let total: f64 = report.limits.values().sum();
+    let limits: Vec<String> = report
+        .limits
+        .iter()
+        .filter(|(_, spent)| **spent > 0.0 && total > 0.0)
+        .map(|(name, spent)| format!("{name} {:.0} %", 100.0 * spent / total))
+        .collect();
+    let limits = if limits.is_empty() { "none yet".into() } else { limits.join(", ") };
+    let Status { table, kernels, keeper, starts, .. } = status;
+    let Beat { connections, accepted, resets, unreachable, packets_in, packets_out, refused, .. } = report;
+    let [up, down, held] = [report.bytes_up, report.bytes_down, report.held].map(Bytes::new);
+    [
+        format!("{listen} -> {upstream}"),
+        format!("  steering     {phase}; table {table} {steered}; {kernels} connections left to the kernel"),
+        format!("  processes    keeper {keeper}, worker {worker} (start {starts})"),
+        format!("  server       {server}"),
+        format!(
+            "  connections  {connections} open, {accepted} accepted, {resets} resets, {unreachable} without a \
+             server"
+        ),
+        format!("  data         {up} from clients, {down} to clients, {held} in buffers"),
+        format!("  packets      {packets_in} in, {packets_out} out, {refused} refused"),
+        format!("  limits       {limits}"),
+        String::new(),
+    ]
+    .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let report = Beat {
+            connections: 2,
+            health: "up".into(),
+            limits: [("app".to_owned(), 3.0), ("cwnd".to_owned(), 1.0)].into(),
+            ..Beat::default()
+        };
+        Status {
+            keeper: std::process::id(),
+            worker: None,
+            namespace: this_namespace(),
+            listen: SocketAddr::from(([203, 0, 113, 5], 443)),
+            upstream: "127.0.0.1:8443".into(),
+            table: "fullpipe_fp0".into(),
+            phase: Status::phase_name(Some(Phase::Steady)),
+            steered: Some(false),
+            starts: 1,
+            kernels: 7,
+            report,
+        }
+    }
+
+    #[test]
+    fn a_state_is_shown_as_text() {
+        let status = status();
+        let text = render(&status);
+        for part in [
+            "203.0.113.5:443 -> 127.0.0.1:8443",
+            "steady; table fullpipe_fp0 missing in the kernel; 7 connections",
+            "worker restarting",
+            "app 75 %, cwnd 25 %",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let json = serde_json::to_string(&status).expect("JSON");
+        assert_eq!(serde_json::from_str::<Status>(&json).expect("the same"), status);
+    }
+
+    /// The file of a keeper that was killed is still there, but nobody holds its lock.
+    #[test]
+    fn only_running_services_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = |folder: &Path| -> Vec<String> {
+            read_folder(folder).expect("readable").into_iter().map(|status| status.table).collect()
+        };
+        assert_eq!(names(&folder.path().join("missing")), [""; 0]);
+        let file = StatusFile::new(folder.path(), "fullpipe_fp0").expect("a lock");
+        file.write(&status()).expect("room");
+        assert_eq!(names(folder.path()), ["fullpipe_fp0"]);
+        let killed = folder.path().join("accelerate-1-fullpipe_fp1");
+        fs::copy(&file.path, killed.with_extension(STATE)).expect("room");
+        assert_eq!(names(folder.path()).len(), 1, "without a lock file");
+        fs::write(killed.with_extension(LOCK), "").expect("room");
+        assert_eq!(names(folder.path()).len(), 1, "without a lock");
+        drop(file);
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+}

@@ -1,0 +1,434 @@
+//! Text of the nftables table that forwards the packets of one port to the TUN device and back.
+//!
+//! ```text
+//!   device of a client ─ ingress ─► chain in_N ─► steer ─┬─ theirs: the kernel
+//!                                                        └─ fwd ─► fp0 ─► worker
+//!   worker ─► fp0 ─ ingress ─► chain out ─► fwd to the client's network or its gateway
+//! ```
+//!
+//! The steering changes in transactions, and each transaction is one line for `nft -i`, which executes its
+//! input line by line:
+//!
+//! | phase | new connections | other packets of the port |
+//! |---|---|---|
+//! | [`Phase::Learning`] | ours; their SYNs fill the set `ours` | ours if the set contains them |
+//! | [`Phase::Steady`] | ours | ours unless the set `theirs` contains them |
+//! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `theirs` | as above |
+//!
+//! The first phase is needed because a connection that the kernel accepts while the kernel's sockets are
+//! being listed would be missing from the list. Once SYNs go to the worker, the list can only shrink.
+//!
+//! The table has an owner (`flags owner`, Linux 5.12): the kernel removes it with the socket of the process
+//! that has created it.
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+/// Separator of the commands of a transaction.
+const SEPARATOR: &str = "; ";
+
+/// Maximum number of connections in each set. If a set is full, a new connection stays with the kernel
+/// (`ours`) or goes to the worker (`theirs`).
+const MOST_ELEMENTS: u32 = 1 << 20;
+/// Maximum number of clients of connected networks to whom packets have been sent recently.
+const MOST_NEIGHBOURS: u32 = 1 << 16;
+/// Maximum number of such clients per second that are new. The kernel asks the network three times, within
+/// 3 s, for the address of each of them. SYNs with forged addresses would fill its neighbour table, which has
+/// 1024 entries by default (`gc_thresh3`), and steering needs one of these too.
+const NEW_NEIGHBOURS: u32 = 200;
+/// Time for which such a client is remembered after it was new, in seconds.
+const NEIGHBOUR_SECONDS: u32 = 60;
+
+/// How new connections and other packets of the port are divided between the worker and the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// New connections are forwarded to the worker, all others stay with the kernel.
+    Learning,
+    /// All connections are forwarded to the worker, except those of the kernel.
+    Steady,
+    /// New connections stay with the kernel, and the worker's connections with the worker.
+    Aside,
+}
+
+/// A destination of the worker's packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Network of the destination; `None` for all other destinations.
+    pub network: Option<(IpAddr, u8)>,
+    /// Gateway to the destination; `None` if the network is connected to the device.
+    pub gateway: Option<IpAddr>,
+    /// Outgoing device.
+    pub device: String,
+}
+
+/// What is steered, from where, and to where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steering {
+    /// Name of the table.
+    pub table: String,
+    /// TUN device of the worker.
+    pub tun: String,
+    /// Address and port whose connections are steered.
+    pub listen: SocketAddr,
+    /// nftables expression that a client's packets must match.
+    pub matching: Option<String>,
+    /// Devices through which clients reach this host.
+    pub incoming: Vec<String>,
+    /// Destinations of the worker's packets, the longest prefixes first.
+    pub hops: Vec<Hop>,
+}
+
+impl Steering {
+    /// Returns the transaction that creates the table in the given phase. `theirs` are the clients whose
+    /// connections stay with the kernel.
+    pub fn install(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
+        self.install_commands(phase, theirs).join(SEPARATOR)
+    }
+
+    pub(crate) fn install_commands(&self, phase: Phase, theirs: &[SocketAddr]) -> Vec<String> {
+        let Self { table, tun, .. } = self;
+        let kind = if self.listen.is_ipv4() { "ipv4_addr" } else { "ipv6_addr" };
+        let mut commands = vec![format!("add table netdev {table} {{ flags owner; }}")];
+        for set in ["ours", "theirs"] {
+            commands.push(format!(
+                "add set netdev {table} {set} {{ type {kind} . inet_service; flags dynamic; \
+                 size {MOST_ELEMENTS}; }}"
+            ));
+        }
+        commands.push(format!(
+            "add set netdev {table} neighbours {{ type {kind}; flags dynamic, timeout; \
+             timeout {NEIGHBOUR_SECONDS}s; size {MOST_NEIGHBOURS}; }}"
+        ));
+        commands.push(format!("add chain netdev {table} steer"));
+        commands.push(self.base_chain("out", tun));
+        for (number, device) in self.incoming.iter().enumerate() {
+            let chain = format!("in_{number}");
+            commands.push(self.base_chain(&chain, device));
+            commands.push(format!("add rule netdev {table} {chain} jump steer"));
+        }
+        commands.extend(self.rules_out());
+        commands.extend(self.elements("add", theirs));
+        commands.extend(self.rules_in(phase));
+        commands
+    }
+
+    /// Returns the transaction that replaces the whole table, for example after the devices have changed.
+    pub fn replace(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
+        [self.remove(), self.install(phase, theirs)].join(SEPARATOR)
+    }
+
+    /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections;
+    /// with `None`, the set is kept.
+    pub fn switch(&self, phase: Phase, theirs: Option<&[SocketAddr]>) -> String {
+        self.switch_commands(phase, theirs).join(SEPARATOR)
+    }
+
+    pub(crate) fn switch_commands(&self, phase: Phase, theirs: Option<&[SocketAddr]>) -> Vec<String> {
+        let table = &self.table;
+        let mut commands = vec![format!("flush chain netdev {table} steer")];
+        if let Some(theirs) = theirs {
+            commands.push(format!("flush set netdev {table} theirs"));
+            commands.extend(self.elements("add", theirs));
+        }
+        commands.extend(self.rules_in(phase));
+        if phase == Phase::Steady {
+            commands.push(format!("flush set netdev {table} ours"));
+        }
+        commands
+    }
+
+    /// Returns the transaction that removes clients from the set of the kernel's connections; `None` if there
+    /// is nothing to remove.
+    pub fn forget(&self, clients: &[SocketAddr]) -> Option<String> {
+        self.elements("delete", clients)
+    }
+
+    /// Returns the transaction that ends all steering.
+    pub fn remove(&self) -> String {
+        format!("delete table netdev {}", self.table)
+    }
+
+    fn base_chain(&self, name: &str, device: &str) -> String {
+        format!(
+            "add chain netdev {} {name} {{ type filter hook ingress device \"{device}\" priority 0; \
+             policy accept; }}",
+            self.table
+        )
+    }
+
+    fn elements(&self, action: &str, clients: &[SocketAddr]) -> Option<String> {
+        let mut list = String::new();
+        for client in clients.iter().filter(|client| client.is_ipv4() == self.listen.is_ipv4()) {
+            let separator = if list.is_empty() { "" } else { ", " };
+            let _ = write!(list, "{separator}{} . {}", client.ip(), client.port());
+        }
+        (!list.is_empty()).then(|| format!("{action} element netdev {} theirs {{ {list} }}", self.table))
+    }
+
+    /// Returns the rules for the packets of clients.
+    fn rules_in(&self, phase: Phase) -> Vec<String> {
+        let (ip, family) = self.family();
+        let (address, port) = (self.listen.ip(), self.listen.port());
+        let to_us = format!("{ip} daddr {address} tcp dport {port}");
+        let client = format!("{ip} saddr . tcp sport");
+        let chosen = self.matching.as_deref().map_or_else(String::new, |matching| format!(" {matching}"));
+        let syn = "tcp flags & (fin | syn | rst | ack) == syn";
+        let forward = format!("fwd {ip} to {ip} daddr device \"{}\"", self.tun);
+        // The ports of a packet are in its first fragment. The worker does not reassemble fragments, and the
+        // kernel would answer with a reset.
+        let first_fragment = match family {
+            Family::V4 => "ip frag-off & 0x3fff == 0x2000",
+            Family::V6 => "frag more-fragments 1",
+        };
+        let mut rules = vec![format!("{to_us} {client} @theirs accept")];
+        if phase != Phase::Learning {
+            rules.push(format!("{to_us}{chosen} {first_fragment} counter drop comment \"first fragments\""));
+        }
+        match phase {
+            Phase::Learning => {
+                rules.push(format!("{to_us}{chosen} {syn} add @ours {{ {client} }} {forward}"));
+                rules.push(format!("{to_us} {client} @ours {forward}"));
+            }
+            Phase::Steady => rules.push(format!("{to_us}{chosen} {forward}")),
+            Phase::Aside => {
+                rules.push(format!("{to_us}{chosen} {syn} add @theirs {{ {client} }} accept"));
+                rules.push(format!("{to_us}{chosen} {forward}"));
+            }
+        }
+        rules.iter().map(|rule| format!("add rule netdev {} steer {rule}", self.table)).collect()
+    }
+
+    /// Returns the rules for the packets of the worker. Other packets of the device are dropped, so that a
+    /// defect of the worker cannot send in the name of other services.
+    fn rules_out(&self) -> Vec<String> {
+        let (ip, _) = self.family();
+        let ours = format!("{ip} saddr {} tcp sport {}", self.listen.ip(), self.listen.port());
+        let mut rules = Vec::new();
+        for Hop { network, gateway, device } in &self.hops {
+            let network = network.map(|(address, len)| format!(" {ip} daddr {address}/{len}"));
+            let to_hop = format!("{ours}{}", network.unwrap_or_default());
+            if let Some(gateway) = gateway {
+                rules.push(format!("{to_hop} fwd {ip} to {gateway} device \"{device}\""));
+                continue;
+            }
+            let forward = format!("fwd {ip} to {ip} daddr device \"{device}\"");
+            rules.push(format!("{to_hop} {ip} daddr @neighbours {forward}"));
+            rules.push(format!(
+                "{to_hop} limit rate over {NEW_NEIGHBOURS}/second burst {NEW_NEIGHBOURS} packets counter drop \
+                 comment \"new neighbours\""
+            ));
+            rules.push(format!("{to_hop} add @neighbours {{ {ip} daddr }} {forward}"));
+            // The set is full.
+            rules.push(format!("{to_hop} {forward}"));
+        }
+        rules.push("counter drop".into());
+        rules.iter().map(|rule| format!("add rule netdev {} out {rule}", self.table)).collect()
+    }
+
+    fn family(&self) -> (&'static str, Family) {
+        if self.listen.is_ipv4() { ("ip", Family::V4) } else { ("ip6", Family::V6) }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// Checks an nftables expression of the user: it must stay within its rule.
+///
+/// # Errors
+/// Returns the reason for which the expression cannot be used.
+pub fn check_match(expression: &str) -> Result<(), String> {
+    let forbidden = |c: char| c == ';' || c == '#' || c.is_control();
+    if expression.trim().is_empty() {
+        return Err("the expression is empty".into());
+    }
+    if let Some(found) = expression.chars().find(|c| forbidden(*c)) {
+        return Err(format!("the expression contains {found:?}, which ends a rule"));
+    }
+    let (mut open, mut quoted) = (0i32, false);
+    for c in expression.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '{' if !quoted => open += 1,
+            '}' if !quoted => open -= 1,
+            _ => {}
+        }
+        if open < 0 {
+            break;
+        }
+    }
+    if open != 0 || quoted {
+        return Err("the expression has an unpaired brace or quotation mark".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steering(listen: &str) -> Steering {
+        let v4 = listen.starts_with(|c: char| c.is_ascii_digit());
+        let address = |v4_text: &str, v6_text: &str| -> IpAddr {
+            let text = if v4 { v4_text } else { v6_text };
+            text.parse().expect("an address")
+        };
+        let network = if v4 { 24 } else { 64 };
+        Steering {
+            table: "fullpipe_fp0".into(),
+            tun: "fp0".into(),
+            listen: listen.parse().expect("an address"),
+            matching: None,
+            incoming: vec!["eth0".into()],
+            hops: vec![
+                Hop {
+                    network: Some((address("203.0.113.0", "2001:db8::"), network)),
+                    gateway: None,
+                    device: "eth0".into(),
+                },
+                Hop {
+                    network: None,
+                    gateway: Some(address("203.0.113.254", "fe80::1")),
+                    device: "eth0".into(),
+                },
+            ],
+        }
+    }
+
+    fn clients(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|client| client.parse().expect("an address")).collect()
+    }
+
+    #[test]
+    fn the_first_transaction_takes_only_what_is_new() {
+        let text = steering("203.0.113.5:443").install(Phase::Learning, &[]);
+        let expected = [
+            "add table netdev fullpipe_fp0 { flags owner; }",
+            "add set netdev fullpipe_fp0 ours { type ipv4_addr . inet_service; flags dynamic; \
+             size 1048576; }",
+            "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; \
+             size 1048576; }",
+            "add set netdev fullpipe_fp0 neighbours { type ipv4_addr; flags dynamic, timeout; timeout 60s; \
+             size 65536; }",
+            "add chain netdev fullpipe_fp0 steer",
+            "add chain netdev fullpipe_fp0 out { type filter hook ingress device \"fp0\" priority 0; \
+             policy accept; }",
+            "add chain netdev fullpipe_fp0 in_0 { type filter hook ingress device \"eth0\" priority 0; \
+             policy accept; }",
+            "add rule netdev fullpipe_fp0 in_0 jump steer",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             ip daddr @neighbours fwd ip to ip daddr device \"eth0\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             limit rate over 200/second burst 200 packets counter drop comment \"new neighbours\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             add @neighbours { ip daddr } fwd ip to ip daddr device \"eth0\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 ip daddr 203.0.113.0/24 \
+             fwd ip to ip daddr device \"eth0\"",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 \
+             fwd ip to 203.0.113.254 device \"eth0\"",
+            "add rule netdev fullpipe_fp0 out counter drop",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @theirs accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             tcp flags & (fin | syn | rst | ack) == syn add @ours { ip saddr . tcp sport } \
+             fwd ip to ip daddr device \"fp0\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @ours fwd ip to ip daddr device \"fp0\"",
+        ];
+        assert_eq!(text, expected.join("; "));
+    }
+
+    /// The second transaction sends the kernel's connections to the kernel and all others to the worker. A
+    /// client of the other address family cannot be in the set.
+    #[test]
+    fn the_second_transaction_takes_the_rest() {
+        let theirs = clients(&["198.51.100.7:40000", "[2001:db8::1]:5", "198.51.100.8:40001"]);
+        let text = steering("203.0.113.5:443").switch(Phase::Steady, Some(&theirs[..]));
+        let expected = [
+            "flush chain netdev fullpipe_fp0 steer",
+            "flush set netdev fullpipe_fp0 theirs",
+            "add element netdev fullpipe_fp0 theirs { 198.51.100.7 . 40000, 198.51.100.8 . 40001 }",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @theirs accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             ip frag-off & 0x3fff == 0x2000 counter drop comment \"first fragments\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             fwd ip to ip daddr device \"fp0\"",
+            "flush set netdev fullpipe_fp0 ours",
+        ];
+        assert_eq!(text, expected.join("; "));
+    }
+
+    /// While the worker is silent, the SYNs of new connections go to the kernel and mark their connections as
+    /// the kernel's.
+    #[test]
+    fn aside_leaves_new_connections_to_the_kernel() {
+        let text = steering("203.0.113.5:443").switch(Phase::Aside, None);
+        assert!(!text.contains("flush set"), "{text}");
+        let syn = text.find("== syn add @theirs { ip saddr . tcp sport } accept").expect("a rule for SYNs");
+        let rest = text.find("tcp dport 443 fwd ip to ip daddr").expect("a rule for the rest");
+        assert!(syn < rest, "{text}");
+    }
+
+    #[test]
+    fn ipv6_has_its_own_words() {
+        let steering = steering("[2001:db8::5]:443");
+        let text = steering.install(Phase::Steady, &clients(&["[2001:db8::7]:1"]));
+        for part in [
+            "type ipv6_addr . inet_service",
+            "ip6 daddr 2001:db8::5 tcp dport 443 frag more-fragments 1 counter drop",
+            "ip6 daddr 2001:db8::5 tcp dport 443 ip6 saddr . tcp sport @theirs accept",
+            "fwd ip6 to ip6 daddr device \"fp0\"",
+            "ip6 daddr 2001:db8::/64 fwd ip6 to ip6 daddr device \"eth0\"",
+            "add @neighbours { ip6 daddr } fwd ip6 to ip6 daddr device \"eth0\"",
+            "tcp sport 443 fwd ip6 to fe80::1 device \"eth0\"",
+            "add element netdev fullpipe_fp0 theirs { 2001:db8::7 . 1 }",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// The expression of the user restricts new connections, and never those that exist already.
+    #[test]
+    fn a_match_chooses_clients() {
+        let matching = Some("ip saddr { 198.51.100.0/24 }".to_owned());
+        let text = Steering { matching, ..steering("203.0.113.5:443") }.install(Phase::Learning, &[]);
+        assert!(text.contains("tcp dport 443 ip saddr { 198.51.100.0/24 } tcp flags"), "{text}");
+        assert!(text.contains("tcp dport 443 ip saddr . tcp sport @ours fwd"), "{text}");
+    }
+
+    #[test]
+    fn every_transaction_is_one_line() {
+        let steering = steering("203.0.113.5:443");
+        let theirs = clients(&["198.51.100.7:40000"]);
+        assert_eq!(steering.remove(), "delete table netdev fullpipe_fp0");
+        assert_eq!(steering.forget(&[]), None);
+        let forget = steering.forget(&theirs).expect("an element");
+        assert_eq!(forget, "delete element netdev fullpipe_fp0 theirs { 198.51.100.7 . 40000 }");
+        for text in [
+            steering.install(Phase::Learning, &theirs),
+            steering.replace(Phase::Steady, &theirs),
+            steering.switch(Phase::Aside, None),
+        ] {
+            assert!(!text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_expression_stays_within_its_rule() {
+        for good in ["ip saddr 198.51.100.0/24", "ip saddr { 10.0.0.0/8, 192.0.2.1 }", "iifname \"eth0\""] {
+            assert_eq!(check_match(good), Ok(()), "{good}");
+        }
+        for bad in
+            ["", " ", "accept; flush ruleset", "ip saddr 1.2.3.4 # all", "a\nb", "}", "{ {", "iifname \"e"]
+        {
+            assert!(check_match(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! SYNs that were forwarded to a worker that has died. The keeper gives them back to the kernel, so that their
+//! clients need not send them again.
+//!
+//! A packet that a raw socket sends to an address of this host passes the loopback device, and arrives at the
+//! kernel's listener.
+
+use std::net::SocketAddr;
+
+use fullpipe_linux::Tun;
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment};
+use socket2::Socket;
+
+use crate::probes::send;
+
+/// Longest beginning of a packet that is read. The headers of a SYN have at most 100 octets.
+const MOST_BYTES: usize = 256;
+
+/// Takes all packets that wait at the device, and sends the SYNs among them to the kernel. Returns the number
+/// of SYNs. The other packets belong to connections that are lost.
+pub(crate) fn give_back(tun: &Tun, listen: SocketAddr, raw: &Socket) -> usize {
+    let mut room = [0; MOST_BYTES];
+    let mut count = 0;
+    while let Some(packet) = tun.next_packet(&mut room) {
+        if let Some(headers) = syn(packet, listen) {
+            send(raw, listen.ip(), headers.as_bytes());
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Returns the packet of a SYN to `listen`, with complete checksums.
+fn syn(packet: &[u8], listen: SocketAddr) -> Option<Headers> {
+    // A packet from this host has only a part of its checksum.
+    let packet = Packet::parse(packet, Checksums::Skip).ok()?;
+    let flags = packet.segment.flags;
+    let others = [Flags::ACK, Flags::RST, Flags::FIN];
+    let opens = flags.has(Flags::SYN) && !others.into_iter().any(|flag| flags.has(flag));
+    let segment = Segment { len: 0, ..packet.segment };
+    (opens && packet.to == listen).then(|| Headers::between(&segment, packet.from, packet.to))?
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::wire::{SeqNum, SynOptions};
+
+    use super::*;
+
+    const LISTEN: &str = "203.0.113.5:443";
+
+    fn packet(to: &str, flags: Flags) -> Vec<u8> {
+        let options = SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true };
+        let segment = Segment {
+            seq: SeqNum(1_000),
+            ack: SeqNum(0),
+            len: 0,
+            window: 64_000,
+            flags,
+            timestamps: None,
+            syn: flags.has(Flags::SYN).then_some(options),
+            sack: Default::default(),
+            ecn: fullpipe_units::Ecn::NotEct,
+        };
+        let (from, to) = ("198.51.100.7:40000".parse().expect("an address"), to.parse().expect("an address"));
+        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+    }
+
+    /// Only SYNs to the service are given back, and their checksums are complete.
+    #[test]
+    fn only_syns_of_the_service_are_given_back() {
+        let listen: SocketAddr = LISTEN.parse().expect("an address");
+        let whole = packet(LISTEN, Flags::SYN);
+        let mut partial = whole.clone();
+        partial[36..38].fill(0);
+        let found = syn(&partial, listen).expect("a SYN");
+        assert_eq!(found.as_bytes(), whole);
+        assert!(Packet::parse(found.as_bytes(), Checksums::Verify).is_ok());
+        for other in [
+            packet("203.0.113.5:22", Flags::SYN),
+            packet(LISTEN, Flags::SYN.with(Flags::ACK)),
+            packet(LISTEN, Flags::ACK),
+            packet(LISTEN, Flags::RST),
+            whole[..30].to_vec(),
+        ] {
+            assert!(syn(&other, listen).is_none(), "{other:?}");
+        }
+    }
+}

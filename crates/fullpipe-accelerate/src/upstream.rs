@@ -1,0 +1,198 @@
+//! Sockets of the kernel to the server.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::config::Upstream;
+use crate::relay::{End, Input, Output};
+
+/// Source addresses of connections to a server on a loopback address. Each address has about 28 000 ports;
+/// the addresses 127.1.0.0 to 127.254.255.255 are used in turn.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(u32);
+
+impl Sources {
+    /// Returns the next source address for connections to `server`; `None` lets the kernel choose.
+    fn next(&mut self, server: SocketAddr) -> Option<SocketAddr> {
+        let SocketAddr::V4(server) = server else { return None };
+        if !server.ip().is_loopback() {
+            return None;
+        }
+        let [_, second, third, fourth] = self.0.to_be_bytes();
+        self.0 = (self.0 + 1) % (254 << 16);
+        Some((Ipv4Addr::new(127, 1 + second, third, fourth), 0).into())
+    }
+}
+
+/// A connection to the server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    socket: Socket,
+    /// Whether the server has not accepted the connection yet.
+    connecting: bool,
+    /// Whether a write has met a reset. The kernel reports the reset once, and an end in order afterwards.
+    was_reset: bool,
+}
+
+impl Server {
+    /// Starts to connect to the server.
+    pub(crate) fn open(upstream: &Upstream, sources: &mut Sources) -> io::Result<Self> {
+        let (domain, address) = match upstream {
+            Upstream::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
+            Upstream::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+        };
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        if let Upstream::Tcp(address) = upstream {
+            // From here on, the kernel resets the connection if this process dies. With an end in order, half
+            // an upload would look whole to the server.
+            socket.set_linger(Some(std::time::Duration::ZERO))?;
+            socket.set_tcp_nodelay(true)?;
+            if let Some(source) = sources.next(*address) {
+                socket.bind(&SockAddr::from(source))?;
+            }
+        }
+        let connecting = match socket.connect(&address) {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { socket, connecting, was_reset: false })
+    }
+
+    /// Returns whether the server has not accepted the connection yet.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.connecting
+    }
+
+    /// Determines the outcome of the attempt to connect, once the socket is ready.
+    pub(crate) fn finish_connecting(&mut self) -> io::Result<()> {
+        match self.socket.take_error()? {
+            Some(error) => Err(error),
+            None => {
+                self.connecting = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Closes the connection in order: the kernel still sends what was written.
+    pub(crate) fn close(self) {
+        // If the option cannot be cleared, the server sees a reset instead, which loses no byte of ours that
+        // it has read.
+        let _ = self.socket.set_linger(None);
+    }
+}
+
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Returns whether an error means that a call can be repeated later.
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl End for Server {
+    fn read(&mut self, room: &mut [u8]) -> Input {
+        if self.connecting {
+            return Input::Wait;
+        }
+        match (&self.socket).read(room) {
+            Ok(0) if self.was_reset => Input::Reset,
+            Ok(0) => Input::End,
+            Ok(len) => Input::Bytes(len),
+            Err(error) if is_temporary(&error) => Input::Wait,
+            Err(_) => Input::Reset,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Output {
+        if self.connecting {
+            return Output::Accepted(0);
+        }
+        match (&self.socket).write(bytes) {
+            Ok(len) => Output::Accepted(len),
+            Err(error) if is_temporary(&error) => Output::Accepted(0),
+            Err(_) => {
+                self.was_reset = true;
+                Output::Reset
+            }
+        }
+    }
+
+    fn shutdown(&mut self) {
+        // If the server has reset the connection, the next read reports it.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn sources_rotate_through_the_loopback_network() {
+        let mut sources = Sources::default();
+        let server: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+        let next = |sources: &mut Sources| sources.next(server).map(|source| source.ip().to_string());
+        assert_eq!(next(&mut sources).as_deref(), Some("127.1.0.0"));
+        assert_eq!(next(&mut sources).as_deref(), Some("127.1.0.1"));
+        sources.0 = (254 << 16) - 1;
+        assert_eq!(next(&mut sources).as_deref(), Some("127.254.255.255"));
+        assert_eq!(next(&mut sources).as_deref(), Some("127.1.0.0"));
+        for other in ["192.0.2.1:80", "[::1]:80"] {
+            assert_eq!(sources.next(other.parse().expect("an address")), None, "{other}");
+        }
+    }
+
+    /// A connection that is dropped is reset, and one that is closed ends in order.
+    #[test]
+    fn a_dropped_connection_is_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let mut sources = Sources::default();
+        for in_order in [true, false] {
+            let mut server = Server::open(&upstream, &mut sources).expect("it listens");
+            let (mut accepted, from) = listener.accept().expect("a connection");
+            assert!(from.ip().to_string().starts_with("127.1."), "{from}");
+            server.finish_connecting().expect("accepted");
+            assert_eq!(server.write(b"upload"), Output::Accepted(6));
+            let mut read = [0; 6];
+            accepted.read_exact(&mut read).expect("six bytes");
+            if in_order {
+                server.close();
+            } else {
+                drop(server);
+            }
+            let end = accepted.read(&mut read);
+            match in_order {
+                true => assert_eq!(end.expect("an end"), 0),
+                false => assert_eq!(end.expect_err("a reset").kind(), io::ErrorKind::ConnectionReset),
+            }
+        }
+    }
+
+    /// What the server sent before a reset is read first, and the reset is not taken for an end.
+    #[test]
+    fn a_reset_comes_after_the_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
+        let mut server = Server::open(&upstream, &mut Sources::default()).expect("it listens");
+        let (mut accepted, _) = listener.accept().expect("a connection");
+        server.finish_connecting().expect("accepted");
+        accepted.write_all(b"half").expect("room");
+        Socket::from(accepted).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
+        let mut read = [0; 16];
+        assert_eq!(server.read(&mut read), Input::Bytes(4));
+        assert_eq!(server.read(&mut read), Input::Reset);
+    }
+}

@@ -1,0 +1,204 @@
+//! Tests of the worker between a client's stack and a server of the kernel. A socket pair takes the place of
+//! the TUN device, so the tests need no privileges.
+
+use std::net::TcpListener;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+
+use fullpipe_linux::stack_loop::{Application, run as run_client};
+use fullpipe_units::draw;
+
+use super::*;
+
+const LISTEN: ([u8; 4], u16) = ([192, 0, 2, 1], 443);
+const CLIENT: ([u8; 4], u16) = ([198, 51, 100, 7], 40_000);
+/// Longest time that a test waits.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client that sends `upload`, ends its direction, and keeps what it receives.
+#[derive(Debug, Default)]
+struct Visitor {
+    id: Option<ConnId>,
+    upload: Vec<u8>,
+    written: usize,
+    received: Vec<u8>,
+    ended: bool,
+    reset: bool,
+}
+
+impl Visitor {
+    fn is_over(&self) -> bool {
+        self.ended || self.reset
+    }
+
+    fn write(&mut self, stack: &mut Stack, id: ConnId) {
+        if self.written < self.upload.len() {
+            self.written += stack.write(id, &self.upload[self.written..]);
+        }
+        if self.written == self.upload.len() {
+            stack.shutdown(id);
+        }
+    }
+}
+
+impl Application for Visitor {
+    fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant {
+        if self.id.is_none() {
+            let config = Config { keep_alive: None, ..Config::default() };
+            self.id = stack.connect(now, CLIENT.into(), LISTEN.into(), config).ok();
+        }
+        while let Some((id, event)) = stack.poll_event() {
+            match event {
+                Event::Connected | Event::Writable => self.write(stack, id),
+                Event::Readable => {
+                    let mut room = [0; 16_384];
+                    while let got @ 1.. = stack.read(now, id, &mut room) {
+                        self.received.extend_from_slice(&room[..got]);
+                    }
+                }
+                Event::PeerClosed => self.ended = true,
+                Event::Aborted => self.reset = true,
+                _ => {}
+            }
+        }
+        Instant::FAR_FUTURE
+    }
+}
+
+struct Shared(Arc<Mutex<Visitor>>);
+
+impl Application for Shared {
+    fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).attend(now, stack)
+    }
+}
+
+fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettings {
+    // `visit` removes the file.
+    let (_, probes) = tempfile::NamedTempFile::new().expect("a file").keep().expect("a file");
+    WorkerSettings {
+        listen: LISTEN.into(),
+        upstream: Upstream::Tcp(upstream),
+        client_address,
+        cc: "bbr1".into(),
+        mtu: 1_500,
+        memory: 64 << 20,
+        connections: 100,
+        probes,
+    }
+}
+
+/// Runs a worker, and a client that sends `upload`, until the client's connection has ended.
+fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
+    let probes = settings.probes.clone();
+    let [ours, theirs] = Port::pair(Datapath::Offload).expect("a socket pair");
+    let clock = Clock::starting_in(Duration::ZERO);
+    let (stop_worker, stop_client) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
+    let (control, keeper) = UnixStream::pair().expect("a socket pair");
+    control.set_nonblocking(true).expect("a socket");
+    let mut client = Stack::new(StackConfig {
+        key: Key::new([3; 16]),
+        isn_clock: IsnClock::Linux,
+        max_connections: 4,
+        cut: theirs.cut(),
+    });
+    client.add_address(CLIENT.0.into());
+    let client = Mutex::new(client);
+    let visitor = Arc::new(Mutex::new(Visitor { upload, ..Visitor::default() }));
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
+            serve(&ours, &stack, clock, &mut worker, &stop_worker).map(drop)
+        });
+        let shared = Arc::clone(&visitor);
+        let visiting = scope.spawn(|| {
+            let mut shared = Shared(shared);
+            run_client(&theirs, &client, clock, &mut shared, &stop_client)
+        });
+        let until = clock.now() + PATIENCE;
+        while clock.now() < until && !visitor.lock().unwrap_or_else(PoisonError::into_inner).is_over() {
+            clock.sleep_until(clock.now() + Duration::from_millis(5));
+        }
+        // The worker ends when the keeper does.
+        drop(keeper);
+        worker.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+        stop_client.stop();
+        visiting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+    });
+    let _ = std::fs::remove_file(probes);
+    std::mem::take(&mut *visitor.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Reads the PROXY header of a connection, and returns the client's address; `None` for a health check.
+fn read_header(stream: &mut std::net::TcpStream) -> Option<SocketAddr> {
+    let mut fixed = [0; 16];
+    stream.read_exact(&mut fixed).expect("a header");
+    assert_eq!(fixed[..12], *b"\r\n\r\n\0\r\nQUIT\n");
+    let mut addresses = vec![0; usize::from(u16::from_be_bytes([fixed[14], fixed[15]]))];
+    stream.read_exact(&mut addresses).expect("addresses");
+    if fixed[12] == 0x20 {
+        return None;
+    }
+    let ip: [u8; 4] = addresses[..4].try_into().expect("an IPv4 address");
+    Some((ip, u16::from_be_bytes([addresses[8], addresses[9]])).into())
+}
+
+/// Serves the connections of clients with `serve`, on a thread that ends with the test.
+fn server(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            if let Some(client) = read_header(&mut stream) {
+                assert_eq!(client, SocketAddr::from(CLIENT));
+                serve(stream);
+            }
+        }
+    });
+    address
+}
+
+fn bytes(len: u64) -> Vec<u8> {
+    (0..len).map(|i| draw(1, 0, i) as u8).collect()
+}
+
+/// All bytes of a client reach the server, the end of its direction follows them, and the answer comes back.
+/// The server answers only after the client's end, so both directions end separately.
+#[test]
+fn both_directions_arrive_whole() {
+    let upstream = server(|mut stream| {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).expect("no reset");
+        stream.write_all(&all).expect("room");
+    });
+    let upload = bytes(3_000_000);
+    let visitor = visit(settings(upstream, ClientAddress::ProxyV2), upload.clone());
+    assert!(visitor.ended && !visitor.reset, "{:?}", (visitor.ended, visitor.reset));
+    assert!(visitor.received == upload, "{} of {} bytes", visitor.received.len(), upload.len());
+}
+
+/// What the server sends before it resets the connection is delivered, and the client sees a reset after it.
+#[test]
+fn a_reset_of_the_server_is_passed_on() {
+    // A reset discards what the server's kernel has not sent yet, so the answer fits into one window.
+    let upstream = server(|mut stream| {
+        stream.write_all(&bytes(10_000)).expect("room");
+        socket2::Socket::from(stream).set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
+    });
+    let visitor = visit(settings(upstream, ClientAddress::ProxyV2), Vec::new());
+    assert!(visitor.reset && !visitor.ended, "{:?}", (visitor.ended, visitor.reset));
+    assert!(visitor.received == bytes(10_000), "{} bytes", visitor.received.len());
+}
+
+/// A client of a server that is down is refused, as the kernel would refuse it.
+#[test]
+fn a_server_that_is_down_refuses() {
+    // A port that is bound and does not listen: another test cannot get it.
+    let bound = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    let closed = bound.local_addr().ok().and_then(|local| local.as_socket()).expect("an address");
+    let visitor = visit(settings(closed, ClientAddress::Hidden), bytes(10));
+    assert!(visitor.reset && visitor.received.is_empty());
+    assert_eq!(visitor.written, 0, "the handshake was not completed");
+}

@@ -1,0 +1,210 @@
+//! Tests of `fullpipe accelerate` in two namespaces: curl in one, nginx and fullpipe in the other, a veth
+//! pair between them. nginx listens twice: on the public address, as the kernel's server, and on a loopback
+//! address with the PROXY protocol, as the accelerated server. Its answers name the way that a request took.
+//!
+//! Without root, /dev/net/tun, nft, nginx or curl, these tests are skipped with a message. With
+//! `FULLPIPE_REQUIRE_NETNS=1` and `FULLPIPE_REQUIRE_NFT=1`, the tests fail instead if root lacks the
+//! namespaces or nft.
+
+mod failures;
+mod peers;
+mod scene;
+mod speed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use fullpipe::linux::namespace::Namespace;
+use fullpipe::units::draw;
+
+use crate::PROGRAM;
+use scene::{Scene, can_run, inside, start, wait_for};
+
+const FILE: u64 = 8 << 20;
+const UPSTREAM: &str = "127.0.0.1:8080";
+
+fn has_web() -> bool {
+    let missing = [("nginx", "-v"), ("curl", "-V")]
+        .iter()
+        .find(|(program, version)| Command::new(program).arg(version).output().is_err());
+    if let Some((program, _)) = missing {
+        eprintln!("skipped: there is no {program}");
+    }
+    missing.is_none()
+}
+
+impl Scene {
+    /// Returns the server's address for URLs.
+    fn host(&self) -> String {
+        if self.v6 { format!("[{}]", self.address()) } else { self.address().to_string() }
+    }
+
+    fn start_nginx(&mut self) {
+        let bytes: Vec<u8> = (0..FILE).map(|i| draw(2, 0, i) as u8).collect();
+        fs::write(self.folder.join("file"), bytes).expect("room");
+        let (at, host) = (self.folder.display(), self.host());
+        let settings = format!(
+            "daemon off; master_process off; user root; pid {at}/pid; error_log {at}/errors;\nevents {{}}\n\
+             http {{ access_log off; sendfile on; client_body_temp_path {at}; proxy_temp_path {at};\n\
+             fastcgi_temp_path {at}; uwsgi_temp_path {at}; scgi_temp_path {at}; root {at};\n\
+             server {{ listen {host}:80; location = /who {{ return 200 \"kernel $remote_addr\"; }} }}\n\
+             server {{ listen {UPSTREAM} proxy_protocol; set_real_ip_from 127.0.0.0/8;\n\
+             real_ip_header proxy_protocol; location = /who {{ return 200 \"fullpipe $remote_addr\"; }} }} }}\n"
+        );
+        fs::write(self.folder.join("settings"), settings).expect("room");
+        let mut nginx = Command::new("nginx");
+        nginx.arg("-p").arg(&self.folder).arg("-c").arg(self.folder.join("settings"));
+        let nginx = start(&self.server, nginx.stderr(Stdio::null()));
+        self.keep(nginx);
+        wait_for("nginx starts", || self.folder.join("pid").exists().then_some(()));
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}/{path}", self.host())
+    }
+
+    /// Asks the server which way a request takes, and which client it sees.
+    fn who(&self) -> String {
+        let said = inside(&self.client, "curl", &["-sS", "--max-time", "20", &self.url("who")]);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).expect("UTF-8")
+    }
+
+    /// Starts a download of the file, at most at `rate` bytes per second.
+    fn download(&self, name: &str, rate: &str) -> (Child, PathBuf) {
+        let to = self.folder.join(name);
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "60", "--limit-rate", rate, "-o"]).arg(&to).arg(self.url("file"));
+        (start(&self.client, &mut curl), to)
+    }
+
+    fn is_whole(&self, path: &Path) -> bool {
+        fs::read(path).expect("a file") == fs::read(self.folder.join("file")).expect("a file")
+    }
+}
+
+/// A request takes the kernel's way before the start and after the end, and ours in between; the server
+/// learns the client's address. Downloads that begin before the start, on our TCP, and many at once arrive
+/// byte for byte, over IPv4 and IPv6. After the end, the host is as it was before the start.
+#[test]
+fn connections_are_carried_byte_for_byte() {
+    if !can_run() || !has_web() {
+        return;
+    }
+    for v6 in [false, true] {
+        let mut scene = Scene::new(if v6 { "accelerate-6" } else { "accelerate-4" }, v6);
+        scene.start_nginx();
+        let client = scene.client_address();
+        assert_eq!(scene.who(), format!("kernel {client}"));
+        let before = scene.settings();
+        let (mut early, early_file) = scene.download("early", "4M");
+        wait_for("the download begins", || early_file.exists().then_some(()));
+        let mut service = scene.accelerate(80, UPSTREAM, "proxy-v2");
+        assert_eq!(scene.who(), format!("fullpipe {client}"));
+        let (mut ours, our_file) = scene.download("ours", "10G");
+        assert!(ours.wait().expect("it ends").success());
+        assert!(scene.is_whole(&our_file), "on our TCP");
+        let many: Vec<_> = (0..10).map(|i| scene.download(&format!("many-{i}"), "10G")).collect();
+        for (mut child, file) in many {
+            assert!(child.wait().expect("it ends").success());
+            assert!(scene.is_whole(&file), "{}", file.display());
+        }
+        assert!(early.wait().expect("it ends").success());
+        assert!(scene.is_whole(&early_file), "begun before the start");
+        assert_ne!(scene.settings(), before);
+        service.keeper.signal("-TERM");
+        assert!(service.keeper.0.wait().expect("it ends").success());
+        assert_eq!(scene.who(), format!("kernel {client}"));
+        assert_eq!(scene.settings(), before);
+    }
+}
+
+/// Returns the commands of the first shell block in the guide.
+fn commands_of_the_guide() -> Vec<String> {
+    let guide = include_str!("../../../../docs/guides/accelerate.md");
+    let (_, block) = guide.split_once("```sh\n").expect("a block");
+    let (block, _) = block.split_once("```").expect("an end");
+    let block = block.replace("\\\n", "");
+    block.lines().map(|line| line.strip_prefix("sudo ").unwrap_or(line).to_owned()).collect()
+}
+
+/// The guide's commands work as they are written, on a host with the guide's addresses.
+#[test]
+fn the_guide_works() {
+    if !can_run() || !has_web() {
+        return;
+    }
+    let mut scene = Scene::new("accelerate-guide", false);
+    scene.start_nginx();
+    let folder = Path::new(PROGRAM).parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let shell = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec {command}")]).env("PATH", &path);
+        shell
+    };
+    let run = |namespace: &Namespace, command: &str| {
+        let said = namespace.run(|| Ok(shell(command).output().expect("it starts"))).expect("a namespace");
+        assert!(said.status.success(), "{command}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).expect("UTF-8")
+    };
+    let commands = commands_of_the_guide();
+    let [reload, check, serve, request, status] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(reload, "nginx -s reload");
+    assert!(run(&scene.server, check).ends_with("Nothing stands in the way.\n"));
+    let _service = scene.start_service(&mut shell(serve));
+    run(&scene.client, request);
+    // The state is at most one second old.
+    wait_for("the connection is counted", || {
+        let status = run(&scene.server, status);
+        (status.contains("steering     steady") && status.contains(" 1 accepted")).then_some(())
+    });
+}
+
+/// `--check` requires no privileges and changes nothing; it names what stands in the way.
+#[test]
+fn a_check_names_the_objections() {
+    if !can_run() || !has_web() {
+        return;
+    }
+    let mut scene = Scene::new("accelerate-check", false);
+    scene.start_nginx();
+    let before = scene.settings();
+    let check = |listen: &str| {
+        let mut arguments = vec!["accelerate", "--listen", listen, "--upstream", UPSTREAM];
+        arguments.extend(["--client-address", "hidden", "--check"]);
+        let said = inside(&scene.server, PROGRAM, &arguments);
+        (said.status.code(), String::from_utf8(said.stdout).expect("UTF-8"))
+    };
+    let (code, text) = check("203.0.113.5:80");
+    assert_eq!((code, text.contains("Nothing stands in the way.")), (Some(0), true), "{text}");
+    let (code, text) = check("203.0.113.6:80");
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("203.0.113.6 is not an address of this host"), "{text}");
+    let (code, text) = check("203.0.113.5:81");
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("no server listens on 203.0.113.5:81"), "{text}");
+    // A policy rule and a rule of the firewall that drops some clients.
+    for (change, expected) in [
+        ("ip rule add from 203.0.113.99 lookup main pref 100", "there is a policy rule with priority 100"),
+        (
+            "nft add table ip f; add chain ip f i { type filter hook input priority 0; }; \
+             add rule ip f i ip saddr 198.51.100.7 drop",
+            "the firewall drops packets that steering would let pass",
+        ),
+    ] {
+        let (program, arguments) = change.split_once(' ').expect("a command");
+        let words: Vec<&str> =
+            if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
+        assert!(inside(&scene.server, program, &words).status.success(), "{change}");
+        let (code, text) = check("203.0.113.5:80");
+        assert_eq!(code, Some(5), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+    for undo in ["nft delete table ip f", "ip rule delete pref 100"] {
+        let words: Vec<&str> = undo.split(' ').collect();
+        assert!(inside(&scene.server, words[0], &words[1..]).status.success(), "{undo}");
+    }
+    assert_eq!(scene.settings(), before);
+}

@@ -1,0 +1,259 @@
+//! Processes that are killed or stopped, a server that ends, and devices that change.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::peers::{self, Server};
+use super::scene::{Scene, Service, can_run, inside, signal, wait_for};
+
+const PORT: u16 = 9_000;
+const UPSTREAM: &str = "127.0.0.1:9001";
+/// Number of idle connections and of uploads during a failure.
+const IDLE: usize = 20;
+const UPLOADS: usize = 5;
+/// Longest time in which a client learns that its connection is lost.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// A host whose server listens on both addresses.
+struct Host {
+    scene: Scene,
+    listen: SocketAddr,
+    server: Server,
+    _fallback: Server,
+}
+
+impl Host {
+    fn new(name: &str) -> Self {
+        let scene = Scene::new(name, false);
+        let listen = SocketAddr::new(scene.address(), PORT);
+        let fallback = Server::new(&scene.server, &listen.to_string());
+        let server = Server::new(&scene.server, UPSTREAM);
+        Self { scene, listen, server, _fallback: fallback }
+    }
+
+    fn accelerate(&self) -> Service {
+        self.scene.accelerate(PORT, UPSTREAM, "hidden")
+    }
+
+    /// Returns whether a new connection is ours. The connection must succeed with its first SYN.
+    fn is_ours(&self) -> bool {
+        match peers::way(&self.scene.client, self.listen) {
+            seen if seen == self.scene.client_address().to_string() => false,
+            seen if seen.starts_with("127.") => true,
+            seen => panic!("{seen}"),
+        }
+    }
+
+    fn echo(&self) -> TcpStream {
+        peers::echo(&self.scene.client, self.listen)
+    }
+
+    /// Opens idle connections and uploads.
+    fn load(&self) -> Load {
+        let idle = (0..IDLE).map(|_| {
+            let mut stream = self.echo();
+            thread::spawn(move || stream.read(&mut [0]).expect_err("a reset").kind())
+        });
+        let uploads = (0..UPLOADS).map(|_| {
+            let stream = peers::connect(&self.scene.client, self.listen, AT_ONCE).expect("a connection");
+            thread::spawn(move || peers::upload(stream))
+        });
+        let load = Load { idle: idle.collect(), uploads: uploads.collect() };
+        // Probes are written when a connection begins, and then every 100 ms.
+        sleep(Duration::from_millis(300));
+        load
+    }
+
+    /// Checks that the server has seen no upload of `count` end in order.
+    fn no_upload_looks_whole(&self, count: usize) {
+        let ends = wait_for("the ends of the uploads", || {
+            let ends = self.server.uploads.taken();
+            (ends.len() == count).then_some(ends)
+        });
+        for (bytes, end) in ends {
+            assert_eq!(end, Some(ErrorKind::ConnectionReset), "after {bytes} bytes");
+        }
+    }
+
+    /// Waits until the kernel has removed the table together with its owner, which is a matter of milliseconds.
+    fn no_table_is_left(&self) {
+        let tables = || inside(&self.scene.server, "nft", &["list", "tables"]).stdout;
+        wait_for("no table", || tables().is_empty().then_some(()));
+    }
+
+    fn nft(&self, keeper: u64) -> u64 {
+        let said = inside(&self.scene.server, "pgrep", &["-P", &keeper.to_string(), "-x", "nft"]).stdout;
+        String::from_utf8(said).expect("UTF-8").trim().parse().expect("one process")
+    }
+}
+
+/// Connections that exist when something fails.
+struct Load {
+    idle: Vec<JoinHandle<ErrorKind>>,
+    uploads: Vec<JoinHandle<ErrorKind>>,
+}
+
+impl Load {
+    fn is_over(&self) -> bool {
+        self.idle.iter().chain(&self.uploads).all(JoinHandle::is_finished)
+    }
+
+    /// Waits until all clients have met a reset; returns whether that happened in time.
+    fn meets_resets_within(self, longest: Duration) -> bool {
+        let begun = now();
+        wait_for("resets", || self.is_over().then_some(()));
+        let lasted = begun.elapsed();
+        for client in self.idle {
+            assert_eq!(client.join().expect("no panic"), ErrorKind::ConnectionReset);
+        }
+        for client in self.uploads {
+            let error = client.join().expect("no panic");
+            assert!(matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error:?}");
+        }
+        lasted <= longest
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "events of other processes are timed")]
+fn sleep(duration: Duration) {
+    thread::sleep(duration);
+}
+
+/// The worker, nft, the keeper, and both processes are killed during uploads and idle connections. The next
+/// connection succeeds with its first SYN, the clients meet a reset within a second, and no upload looks
+/// whole to the server. If both processes die, the idle clients meet the reset at the next start.
+#[test]
+fn killed_processes_cost_only_their_connections() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-killed");
+    let before = host.scene.settings();
+    let mut service = host.accelerate();
+    let mut uploads = 0;
+    for killed in ["worker", "nft"] {
+        assert!(host.is_ours(), "before the death of {killed}");
+        let load = host.load();
+        let keeper = service.keeper.0.id().into();
+        let process = if killed == "worker" { service.worker } else { host.nft(keeper) };
+        signal("-KILL", &[process]);
+        if killed == "nft" {
+            host.no_table_is_left();
+        }
+        // Either way is right: the kernel's until another worker has started.
+        host.is_ours();
+        assert!(load.meets_resets_within(AT_ONCE), "clients of a killed {killed}");
+        uploads += UPLOADS;
+        host.no_upload_looks_whole(uploads);
+        service.worker = host.scene.worker(&service.keeper, service.worker);
+    }
+    assert!(host.is_ours());
+    let load = host.load();
+    service.keeper.signal("-KILL");
+    assert!(load.meets_resets_within(AT_ONCE), "clients of a killed keeper");
+    uploads += UPLOADS;
+    host.no_upload_looks_whole(uploads);
+    let _ = service.keeper.0.wait();
+    host.no_table_is_left();
+    assert!(!host.is_ours());
+    wait_for("the device disappears", || (host.scene.settings() == before).then_some(()));
+
+    let mut service = host.accelerate();
+    assert!(host.is_ours());
+    let load = host.load();
+    // Stopped processes cannot notice each other's death.
+    let both = [service.keeper.0.id().into(), service.worker];
+    signal("-STOP", &both);
+    signal("-KILL", &both);
+    let _ = service.keeper.0.wait();
+    host.no_table_is_left();
+    assert!(!host.is_ours());
+    uploads += UPLOADS;
+    host.no_upload_looks_whole(uploads);
+    assert!(!load.is_over(), "idle clients cannot know");
+    let service = host.accelerate();
+    assert!(load.meets_resets_within(AT_ONCE), "at the next start");
+    assert!(host.is_ours());
+    drop(service);
+}
+
+/// A worker that is stopped for 3 s loses no connection. In the meantime, new connections are the kernel's.
+#[test]
+fn a_stopped_worker_keeps_its_connections() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-stopped");
+    let service = host.accelerate();
+    let mut ours = host.echo();
+    let begun = now();
+    signal("-STOP", &[service.worker]);
+    wait_for("the steering is set aside", || {
+        (host.scene.status(&service.keeper)?["phase"] == "aside").then_some(())
+    });
+    assert!(!host.is_ours());
+    let mut kernels = host.echo();
+    sleep(Duration::from_secs(3).saturating_sub(begun.elapsed()));
+    signal("-CONT", &[service.worker]);
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    wait_for("new connections are ours", || host.is_ours().then_some(()));
+    assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
+    assert_eq!(host.scene.status(&service.keeper).expect("a service")["starts"], 1);
+}
+
+/// Clients of a server that has ended are refused within a second, and served within a second of its return.
+#[test]
+fn a_server_may_end_and_return() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new("accelerate-server");
+    let _service = host.accelerate();
+    assert!(host.is_ours());
+    let refused = |host: &Host| {
+        let connected = peers::connect(&host.scene.client, host.listen, AT_ONCE);
+        // The first connection learns that the server is gone: it is accepted, and reset at once.
+        let met = connected.and_then(|mut stream| stream.read(&mut [0]));
+        met.expect_err("a refusal").kind()
+    };
+    host.server.close();
+    let begun = now();
+    wait_for("a refusal", || (refused(&host) == ErrorKind::ConnectionRefused).then_some(()));
+    assert!(begun.elapsed() < AT_ONCE, "refused after {:?}", begun.elapsed());
+    host.server = Server::new(&host.scene.server, UPSTREAM);
+    let begun = now();
+    wait_for("a connection", || {
+        let mut stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).ok()?;
+        stream.write_all(b"e7").ok()?;
+        stream.read(&mut [0]).ok().filter(|len| *len == 1)
+    });
+    assert!(begun.elapsed() < AT_ONCE, "served after {:?}", begun.elapsed());
+}
+
+/// The steering survives a reload of the firewall, and follows a device that is replaced. Connections survive
+/// both.
+#[test]
+fn the_steering_follows_the_host() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-host");
+    let service = host.accelerate();
+    let mut ours = host.echo();
+    assert!(inside(&host.scene.server, "nft", &["flush ruleset"]).status.success());
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    assert!(host.is_ours());
+    host.scene.disconnect();
+    host.scene.connect();
+    sleep(Duration::from_millis(500));
+    assert!(host.is_ours());
+    assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
+    drop(service);
+}

@@ -1,0 +1,218 @@
+//! A client and a server in two namespaces with a veth pair between them, and the service in front of the
+//! server.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use fullpipe::linux::namespace::Namespace;
+use serde_json::Value;
+
+use crate::PROGRAM;
+use crate::process::{folder, has};
+
+/// Longest time for which a test waits for an event.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A child process that is killed when the test ends.
+pub(super) struct Running(pub(super) Child);
+
+impl Running {
+    pub(super) fn signal(&self, name: &str) {
+        signal(name, &[self.0.id().into()]);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a signal to several processes at once.
+pub(super) fn signal(name: &str, processes: &[u64]) {
+    let processes = processes.iter().map(ToString::to_string);
+    let sent = Command::new("kill").arg(name).args(processes).status();
+    assert!(sent.expect("it starts").success());
+}
+
+/// Returns whether this process can run the service. With `FULLPIPE_REQUIRE_NETNS=1` and
+/// `FULLPIPE_REQUIRE_NFT=1`, the test fails instead of being skipped.
+pub(super) fn can_run() -> bool {
+    let tun = fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
+    // A user namespace does not suffice, because the worker runs as another user.
+    let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !tun || !root || Namespace::new().is_err() {
+        let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
+        assert!(
+            !required || !root,
+            "FULLPIPE_REQUIRE_NETNS=1, and namespaces or TUN devices are not allowed"
+        );
+        eprintln!("skipped: this process may not make namespaces and TUN devices, or is not root");
+        return false;
+    }
+    has("nft")
+}
+
+/// Calls `look` until it returns a value.
+#[expect(clippy::disallowed_methods, reason = "programs are waited for")]
+pub(super) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(super) fn inside(namespace: &Namespace, program: &str, arguments: &[&str]) -> Output {
+    let run = || Ok(Command::new(program).args(arguments).output().expect("it starts"));
+    namespace.run(run).expect("a namespace")
+}
+
+pub(super) fn start(namespace: &Namespace, command: &mut Command) -> Child {
+    namespace.run(|| Ok(command.spawn().expect("it starts"))).expect("a namespace")
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let said = inside(namespace, "ip", &arguments.split(' ').collect::<Vec<_>>());
+    assert!(said.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+/// Client and server, and the processes that belong to them.
+pub(super) struct Scene {
+    pub(super) client: Namespace,
+    pub(super) server: Namespace,
+    pub(super) folder: PathBuf,
+    pub(super) v6: bool,
+    /// A process that keeps the client's namespace reachable by a number.
+    sleeper: Running,
+    running: Vec<Running>,
+}
+
+/// The service, and what it has printed so far.
+pub(super) struct Service {
+    pub(super) keeper: Running,
+    pub(super) worker: u64,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // The service removes its files when it ends in order.
+        let _ = Command::new("kill").args(["-TERM", &self.keeper.0.id().to_string()]).output();
+        let _ = self.keeper.0.wait();
+    }
+}
+
+impl Scene {
+    pub(super) fn new(name: &str, v6: bool) -> Self {
+        let (client, server) = (Namespace::new().expect("allowed"), Namespace::new().expect("allowed"));
+        let sleeper = Running(start(&client, Command::new("sleep").arg("600")));
+        ip(&server, "link set lo up");
+        ip(&client, "link set lo up");
+        let scene = Self { client, server, folder: folder(name), v6, sleeper, running: Vec::new() };
+        scene.connect();
+        scene
+    }
+
+    /// Creates the devices between client and server.
+    pub(super) fn connect(&self) {
+        ip(&self.server, "link add eth0 type veth peer name eth1");
+        ip(&self.server, &format!("link set eth1 netns {}", self.sleeper.0.id()));
+        // A link-local address would appear during the test, after the detection of duplicates.
+        ip(&self.server, "link set eth0 addrgenmode none");
+        ip(&self.client, "link set eth1 addrgenmode none");
+        let len = if self.v6 { "64 nodad" } else { "24" };
+        ip(&self.server, &format!("address add {}/{len} dev eth0", self.address()));
+        ip(&self.client, &format!("address add {}/{len} dev eth1", self.client_address()));
+        ip(&self.server, "link set eth0 up");
+        ip(&self.client, "link set eth1 up");
+    }
+
+    /// Deletes the devices between client and server.
+    pub(super) fn disconnect(&self) {
+        ip(&self.server, "link delete eth0");
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        let text = if self.v6 { "2001:db8::5" } else { "203.0.113.5" };
+        text.parse().expect("an address")
+    }
+
+    pub(super) fn client_address(&self) -> IpAddr {
+        let text = if self.v6 { "2001:db8::7" } else { "203.0.113.7" };
+        text.parse().expect("an address")
+    }
+
+    /// Keeps a process running until the end of the test.
+    pub(super) fn keep(&mut self, child: Child) {
+        self.running.push(Running(child));
+    }
+
+    /// Starts the service for `port` in front of `upstream`, and waits until it steers.
+    pub(super) fn accelerate(&self, port: u16, upstream: &str, client_address: &str) -> Service {
+        let mut command = Command::new(PROGRAM);
+        let listen = SocketAddr::new(self.address(), port).to_string();
+        command.args(["accelerate", "--listen", &listen, "--upstream", upstream]);
+        self.start_service(command.args(["--client-address", client_address]))
+    }
+
+    /// Starts the service with `command`, and waits until it steers.
+    pub(super) fn start_service(&self, command: &mut Command) -> Service {
+        let mut child = start(&self.server, command.stdin(Stdio::null()).stderr(Stdio::piped()));
+        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let keeper = Running(child);
+        let mut said = Vec::new();
+        for line in lines {
+            let line = line.expect("UTF-8");
+            if line.contains("are accelerated") {
+                let worker = self.worker(&keeper, 0);
+                return Service { keeper, worker };
+            }
+            said.push(line);
+        }
+        panic!("it has ended: {said:?}");
+    }
+
+    /// Waits until a worker other than `before` is steered, and returns its process ID.
+    pub(super) fn worker(&self, keeper: &Running, before: u64) -> u64 {
+        wait_for("a worker", || {
+            let service = self.status(keeper)?;
+            let worker = service["worker"].as_u64().filter(|worker| *worker != before)?;
+            (service["phase"] == "steady" && service["steered"] == true).then_some(worker)
+        })
+    }
+
+    /// Returns what `fullpipe accelerate status` reports about a service.
+    pub(super) fn status(&self, keeper: &Running) -> Option<Value> {
+        let said = inside(&self.server, PROGRAM, &["accelerate", "status", "--json"]).stdout;
+        let services: Value = serde_json::from_slice(&said).expect("JSON");
+        services.as_array()?.iter().find(|service| service["keeper"] == keeper.0.id()).cloned()
+    }
+
+    /// Returns everything on the server's host that the service might change.
+    pub(super) fn settings(&self) -> String {
+        let commands = [
+            "nft list ruleset",
+            "ip rule",
+            "ip -6 rule",
+            "ip route show table all",
+            "ip -6 route show table all",
+            "ip neighbour show nud permanent",
+            "ip link",
+            "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/ipv4/ip_forward",
+        ];
+        let said = commands.map(|command| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let said = inside(&self.server, words[0], &words[1..]);
+            String::from_utf8(said.stdout).expect("UTF-8")
+        });
+        said.join("\n")
+    }
+}
