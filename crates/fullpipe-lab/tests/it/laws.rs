@@ -8,7 +8,7 @@ use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::stats::median;
 use fullpipe_lab::workload::Writing;
-use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Surge, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 // The following tests check conservation of packets and header overhead.
@@ -514,6 +514,15 @@ fn a_35_bbr3_beside_cubic() {
     }
     let (one, three) = (share_beside_cubic(Bbr1, 1), share_beside_cubic(Bbr3, 1));
     assert!((0.4..0.6).contains(&three) && one > 0.75, "1 D: {three:.3}, version 1 {one:.3}");
+}
+
+/// In competition with CUBIC, surge gets the share that BBRv1 gets in its place.
+#[test]
+fn surge_beside_cubic() {
+    for queue in [1, 2, 4] {
+        let (surge, bbr) = (share_beside_cubic(Surge, queue), share_beside_cubic(Bbr1, queue));
+        assert!(surge <= bbr + 0.03, "{queue} D: {surge:.3}, BBRv1 {bbr:.3}");
+    }
 }
 
 // The following tests check BIC and Vegas.

@@ -59,6 +59,11 @@ impl Bbr1 {
         self.pacing_rate = rate;
     }
 
+    /// Restarts the detection of a full pipe: the path did not limit the rate.
+    pub(in crate::cc) fn forget_growth(&mut self) {
+        self.full_pipe.forget_growth();
+    }
+
     /// Ends Startup with the next ACK: the bandwidth has been measured by other means.
     pub(in crate::cc) fn end_startup(&mut self) {
         self.full_pipe.declare();

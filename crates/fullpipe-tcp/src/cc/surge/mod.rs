@@ -5,12 +5,12 @@
 //! opens, and measures the rate of the bottleneck by the dispersion of the ACKs within a flight.
 //!
 //! ```text
-//!            ┌────────┐ flight   ┌───────┐ ACKs are dispersed ┌────────┐ bandwidth   ┌────────┐
-//!   start ──►│ Launch │─────────►│ Climb │───────────────────►│ Settle │────────────►│ Cruise │
-//!            │ 44 seg │ ACKed    │  x 3  │◄───────────────────│ rate of│ measured    │        │
-//!            └────────┘          └───────┘ later ACKs are     │ ACKs   │             └────────┘
-//!                │                   │     25 % faster        └────────┘                 ▲
-//!                └───────────────────┴─ congestive loss, timeout, or no growth ──────────┘
+//!            ┌────────┐ flight   ┌───────┐ ACKs are dispersed ┌────────┐ bandwidth ┌────────┐
+//!   start ──►│ Launch │─────────►│ Climb │───────────────────►│ Settle │──────────►│ Cruise │
+//!            │ 44 seg │ ACKed    │  x 3  │                    │ rate of│ measured  │ BBRv1  │
+//!            └────────┘          └───────┘                    │ ACKs   │           └────────┘
+//!                │                   │                        └────────┘                ▲
+//!                └───────────────────┴── congestive loss, timeout, or no growth ────────┘
 //! ```
 //!
 //! Cruise is BBRv1 ([`Bbr1`]), including its Startup if Climb ends without a measurement. In all states, the
@@ -19,7 +19,6 @@
 
 use fullpipe_units::{Duration, Rate};
 
-use self::climb::Climb;
 use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
 use self::settle::Settle;
@@ -44,7 +43,7 @@ const LEAST_QUEUE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 enum State {
     Launch(FirstFlight),
-    Climb(Climb),
+    Climb,
     Settle(Settle),
     Cruise,
 }
@@ -54,10 +53,13 @@ enum State {
 struct Observation<'a> {
     cx: &'a Context,
     sample: &'a AckSample,
-    /// Congestion window before this ACK, in segments.
+    /// Congestion window in segments, and pacing rate, before this ACK.
     window: u64,
+    rate: Rate,
     /// Rate and dispersion of the last ACKs, if there are enough of them.
     train: Option<TrainRate>,
+    /// Rate of the fastest train so far.
+    fastest: Rate,
     /// Estimated delay in the queue.
     queueing: Duration,
     /// Segments lost in this round trip.
@@ -88,7 +90,7 @@ impl Surge {
     }
 
     /// Controls window and rate during the start, after the path model has handled the ACK.
-    fn start(&mut self, cx: &Context, sample: &AckSample, window: u64, cause: Option<LossVerdict>) {
+    fn start(&mut self, cx: &Context, sample: &AckSample, before: (u64, Rate), congestion: bool) {
         if !self.path.is_in_startup() {
             self.state = State::Cruise;
             return;
@@ -98,18 +100,21 @@ impl Surge {
             return;
         }
         let min_rtt = self.path.path_rtt();
+        let train = self.train.on_ack(cx, sample, min_rtt);
         let seen = Observation {
             cx,
             sample,
-            window,
-            train: self.train.on_ack(cx, sample, min_rtt),
+            window: before.0,
+            rate: before.1,
+            train,
+            fastest: self.train.fastest(),
             queueing: self.losses.queueing(min_rtt),
             lost: self.losses.lost_segments(cx.mss),
-            congestion: cause == Some(LossVerdict::Congestion),
+            congestion,
         };
         let next = match &mut self.state {
             State::Launch(flight) => flight.on_ack(&mut self.path, &seen),
-            State::Climb(climb) => climb.on_ack(&mut self.path, &seen),
+            State::Climb => climb::on_ack(&mut self.path, &seen),
             State::Settle(settle) => settle.on_ack(&mut self.path, &seen),
             State::Cruise => None,
         };
@@ -149,17 +154,23 @@ impl CongestionControl for Surge {
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let cause = self.losses.on_ack(cx, sample, self.path.path_rtt());
-        if let Some(cause) = cause {
-            self.path.set_conserves(cause == LossVerdict::Congestion);
+        let verdict = self.losses.on_ack(cx, sample, self.path.path_rtt());
+        let congestion = verdict == Some(LossVerdict::Congestion);
+        if verdict.is_some() {
+            self.path.set_conserves(congestion);
         }
-        let (window, rate) = (self.path.window(), self.path.rate());
+        if matches!(self.state, State::Cruise) {
+            self.path.on_ack(cx, sample);
+            return;
+        }
+        if waits_behind_a_hole(cx, sample) {
+            self.path.forget_growth();
+        }
+        let before = (self.path.window(), self.path.rate());
         self.path.on_ack(cx, sample);
-        if !matches!(self.state, State::Cruise) {
-            self.start(cx, sample, window, cause);
-            if cause == Some(LossVerdict::Congestion) {
-                self.path.set_control(self.path.window().min(window), self.path.rate().min(rate));
-            }
+        self.start(cx, sample, before, congestion);
+        if congestion {
+            self.path.set_control(self.path.window().min(before.0), self.path.rate().min(before.1));
         }
     }
 
@@ -171,12 +182,20 @@ impl CongestionControl for Surge {
         let status = self.path.status();
         let phase = match self.state {
             State::Launch(_) => "Launch",
-            State::Climb(_) => "Climb",
+            State::Climb => "Climb",
             State::Settle(_) => "Settle",
             State::Cruise => status.phase,
         };
         Status { phase, ..status }
     }
+}
+
+/// Returns whether the receive window is full behind a hole. The client opens its window only for data in
+/// order, so that the bandwidth does not grow, although the path is not full.
+fn waits_behind_a_hole(cx: &Context, sample: &AckSample) -> bool {
+    // The segments that this ACK has released are not sent yet.
+    let released = (climb::GROWTH + 1) * sample.acked_segments.max(1) + 1;
+    cx.in_recovery && cx.flight_size + released * cx.mss > cx.rwnd
 }
 
 /// Returns the queueing delay above which there is a queue on a path with the given minimum RTT.

@@ -2,40 +2,32 @@
 //!
 //! The path model of BBRv1 measures the data delivered in a whole round trip, which shows the bandwidth only
 //! once the pipe is full. Settle fills the pipe at the rate of the bottleneck, so that the queue does not
-//! grow. If later ACKs of the same flight are faster, the dispersion was a disturbance, and Climb goes on.
+//! grow. If the rate of the ACKs was too high, BBRv1's Startup ends by itself, because its bandwidth stops
+//! growing; if it was too low, BBRv1's probes correct it.
 
 use fullpipe_units::Rate;
 
-use super::climb::Climb;
+use super::climb::GROWTH;
 use super::{Observation, State};
 use crate::cc::Bbr1;
 
 /// Window in terms of the BDP: 3/2. The pacing rate fills the pipe; the window only bounds an error of the rate.
 const WINDOW: (u64, u64) = (3, 2);
 
-/// Segments by which the window grows for each segment delivered, as in Climb.
-const GROWTH: u64 = 2;
-
-/// Share of the rate at which the measured bandwidth ends Settle: 15/16. Two percent of the rate are the
-/// headers that the ACKs of the train and of the round trip both lack; the rest is the noise of the train.
+/// Share of the rate at which the measured bandwidth ends Settle: 15/16. A train of 16 segments is as inexact as
+/// one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less than 0.1 %.
 const MEASURED: (u64, u64) = (15, 16);
-
-/// Factor by which later ACKs are faster than the first train if that train was a disturbance: 5/4.
-const FASTER: (u64, u64) = (5, 4);
 
 /// Progress of Settle.
 #[derive(Debug)]
 pub(super) struct Settle {
-    climb: Climb,
-    /// Rate of the first train.
-    first: Rate,
-    /// Rate in use: that of the fastest train, within [`FASTER`] of the first.
+    /// Rate of the train that ended Climb.
     rate: Rate,
 }
 
 impl Settle {
-    pub(super) fn new(climb: Climb, rate: Rate) -> Self {
-        Self { climb, first: rate, rate }
+    pub(super) fn new(rate: Rate) -> Self {
+        Self { rate }
     }
 
     /// Returns the rate in use.
@@ -45,20 +37,10 @@ impl Settle {
     }
 
     /// Handles an ACK. Returns the next state, if Settle is over.
-    pub(super) fn on_ack(&mut self, path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
+    pub(super) fn on_ack(&self, path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
         if path.path_rate() >= self.rate.mul_div(MEASURED.0, MEASURED.1) {
             path.end_startup();
             return Some(State::Cruise);
-        }
-        if let Some(train) = seen.train {
-            let most = self.first.mul_div(FASTER.0, FASTER.1);
-            if train.rate > most && !train.is_dispersed() && !seen.congestion {
-                if let Some(climb) = self.climb.again() {
-                    return Some(State::Climb(climb));
-                }
-            } else if train.is_dispersed() {
-                self.rate = self.rate.max(train.rate.min(most));
-            }
         }
         let rate = self.rate.min(path.rate());
         path.set_control(path.window(), rate);

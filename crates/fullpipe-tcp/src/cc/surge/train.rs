@@ -33,6 +33,10 @@ const DISPERSION: (u64, u64) = (5, 4);
 /// Smallest ratio that counts as strong dispersion: 3/2.
 const STRONG_DISPERSION: (u64, u64) = (3, 2);
 
+/// Share of the span of the ACKs that a single gap may take: 1/2. The last segment of a flight may wait 40 ms
+/// for a delayed ACK, which is no dispersion. Without this rule, 8 MB take 2 to 4 % longer with loss.
+const GAP_SHARE: u64 = 2;
+
 /// An ACK of a train.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
@@ -76,15 +80,22 @@ pub(super) struct Train {
     count: usize,
     /// Ordinal of the ACK at which the current train begins.
     first: usize,
+    /// Rate of the fastest train so far.
+    fastest: Rate,
 }
 
 impl Default for Train {
     fn default() -> Self {
-        Self { points: [Point::default(); POINTS], count: 0, first: 0 }
+        Self { points: [Point::default(); POINTS], count: 0, first: 0, fastest: Rate::ZERO }
     }
 }
 
 impl Train {
+    /// Returns the rate of the fastest train so far.
+    pub(super) fn fastest(&self) -> Rate {
+        self.fastest
+    }
+
     /// Records an ACK. Returns the shortest train that ends with this ACK and is long enough.
     pub(super) fn on_ack(
         &mut self,
@@ -127,6 +138,18 @@ impl Train {
             return None;
         }
         let rate = rate_of(now.delivered - from.delivered, acked);
-        Some(TrainRate { rate, sent: now.sent_at.saturating_since(from.sent_at), acked })
+        self.fastest = self.fastest.max(rate);
+        let sent = now.sent_at.saturating_since(from.sent_at);
+        if self.longest_gap() * GAP_SHARE > acked {
+            return None;
+        }
+        Some(TrainRate { rate, sent, acked })
+    }
+
+    /// Returns the longest time between two ACKs of the train.
+    fn longest_gap(&self) -> Duration {
+        let points = (self.first..self.count).map(|point| self.points[point % POINTS].acked_at);
+        let gaps = points.clone().zip(points.skip(1)).map(|(from, to)| to.saturating_since(from));
+        gaps.max().unwrap_or_default()
     }
 }
