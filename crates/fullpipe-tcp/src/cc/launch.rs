@@ -18,9 +18,9 @@ impl Launch {
     /// Launch of surge and of a profile without these keys: 44 segments at up to 20 Mbit/s.
     ///
     /// Several content delivery networks used an initial window of 44 to 46 segments in 2017 (cdnplanet,
-    /// "Initcwnd settings of major CDN providers"), and 44 is the largest number of full segments (1448 bytes)
-    /// below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window would gain
-    /// little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
+    /// "Initcwnd settings of major CDN providers"), and 44 is the largest number of full segments (1448
+    /// bytes) below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so a larger window
+    /// would gain little. At 20 Mbit/s, a segment of 1500 bytes leaves every 0.6 ms.
     pub const DEFAULT: Self = Self { window: 44, rate: Rate::from_bps(20_000_000) };
 
     /// Share of the RTT over which the first flight is spread at least. A full round trip would cost a small

@@ -532,8 +532,9 @@ impl Algorithm {
         matches!(self, Self::Bbr1 | Self::Bbr3 | Self::Surge)
     }
 
-    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. A rate-based
-    /// algorithm needs one more than the others, because its window is a target rather than a limit.
+    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. A
+    /// rate-based algorithm needs one more than the others, because its window is a target rather than a
+    /// limit.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }

@@ -60,8 +60,8 @@ impl LossJudge {
         self.lost.div_ceil(mss)
     }
 
-    /// Handles an ACK, after [`LossJudge::on_lost`] for its losses. Returns the judgement of the losses since the
-    /// last ACK, or `None` if there were none.
+    /// Handles an ACK, after [`LossJudge::on_lost`] for its losses. Returns the judgement of the losses since
+    /// the last ACK, or `None` if there were none.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

@@ -11,11 +11,12 @@ use super::climb::GROWTH;
 use super::{Observation, State};
 use crate::cc::Bbr1;
 
-/// Window in terms of the BDP: 3/2. The pacing rate fills the pipe; the window only bounds an error of the rate.
+/// Window in terms of the BDP: 3/2. The pacing rate fills the pipe; the window only bounds an error of the
+/// rate.
 const WINDOW: (u64, u64) = (3, 2);
 
-/// Share of the rate at which the measured bandwidth ends Settle: 15/16. A train of 16 segments is as inexact as
-/// one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less than 0.1 %.
+/// Share of the rate at which the measured bandwidth ends Settle: 15/16. A train of 16 segments is as inexact
+/// as one segment. Shares of 3/4 and 63/64 change the mean of 45 cells by less than 0.1 %.
 const MEASURED: (u64, u64) = (15, 16);
 
 /// Progress of Settle.

@@ -55,8 +55,8 @@ fn climb_triples_the_flight() {
     assert_eq!(run.phase(), "Climb");
 }
 
-/// The ACKs of one flight show the rate of the bottleneck within a tenth. Climb ends before a queue of one BDP
-/// overflows, and the pipe is full and the queue drained within eight round trips.
+/// The ACKs of one flight show the rate of the bottleneck within a tenth. Climb ends before a queue of one
+/// BDP overflows, and the pipe is full and the queue drained within eight round trips.
 #[test]
 fn climb_ends_at_the_rate_of_the_bottleneck() {
     for (rate, rtt) in [("100mbit", 50), ("100mbit", 200), ("20mbit", 100), ("300mbit", 20), ("10mbit", 50)] {
@@ -75,8 +75,8 @@ fn climb_ends_at_the_rate_of_the_bottleneck() {
     }
 }
 
-/// Returns the share of the ACKs of a lossy path during which packets are conserved, and the bandwidth estimate
-/// as a share of the rate of the link.
+/// Returns the share of the ACKs of a lossy path during which packets are conserved, and the bandwidth
+/// estimate as a share of the rate of the link.
 fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C) -> bool) -> (f64, f64) {
     run.loss_ppm = 20_000;
     let (mut conserved, mut acks) = (0.0, 0.0);
@@ -87,8 +87,8 @@ fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C)
     (conserved / acks, run.value("bw") / run.rate.as_bps() as f64)
 }
 
-/// With random loss, the window triples as without. BBRv1 conserves packets during half of the time, and surge
-/// only for the losses that meet the queue of a probe.
+/// With random loss, the window triples as without. BBRv1 conserves packets during half of the time, and
+/// surge only for the losses that meet the queue of a probe.
 #[test]
 fn random_loss_is_no_reason_to_slow_down() {
     let mut start = run("1gbit", ms(100), 1.0);
@@ -104,8 +104,8 @@ fn random_loss_is_no_reason_to_slow_down() {
     assert!(bw > 0.95, "{bw}");
 }
 
-/// A loss behind a full queue is congestive: the sender conserves packets, and neither its window nor its rate
-/// grows with the ACK that reports the loss.
+/// A loss behind a full queue is congestive: the sender conserves packets, and neither its window nor its
+/// rate grows with the ACK that reports the loss.
 #[test]
 fn congestive_loss_is_conserved() {
     let mut run = run("50mbit", ms(40), 0.5);
@@ -144,8 +144,8 @@ fn congestion_ends_climb() {
     }
 }
 
-/// Returns what a train shows whose segments leave every `sent` microseconds and are acknowledged every `acked`
-/// microseconds. The ACK of the last segment is `late` milliseconds late.
+/// Returns what a train shows whose segments leave every `sent` microseconds and are acknowledged every
+/// `acked` microseconds. The ACK of the last segment is `late` milliseconds late.
 fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
     let mut train = Train::default();
     let mut cx = crate::cc::testing::context();
@@ -159,7 +159,8 @@ fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
     shown
 }
 
-/// ACKs are dispersed if they are a quarter further apart than the transmissions. A delayed ACK does not count.
+/// ACKs are dispersed if they are a quarter further apart than the transmissions. A delayed ACK does not
+/// count.
 #[test]
 fn dispersion_of_a_train() {
     let shown = |sent, acked| train(sent, acked, 0).map(|train| (train.is_dispersed(), train.rate));
