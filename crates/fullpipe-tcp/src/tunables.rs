@@ -221,9 +221,9 @@ mod tests {
         let probe = |probe_timeout| Tunables { probe_timeout, ..LINUX };
         let retries = |retries| Tunables { retries, ..LINUX };
         for (tunables, message, allowed) in [
-            (rto(ms(9)), "rto_min 9 ms is out of range", "10ms to 1s"),
-            (rto(ms(1_001)), "rto_min 1 s is out of range", "10ms to 1s"),
-            (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999 ms is out of range", "1s to 120s"),
+            (rto(ms(9)), "rto_min 9ms is out of range", "10ms to 1s"),
+            (rto(ms(1_001)), "rto_min 1s is out of range", "10ms to 1s"),
+            (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999ms is out of range", "1s to 120s"),
             (Tunables { rto_linear: 3, ..LINUX }, "rto_linear 3 is out of range", "0 to 2"),
             (Tunables { loss_window: 0, ..LINUX }, "loss_window 0 is out of range", "1 to 10 segments"),
             (
@@ -233,12 +233,12 @@ mod tests {
             ),
             (
                 probe(ProbeTimeout { floor: Some(ms(201)), ..LINUX.probe_timeout }),
-                "tlp_floor 201 ms is out of range",
+                "tlp_floor 201ms is out of range",
                 "0ms to 200ms",
             ),
             (
                 probe(ProbeTimeout { ack_delay: ms(4), ..LINUX.probe_timeout }),
-                "tlp_ack_delay 4 ms is out of range",
+                "tlp_ack_delay 4ms is out of range",
                 "5ms to 200ms",
             ),
             (
@@ -248,7 +248,7 @@ mod tests {
             ),
             (
                 Tunables { syn_ack_early: Some(ms(99)), ..LINUX },
-                "syn_ack_early 99 ms is out of range",
+                "syn_ack_early 99ms is out of range",
                 "100ms to 1s",
             ),
             (retries(Retries { syn: 11, ..LINUX.retries }), "syn_retries 11 is out of range", "1 to 10"),

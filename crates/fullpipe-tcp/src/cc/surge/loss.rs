@@ -6,6 +6,7 @@
 //! | observation | judgement |
 //! |---|---|
 //! | ECN mark | congestion |
+//! | no SACK: one hole is repaired per round trip, and a larger flight has more of them | congestion |
 //! | queueing delay above an eighth of the minimum RTT | congestion |
 //! | at least [`MANY_SEGMENTS`] and an eighth of the segments of a round trip lost | congestion |
 //! | anything else | random |
@@ -83,6 +84,10 @@ impl LossJudge {
         let queued = min_rtt.is_some_and(|min_rtt| self.queueing(Some(min_rtt)) > queue_threshold(min_rtt));
         let window = cx.delivered.saturating_sub(self.delivered) + cx.inflight + self.lost;
         let many = self.lost >= MANY_SEGMENTS * cx.mss && self.lost.saturating_mul(MANY_SHARE) > window;
-        Some(if marked || queued || many { LossVerdict::Congestion } else { LossVerdict::Random })
+        Some(if marked || !cx.has_sack || queued || many {
+            LossVerdict::Congestion
+        } else {
+            LossVerdict::Random
+        })
     }
 }

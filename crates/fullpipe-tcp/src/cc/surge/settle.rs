@@ -31,12 +31,6 @@ impl Settle {
         Self { rate }
     }
 
-    /// Returns the rate in use.
-    #[cfg(test)]
-    pub(super) fn rate(&self) -> Rate {
-        self.rate
-    }
-
     /// Handles an ACK. Returns the next state, if Settle is over.
     pub(super) fn on_ack(&self, path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
         if path.path_rate() >= self.rate.mul_div(MEASURED.0, MEASURED.1) {
