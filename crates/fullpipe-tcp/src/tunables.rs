@@ -222,7 +222,7 @@ mod tests {
         let retries = |retries| Tunables { retries, ..LINUX };
         for (tunables, message, allowed) in [
             (rto(ms(9)), "rto_min 9ms is out of range", "10ms to 1s"),
-            (rto(ms(1_001)), "rto_min 1s is out of range", "10ms to 1s"),
+            (rto(ms(1_100)), "rto_min 1.1s is out of range", "10ms to 1s"),
             (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999ms is out of range", "1s to 120s"),
             (Tunables { rto_linear: 3, ..LINUX }, "rto_linear 3 is out of range", "0 to 2"),
             (Tunables { loss_window: 0, ..LINUX }, "loss_window 0 is out of range", "1 to 10 segments"),
