@@ -397,7 +397,7 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// Congestion control of the sender: reno, bic, cubic, vegas, bbr or bbr3
+    /// Congestion control of the sender: reno, bic, cubic, vegas, bbr, bbr3 or surge
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
 

@@ -11,8 +11,8 @@ use crate::failure::{EXPECTATION, Failure, USAGE};
 use crate::output::{self, Notes};
 use crate::suggestion::nearest_name;
 
-/// Arms of a race without `--arms`. Mainline Linux has no BBRv3.
-const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,bbr3+iw";
+/// Arms of a race without `--arms`. Linux has no surge.
+const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
 const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
 

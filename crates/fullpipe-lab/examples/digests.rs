@@ -17,7 +17,7 @@ detour = { by = '15ms', at = '3s', until = '5s' }
 [path.backward]
 loss = '2%'
 [[flow]]
-cc = ['reno', 'bic', 'cubic', 'vegas', 'bbr1', 'bbr3']
+cc = ['reno', 'bic', 'cubic', 'vegas', 'bbr1', 'bbr3', 'surge']
 count = 2
 ";
 

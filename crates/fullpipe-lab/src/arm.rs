@@ -9,16 +9,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, Launch};
 
 use crate::profile::{Profile, ProfileName};
 use crate::scenario::Scenario;
 
-/// Launch window of `NAME+iw`, in segments: the initial window that several content delivery networks used
-/// in 2017 (cdnplanet, "Initcwnd settings of major CDN providers": 44 to 46 segments), and the largest number
-/// of full segments (1448 bytes) below 64 000 bytes. A Linux client first offers a window of 65 160 bytes, so
-/// a larger launch window would gain little.
-pub const LAUNCH_WINDOW: u32 = 44;
+/// Launch window of `NAME+iw`, in segments: that of surge.
+pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
 
 /// Suffix of the name of an arm that starts with [`LAUNCH_WINDOW`].
 const WITH_LAUNCH: &str = "iw";

@@ -21,7 +21,6 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Rate};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::{Table, Value};
 
-use crate::arm::LAUNCH_WINDOW;
 use crate::experiment::ExperimentError;
 use crate::nearest::nearest_name;
 
@@ -49,7 +48,7 @@ pub struct Profile {
 impl Default for Profile {
     fn default() -> Self {
         Self {
-            launch: Launch { window: LAUNCH_WINDOW, rate: Rate::from_bps(20_000_000) },
+            launch: Launch::DEFAULT,
             tunables: Tunables {
                 rto_max: Duration::from_secs(60),
                 probe_timeout: ProbeTimeout {

@@ -21,6 +21,7 @@ PICTURES = {
             "vegas": ["vegas"],
             "bbr1": ["bbr1"],
             "bbr3": ["bbr3"],
+            "surge": ["surge"],
             "reno-cubic": ["reno", "cubic"],
             "cubic-reno-bbr": ["cubic", "reno", "bbr1"],
             "bbr1-bbr3": ["bbr1", "bbr3"],

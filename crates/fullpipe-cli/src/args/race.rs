@@ -41,7 +41,7 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
-    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw and, in the simulator, bbr3+iw]
+    /// Senders to compare, separated by commas [default: cubic,bbr1,bbr1+iw and, in the simulator, surge]
     #[arg(long, value_name = "NAMES")]
     pub(crate) arms: Option<String>,
 

@@ -157,7 +157,7 @@ fn bounds_count_only_when_asked() {
 
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
-    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments, \
+    let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
                  NAME+PROFILE has a profile";
     let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
@@ -181,12 +181,12 @@ fn what_cannot_race_gets_one_line_and_a_hint() {
             &["--against", "reno"],
             2,
             "the arm reno is not in the race",
-            "compare with one of the arms: cubic, bbr1, bbr1+iw, bbr3+iw".into(),
+            "compare with one of the arms: cubic, bbr1, bbr1+iw, surge".into(),
         ),
         (
-            &["--world", "emu", "--against", "bbr3+iw"],
+            &["--world", "emu", "--against", "surge"],
             2,
-            "the arm bbr3+iw is not in the race",
+            "the arm surge is not in the race",
             "compare with one of the arms: cubic, bbr1, bbr1+iw".into(),
         ),
     ];

@@ -148,6 +148,10 @@ fn kernel_senders_race() {
         assert_eq!(error, "arm bbr3: this kernel does not have the congestion control 'bbr3'");
         assert!(hint.ends_with("or use the simulator: --world sim"), "{hint}");
     }
+    // No kernel has surge.
+    let (error, hint) = refusal(1, fullpipe(&race("emu", file, &["--arms", "reno,surge"])));
+    assert_eq!(error, "arm surge: this kernel does not have the congestion control 'surge'");
+    assert!(hint.starts_with("surge is part of fullpipe's own TCP; or use"), "{hint}");
 }
 
 /// An unprivileged user gets the privileges through a user namespace. The kernel allows only single-threaded

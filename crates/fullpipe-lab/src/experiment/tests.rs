@@ -381,7 +381,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = 'westwood'", ""),
             "line 9, column 6: unknown congestion control 'westwood'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge",
         ),
         (
             f(PATH, "", "cc = 'reno'\nslow_start = 'quick'", ""),
@@ -633,7 +633,7 @@ fn ratios_are_read() {
         (
             "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
             "line 12, column 7: unknown arm 'bbr2'",
-            "known: reno, bic, cubic, vegas, bbr1, bbr3; NAME+iw starts with a window of 44 segments, \
+            "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
              NAME+PROFILE has a profile",
         ),
         (

@@ -346,7 +346,7 @@ impl Value for BufferSize {
     }
 }
 
-/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1` or `bbr3`
+/// Type: `reno`, `bic`, `cubic`, `vegas`, `bbr1`, `bbr3` or `surge`
 impl Value for Algorithm {
     const EXAMPLE: &'static str = Self::KNOWN;
 

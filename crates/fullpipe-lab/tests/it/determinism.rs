@@ -62,7 +62,7 @@ fn a_trace_does_not_disturb() {
 #[test]
 fn threads_do_not_matter() {
     let text = "name = 'x'\nduration = '3s'\n[path]\nrate = ['5mbit', '20mbit']\nrtt = '30ms'\nloss = '0.5%'\n\
-                [[flow]]\ncc = ['reno', 'bic', 'cubic', 'vegas', 'bbr1', 'bbr3']";
+                [[flow]]\ncc = ['reno', 'bic', 'cubic', 'vegas', 'bbr1', 'bbr3', 'surge']";
     let points = Experiment::from_toml(text).expect("valid").points().to_vec();
     let on = |threads| {
         let threads = NonZeroUsize::new(threads).expect("not zero");

@@ -8,7 +8,7 @@ use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::stats::median;
 use fullpipe_lab::workload::Writing;
-use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Surge, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 // The following tests check conservation of packets and header overhead.
@@ -106,11 +106,13 @@ fn a_13_flow_completion() {
     }
 }
 
-/// RFC 6928: the first flight is ten segments, or exactly the initial window that the route sets.
+/// RFC 6928: the first flight is ten segments, or exactly the initial window that the route sets. Surge has a
+/// launch of 44 segments.
 #[test]
 fn the_first_flight_is_the_initial_window() {
-    for (initcwnd, segments) in [(None, 10), (Some(30), 30), (Some(3), 3)] {
+    for initcwnd in [None, Some(30), Some(3)] {
         for cc in Algorithm::ALL {
+            let segments = initcwnd.unwrap_or(if cc == Algorithm::Surge { 44 } else { 10 });
             let mut scenario = link(cc, "100mbit", ms(100), 1_000, 1);
             scenario.host.initcwnd = initcwnd;
             scenario.sample_every = ms(5);
@@ -119,7 +121,7 @@ fn the_first_flight_is_the_initial_window() {
             let ran = run(&scenario);
             let flight = ran.rows.iter().filter(|row| row.at > at(0.1) && row.at <= at(0.2));
             let most = flight.map(|row| row.sender.flight_size.get()).max();
-            assert_eq!(most, Some(segments * MSS), "{cc} {initcwnd:?}");
+            assert_eq!(most, Some(u64::from(segments) * MSS), "{cc} {initcwnd:?}");
         }
     }
 }
@@ -512,6 +514,15 @@ fn a_35_bbr3_beside_cubic() {
     }
     let (one, three) = (share_beside_cubic(Bbr1, 1), share_beside_cubic(Bbr3, 1));
     assert!((0.4..0.6).contains(&three) && one > 0.75, "1 D: {three:.3}, version 1 {one:.3}");
+}
+
+/// In competition with CUBIC, surge gets the share that BBRv1 gets in its place.
+#[test]
+fn surge_beside_cubic() {
+    for queue in [1, 2, 4] {
+        let (surge, bbr) = (share_beside_cubic(Surge, queue), share_beside_cubic(Bbr1, queue));
+        assert!(surge <= bbr + 0.03, "{queue} D: {surge:.3}, BBRv1 {bbr:.3}");
+    }
 }
 
 // The following tests check BIC and Vegas.

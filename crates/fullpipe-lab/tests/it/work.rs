@@ -118,9 +118,11 @@ fn no_allocation_per_packet() {
         let outcome = sim::run(scenario);
         (ALLOCATIONS.get() - before, outcome.path.delivered)
     };
+    let surge = LOSSY.replace("\"bbr1\"", "\"surge\"");
     for (name, file, number, seconds) in [
         ("lossless", LOSSLESS, 0, 16),
         ("lossy", LOSSY, 0, 4),
+        ("lossy, surge", &surge, 0, 4),
         ("ten flows", TEN_FLOWS, 0, 10),
         ("CoDel", AQM, 1, 12),
         ("FQ-CoDel", AQM, 2, 12),

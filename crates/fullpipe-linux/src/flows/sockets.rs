@@ -175,6 +175,7 @@ fn set_congestion_control(socket: &Socket, cc: Algorithm) -> Result<(), Error> {
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
         let load = match cc {
             Algorithm::Bbr3 => "mainline Linux has version 1 only, bbr1".into(),
+            Algorithm::Surge => "surge is part of fullpipe's own TCP".into(),
             _ => format!("load the module tcp_{name}"),
         };
         Error::settings(

@@ -25,6 +25,7 @@ mod gain;
 mod launch;
 mod reno;
 mod slow_start;
+mod surge;
 #[cfg(test)]
 mod testing;
 mod vegas;
@@ -37,6 +38,7 @@ pub use bic::Bic;
 pub use cubic::Cubic;
 pub use launch::Launch;
 pub use reno::Reno;
+pub use surge::Surge;
 pub use vegas::Vegas;
 pub use window::INITIAL_SEGMENTS;
 
@@ -481,14 +483,17 @@ pub enum Algorithm {
     Bbr1,
     /// BBR version 3, as in draft-ietf-ccwg-bbr.
     Bbr3,
+    /// Surge: BBR version 1 after a faster start, and without packet conservation for random loss.
+    Surge,
 }
 
 impl Algorithm {
     /// All congestion-control algorithms.
-    pub const ALL: [Self; 6] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3];
+    pub const ALL: [Self; 7] =
+        [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3, Self::Surge];
 
     /// List of the algorithm names, for hints in error messages.
-    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3";
+    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge";
 
     /// Returns the name of the algorithm in experiments and reports.
     pub const fn name(self) -> &'static str {
@@ -499,6 +504,7 @@ impl Algorithm {
             Self::Vegas => "vegas",
             Self::Bbr1 => "bbr1",
             Self::Bbr3 => "bbr3",
+            Self::Surge => "surge",
         }
     }
 
@@ -507,18 +513,28 @@ impl Algorithm {
         match self {
             Self::Reno => Some(SlowStart::Standard),
             Self::Cubic => Some(SlowStart::HyStart),
-            Self::Bic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+            Self::Bic | Self::Vegas | Self::Bbr1 | Self::Bbr3 | Self::Surge => None,
         }
     }
 
-    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window only caps
-    /// the data in flight, at a multiple of the BDP. The other algorithms are window-based.
-    pub const fn is_rate_based(self) -> bool {
-        matches!(self, Self::Bbr1 | Self::Bbr3)
+    /// Returns the window and pacing rate of the first flight, or `None` if the algorithm starts with RFC
+    /// 6928's ten segments. An explicit initial window of a connection replaces both.
+    pub const fn launch(self) -> Option<Launch> {
+        match self {
+            Self::Surge => Some(Launch::DEFAULT),
+            Self::Reno | Self::Bic | Self::Cubic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+        }
     }
 
-    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. BBR needs
-    /// one more than the other algorithms, because its window is a target rather than a limit.
+    /// Returns whether the algorithm is rate-based: BBR and surge pace at a measured rate, and their window
+    /// only caps the data in flight, at a multiple of the BDP. The other algorithms are window-based.
+    pub const fn is_rate_based(self) -> bool {
+        matches!(self, Self::Bbr1 | Self::Bbr3 | Self::Surge)
+    }
+
+    /// Returns the number of congestion windows for which an autotuned send buffer reserves memory. A
+    /// rate-based algorithm needs one more than the others, because its window is a target rather than a
+    /// limit.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }
@@ -532,6 +548,7 @@ impl Algorithm {
             Self::Cubic => Box::new(Cubic::new(cx, hints)),
             Self::Bbr1 => Box::new(Bbr1::new(cx, hints)),
             Self::Bbr3 => Box::new(Bbr3::new(cx, hints)),
+            Self::Surge => Box::new(Surge::new(cx, hints)),
         }
     }
 }

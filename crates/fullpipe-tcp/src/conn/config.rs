@@ -57,7 +57,8 @@ pub struct Config {
     /// segments (RFC 6928).
     pub initcwnd: Option<u32>,
     /// Window and pacing rate of the first flight, in place of `initcwnd`. A lost SYN or SYN-ACK may be a
-    /// sign of congestion, so `initcwnd` applies after one.
+    /// sign of congestion, so `initcwnd` applies after one. With neither, the launch is that of the algorithm
+    /// ([`Algorithm::launch`]).
     pub launch: Option<Launch>,
     /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
     /// section 4.1): the window is halved once per RTO of idle time, down to the initial window. Rate-based
@@ -101,6 +102,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the window and pacing rate of the first flight, or `None` for the initial congestion window.
+    pub(super) fn launch(&self) -> Option<Launch> {
+        let default = if self.initcwnd.is_none() { self.cc.launch() } else { None };
+        self.launch.or(default)
+    }
+
     /// Returns the initial congestion window, in bytes.
     pub(super) fn initial_window(&self, mss: u64) -> u64 {
         self.initcwnd.map_or(INITIAL_SEGMENTS, u64::from) * mss

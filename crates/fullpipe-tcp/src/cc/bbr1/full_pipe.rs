@@ -27,6 +27,11 @@ impl FullPipe {
         self.reached
     }
 
+    /// Ends the detection: the pipe is known to be full.
+    pub(super) fn declare(&mut self) {
+        self.reached = true;
+    }
+
     /// Records the bandwidth at the end of a round that was not application-limited.
     pub(super) fn update(&mut self, bw: Rate) {
         if self.reached {

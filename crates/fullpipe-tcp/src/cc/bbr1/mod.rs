@@ -39,6 +39,7 @@ use super::{
 mod aggregation;
 mod full_pipe;
 mod policer;
+mod startup;
 
 /// Gain in units of 1/256, as in Linux.
 type Gain = gain::Gain<256>;
@@ -157,6 +158,10 @@ pub struct Bbr1 {
     /// Whether packet conservation applies: in the first round of recovery, the sender sends no more than was
     /// delivered.
     conserving: bool,
+    /// Whether recovery begins with packet conservation; always set in BBRv1 ([`startup`]).
+    conserves: bool,
+    /// Whether the current recovery, or the next one, has not conserved packets yet.
+    conservation_due: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
@@ -194,6 +199,8 @@ impl Bbr1 {
             loss_window: hints.loss_window.map_or(1, u64::from),
             repair: Repair::None,
             conserving: false,
+            conserves: true,
+            conservation_due: false,
             // The rate of a launch applies whether or not the handshake measured an RTT.
             has_seen_rtt: rtt.is_some() || hints.launch.is_some(),
             idle_restart: false,
@@ -468,7 +475,9 @@ impl Bbr1 {
             (false, true) => Repair::Recovery,
             (false, false) => Repair::None,
         };
-        if repair == Repair::Recovery && self.repair != Repair::Recovery {
+        self.conservation_due |= self.repair != Repair::Recovery;
+        if repair == Repair::Recovery && self.conservation_due && self.conserves {
+            self.conservation_due = false;
             self.conserving = true;
             self.round_end = cx.delivered;
             self.cwnd = conserved;

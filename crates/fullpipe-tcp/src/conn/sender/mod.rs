@@ -168,7 +168,7 @@ impl Sender {
         // The loss of more than one SYN indicates congestion, so the congestion window starts at one segment
         // (TCP-10).
         let initial_cwnd = if lost > 1 { self.mss } else { self.config.initial_window(self.mss) };
-        let launch = self.config.launch.filter(|_| lost == 0);
+        let launch = self.config.launch().filter(|_| lost == 0);
         let rtt = self.rtt.srtt();
         let hints = Hints {
             rtt,

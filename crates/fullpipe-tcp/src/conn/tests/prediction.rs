@@ -36,7 +36,14 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
 /// alternating or simultaneous.
 #[test]
 fn a_predicted_segment_does_what_any_segment_does() {
-    for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1, Algorithm::Bbr3, Algorithm::Vegas] {
+    for cc in [
+        Algorithm::Reno,
+        Algorithm::Cubic,
+        Algorithm::Bbr1,
+        Algorithm::Bbr3,
+        Algorithm::Vegas,
+        Algorithm::Surge,
+    ] {
         for tunables in [Tunables::LINUX, Tunables::RFC] {
             for loss_ppm in [0, 1_000, 30_000] {
                 let (log, end) = transfer(cc, tunables, loss_ppm, true);

@@ -1,0 +1,71 @@
+//! Interface to BBRv1's model for a controller that replaces Startup and packet conservation (`cc/surge`).
+//!
+//! BBRv1 itself calls none of these functions, so its behaviour does not depend on them.
+
+use fullpipe_units::{Duration, Rate};
+
+use super::{Bbr1, Gain, HIGH_GAIN, Mode};
+
+impl Bbr1 {
+    /// Returns whether the controller is in Startup and the pipe is not known to be full.
+    pub(in crate::cc) fn is_in_startup(&self) -> bool {
+        matches!(self.mode, Mode::Startup) && !self.full_pipe.is_reached()
+    }
+
+    /// Returns whether packet conservation sets the window.
+    pub(in crate::cc) fn is_conserving(&self) -> bool {
+        self.conserving
+    }
+
+    /// Sets whether recovery begins with packet conservation. If the current recovery has begun without it,
+    /// conservation begins with the next ACK after this is set.
+    pub(in crate::cc) fn set_conserves(&mut self, conserves: bool) {
+        self.conserves = conserves;
+    }
+
+    /// Returns the minimum RTT of the path model.
+    pub(in crate::cc) fn path_rtt(&self) -> Option<Duration> {
+        self.min_rtt
+    }
+
+    /// Returns the bandwidth estimate of the path model.
+    pub(in crate::cc) fn path_rate(&self) -> Rate {
+        self.bandwidth()
+    }
+
+    /// Returns the congestion window in segments.
+    pub(in crate::cc) fn window(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Returns the pacing rate.
+    pub(in crate::cc) fn rate(&self) -> Rate {
+        self.pacing_rate
+    }
+
+    /// Returns the pacing rate of Startup at the bandwidth of the path model.
+    pub(in crate::cc) fn startup_rate(&self) -> Rate {
+        HIGH_GAIN.pacing(self.bandwidth())
+    }
+
+    /// Returns `num / den` times the BDP at the bandwidth `bw`, plus the offload allowance, in segments.
+    pub(in crate::cc) fn window_for(&self, bw: Rate, num: u64, den: u64) -> u64 {
+        self.target_inflight(bw, Gain::of(num, den, 0))
+    }
+
+    /// Sets the congestion window in segments and the pacing rate for the rest of this ACK.
+    pub(in crate::cc) fn set_control(&mut self, window: u64, rate: Rate) {
+        self.cwnd = window;
+        self.pacing_rate = rate;
+    }
+
+    /// Restarts the detection of a full pipe: the path did not limit the rate.
+    pub(in crate::cc) fn forget_growth(&mut self) {
+        self.full_pipe.forget_growth();
+    }
+
+    /// Ends Startup with the next ACK: the bandwidth has been measured by other means.
+    pub(in crate::cc) fn end_startup(&mut self) {
+        self.full_pipe.declare();
+    }
+}

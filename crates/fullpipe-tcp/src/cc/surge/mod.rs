@@ -1,0 +1,213 @@
+//! Surge: BBRv1's cruise after a faster start, and without packet conservation for random loss.
+//!
+//! BBRv1 doubles its rate every round trip, and finds out three round trips later that the pipe is full. By
+//! then the queue has overflowed. Surge triples its window instead, as fast as the window of a Linux client
+//! opens, and measures the rate of the bottleneck by the dispersion of the ACKs within a flight.
+//!
+//! ```text
+//!            ┌────────┐ flight   ┌───────┐ ACKs are dispersed ┌────────┐ bandwidth ┌────────┐
+//!   start ──►│ Launch │─────────►│ Climb │───────────────────►│ Settle │──────────►│ Cruise │
+//!            │ 44 seg │ ACKed    │  x 3  │                    │ rate of│ measured  │ BBRv1  │
+//!            └────────┘          └───────┘                    │ ACKs   │           └────────┘
+//!                │                   │                        └────────┘                ▲
+//!                └───────────────────┴── congestive loss, timeout, or no growth ────────┘
+//! ```
+//!
+//! Cruise is BBRv1 ([`Bbr1`]), including its Startup if Climb ends without a measurement. In all states, the
+//! path model of BBRv1 is kept up to date, and [`loss`] decides whether a loss is answered by packet
+//! conservation. [`train`] measures the dispersion of ACKs.
+
+use fullpipe_units::{Duration, Rate};
+
+use self::launch::FirstFlight;
+use self::loss::{LossJudge, LossVerdict};
+use self::settle::Settle;
+use self::train::{Train, TrainRate};
+use super::gain::rate_of;
+use super::{AckSample, Bbr1, CongestionControl, Context, Control, Hints, Lost, Sent, Signal, Status};
+
+mod climb;
+mod launch;
+mod loss;
+mod settle;
+mod train;
+
+/// Share of the minimum RTT above which the queueing delay shows a queue. A probe of BBRv1 adds a quarter of
+/// the RTT, and a queue that overflows holds at least an eighth of a BDP in practice.
+const QUEUE_SHARE: u64 = 8;
+
+/// Queueing delay that is measurement noise at any RTT.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+
+/// State of the start of a connection, and the cruise that follows.
+#[derive(Debug)]
+enum State {
+    Launch(FirstFlight),
+    Climb,
+    Settle(Settle),
+    Cruise,
+}
+
+/// Measurements of one ACK, for the states of the start.
+#[derive(Debug)]
+struct Observation<'a> {
+    cx: &'a Context,
+    sample: &'a AckSample,
+    /// Congestion window in segments, and pacing rate, before this ACK.
+    window: u64,
+    rate: Rate,
+    /// Rate and dispersion of the last ACKs, if there are enough of them.
+    train: Option<TrainRate>,
+    /// Rate of the fastest train so far.
+    fastest: Rate,
+    /// Estimated delay in the queue.
+    queueing: Duration,
+    /// Segments lost in this round trip.
+    lost: u64,
+    /// Whether this ACK reported a congestive loss or mark.
+    congestion: bool,
+}
+
+/// State of surge for one connection.
+#[derive(Debug)]
+pub struct Surge {
+    state: State,
+    path: Bbr1,
+    train: Train,
+    losses: LossJudge,
+}
+
+impl Surge {
+    /// Returns a controller for a new connection.
+    pub fn new(cx: &Context, hints: &Hints) -> Self {
+        let path = Bbr1::new(cx, hints);
+        Self {
+            state: State::Launch(FirstFlight::new(cx, path.window())),
+            path,
+            train: Train::default(),
+            losses: LossJudge::default(),
+        }
+    }
+
+    /// Controls window and rate during the start, after the path model has handled the ACK.
+    fn start(&mut self, cx: &Context, sample: &AckSample, before: (u64, Rate), congestion: bool) {
+        if !self.path.is_in_startup() {
+            self.state = State::Cruise;
+            return;
+        }
+        if cx.in_loss {
+            self.fall_back();
+            return;
+        }
+        let min_rtt = self.path.path_rtt();
+        let train = self.train.on_ack(cx, sample, min_rtt);
+        let seen = Observation {
+            cx,
+            sample,
+            window: before.0,
+            rate: before.1,
+            train,
+            fastest: self.train.fastest(),
+            queueing: self.losses.queueing(min_rtt),
+            lost: self.losses.lost_segments(cx.mss),
+            congestion,
+        };
+        let next = match &mut self.state {
+            State::Launch(flight) => flight.on_ack(&mut self.path, &seen),
+            State::Climb => climb::on_ack(&mut self.path, &seen),
+            State::Settle(settle) => settle.on_ack(&mut self.path, &seen),
+            State::Cruise => None,
+        };
+        match next {
+            None => {}
+            Some(State::Cruise) if self.path.is_in_startup() => self.fall_back(),
+            Some(state) => self.state = state,
+        }
+    }
+
+    /// Continues with BBRv1's Startup, at most as fast as now.
+    fn fall_back(&mut self) {
+        self.state = State::Cruise;
+        let rate = self.path.startup_rate();
+        if !rate.is_zero() && rate < self.path.rate() {
+            self.path.set_control(self.path.window(), rate);
+        }
+    }
+}
+
+impl CongestionControl for Surge {
+    fn on_send(&mut self, cx: &Context, sent: &Sent) {
+        self.path.on_send(cx, sent);
+    }
+
+    fn on_lost(&mut self, _: &Context, lost: &Lost) {
+        self.losses.on_lost(lost);
+    }
+
+    fn on_signal(&mut self, cx: &Context, signal: Signal) {
+        match signal {
+            Signal::EcnEcho => self.losses.on_mark(),
+            Signal::Timeout { .. } if !matches!(self.state, State::Cruise) => self.fall_back(),
+            _ => {}
+        }
+        self.path.on_signal(cx, signal);
+    }
+
+    fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
+        let verdict = self.losses.on_ack(cx, sample, self.path.path_rtt());
+        let congestion = verdict == Some(LossVerdict::Congestion);
+        if verdict.is_some() {
+            self.path.set_conserves(congestion);
+        }
+        if matches!(self.state, State::Cruise) {
+            self.path.on_ack(cx, sample);
+            return;
+        }
+        if waits_behind_a_hole(cx, sample) {
+            self.path.forget_growth();
+        }
+        let before = (self.path.window(), self.path.rate());
+        self.path.on_ack(cx, sample);
+        self.start(cx, sample, before, congestion);
+        if congestion {
+            self.path.set_control(self.path.window().min(before.0), self.path.rate().min(before.1));
+        }
+    }
+
+    fn control(&self) -> Control {
+        self.path.control()
+    }
+
+    fn status(&self) -> Status {
+        let status = self.path.status();
+        let phase = match self.state {
+            State::Launch(_) => "Launch",
+            State::Climb => "Climb",
+            State::Settle(_) => "Settle",
+            State::Cruise => status.phase,
+        };
+        Status { phase, ..status }
+    }
+}
+
+/// Returns whether the receive window is full behind a hole. The client opens its window only for data in
+/// order, so that the bandwidth does not grow, although the path is not full.
+fn waits_behind_a_hole(cx: &Context, sample: &AckSample) -> bool {
+    // The segments that this ACK has released are not sent yet.
+    let released = (climb::GROWTH + 1) * sample.acked_segments.max(1) + 1;
+    cx.in_recovery && cx.flight_size + released * cx.mss > cx.rwnd
+}
+
+/// Returns the queueing delay above which there is a queue on a path with the given minimum RTT.
+fn queue_threshold(min_rtt: Duration) -> Duration {
+    (min_rtt / QUEUE_SHARE).max(LEAST_QUEUE)
+}
+
+/// Returns the rate that sends `segments` in `num / den` round trips.
+fn spread(cx: &Context, segments: u64, num: u64, den: u64) -> Option<Rate> {
+    let time = cx.srtt? * num / den;
+    (!time.is_zero()).then(|| rate_of(segments.saturating_mul(cx.mss), time))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+use fullpipe_units::{Instant, Rate};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::*;
+use crate::cc::testing::{Bench, MSS, Run, at_ms, ms, sample};
+use crate::cc::{Launch, LossCause as Cause, Pacing};
+
+/// Returns a run of surge with its launch, on a path with a queue of `queue` BDP.
+fn run(rate: &str, rtt: Duration, queue: f64) -> Run<Surge> {
+    let rate: Rate = rate.parse().unwrap();
+    let bdp = (rate * rtt).get() as f64;
+    Run::of(|cx, hints| Surge::new(cx, &launched(hints, rtt)), rate, rtt, (queue * bdp) as u64)
+}
+
+fn launched(hints: &Hints, rtt: Duration) -> Hints {
+    let launch = Launch::DEFAULT;
+    Hints {
+        initial_cwnd: Some(launch.bytes(MSS)),
+        launch: Some(launch.pacing_rate(MSS, Some(rtt))),
+        ..hints.clone()
+    }
+}
+
+fn pacing(control: Control) -> Rate {
+    match control.pacing {
+        Pacing::Rate(rate) => rate,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The launch sets window and rate of the first flight; without one, surge starts like BBRv1.
+#[test]
+fn the_first_flight_is_the_launch() {
+    let hints = Hints { rtt: Some(ms(100)), ..Hints::default() };
+    let cx = crate::cc::testing::context();
+    let surge = Surge::new(&cx, &launched(&hints, ms(100))).control();
+    assert_eq!((surge.cwnd, pacing(surge)), (44 * MSS, Rate::from_bps(20_000_000)));
+    assert_eq!(Surge::new(&cx, &hints).control(), Bbr1::new(&cx, &hints).control());
+}
+
+/// Each round trip delivers about three times as much as the one before, until the pipe is full.
+#[test]
+fn climb_triples_the_flight() {
+    let mut run = run("10gbit", ms(100), 1.0);
+    let mut delivered = vec![0];
+    for round in 1..=5 {
+        run.until(at_ms(100 * round + 99), |_| ());
+        delivered.push(run.cx.delivered / MSS);
+    }
+    let flights: Vec<_> = delivered.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(flights[..4], [44, 132, 396, 1188]);
+    // From here on, twice the rate of the ACKs bounds the pacing rate.
+    assert!((2 * 1188..3 * 1188).contains(&flights[4]), "{flights:?}");
+    assert_eq!(run.phase(), "Climb");
+}
+
+/// The ACKs of one flight show the rate of the bottleneck within a tenth, and the pipe is full and the queue
+/// drained within ten round trips. The data that Climb sends in excess fits into a queue of one BDP. On the
+/// shortest path, where the last doubling of the rate begins just below that of the link, at most a quarter of
+/// a BDP is lost.
+#[test]
+fn climb_ends_at_the_rate_of_the_bottleneck() {
+    for (rate, rtt) in [("100mbit", 50), ("100mbit", 200), ("20mbit", 100), ("300mbit", 20), ("10mbit", 50)] {
+        let mut run = run(rate, ms(rtt), 1.0);
+        let mut fastest = Rate::ZERO;
+        run.until(at_ms(10 * rtt), |run| {
+            if !matches!(run.cc.state, State::Cruise) {
+                fastest = run.cc.train.fastest();
+            }
+        });
+        let of_link = |bps: f64| bps / run.rate.as_bps() as f64;
+        let shown = of_link(fastest.as_bps() as f64);
+        assert!((0.9..1.1).contains(&shown), "{rate} {rtt} ms: {shown:.3}");
+        assert_eq!(run.phase(), "ProbeBW", "{rate} {rtt} ms");
+        let lost = run.cx.lost as f64 / MSS as f64 / run.bdp_segments();
+        assert!(lost < if rtt == 20 { 0.25 } else { 0.001 }, "{rate} {rtt} ms: {lost:.2} BDP lost");
+        assert!((0.95..1.05).contains(&of_link(run.value("bw"))), "{rate} {rtt} ms");
+    }
+}
+
+/// Returns the share of the ACKs of a lossy path during which packets are conserved, and the bandwidth
+/// estimate as a share of the rate of the link.
+fn on_a_lossy_path<C: CongestionControl>(mut run: Run<C>, conserves: impl Fn(&C) -> bool) -> (f64, f64) {
+    run.loss_ppm = 20_000;
+    let (mut conserved, mut acks) = (0.0, 0.0);
+    run.until(at_ms(8_000), |run| {
+        conserved += f64::from(u8::from(conserves(&run.cc)));
+        acks += 1.0;
+    });
+    (conserved / acks, run.value("bw") / run.rate.as_bps() as f64)
+}
+
+/// With random loss, the window triples as without. BBRv1 conserves packets during half of the time, and
+/// surge only for the losses that meet the queue of a probe.
+#[test]
+fn random_loss_is_no_reason_to_slow_down() {
+    let mut start = run("1gbit", ms(100), 1.0);
+    start.loss_ppm = 20_000;
+    start.until(at_ms(399), |_| ());
+    // 44, 132 and 396 segments, less 2 %.
+    assert!(start.cx.delivered / MSS > 550, "{}", start.cx.delivered / MSS);
+
+    let plain = Run::of(Bbr1::new, "100mbit".parse().unwrap(), ms(50), 625_000);
+    let (of_bbr1, _) = on_a_lossy_path(plain, Bbr1::is_conserving);
+    let (share, bw) = on_a_lossy_path(run("100mbit", ms(50), 1.0), |surge| surge.path.is_conserving());
+    assert!(of_bbr1 > 0.3 && share < of_bbr1 / 3.0, "{share:.2}, BBRv1 {of_bbr1:.2}");
+    assert!(bw > 0.95, "{bw}");
+}
+
+/// A loss behind a full queue is congestive: the sender conserves packets, and neither its window nor its
+/// rate grows with the ACK that reports the loss.
+#[test]
+fn congestive_loss_is_conserved() {
+    let mut run = run("50mbit", ms(40), 0.5);
+    run.until(at_ms(2_000), |_| ());
+    // Half of the link is taken by others: the queue fills up.
+    run.set_rate("25mbit".parse().unwrap());
+    let (mut lost, mut conserved) = (run.cx.lost, 0);
+    run.until(at_ms(3_000), |run| {
+        if run.cx.lost > lost && run.cx.in_recovery {
+            lost = run.cx.lost;
+            conserved += u64::from(run.cc.path.is_conserving());
+        }
+    });
+    assert!(conserved > 0, "{lost} bytes lost");
+}
+
+/// A congestive loss or a timeout in Climb ends Climb, and the rate falls to that of BBRv1's Startup.
+#[test]
+fn congestion_ends_climb() {
+    for timeout in [false, true] {
+        let mut run = run("1gbit", ms(100), 1.0);
+        run.until(at_ms(350), |_| ());
+        assert_eq!(run.phase(), "Climb");
+        let before = run.control();
+        if timeout {
+            run.cc.on_signal(&run.cx, Signal::Timeout { first: true });
+        } else {
+            run.cx.in_recovery = true;
+            run.cc.on_signal(&run.cx, Signal::EcnEcho);
+            run.cc.on_ack(&run.cx, &AckSample { rtt: Some(ms(100)), ..sample(1) });
+        }
+        let after = run.control();
+        assert_eq!(run.phase(), "Startup", "timeout: {timeout}");
+        assert!(after.cwnd <= before.cwnd && pacing(after) < pacing(before), "{before:?} {after:?}");
+        assert!(pacing(after) <= run.cc.path.startup_rate());
+    }
+}
+
+/// Returns what a train shows whose segments leave every `sent` microseconds and are acknowledged every
+/// `acked` microseconds. The ACK of the last segment is `late` milliseconds late.
+fn train(sent: u64, acked: u64, late: u64) -> Option<TrainRate> {
+    let mut train = Train::default();
+    let mut cx = crate::cc::testing::context();
+    let at = |micros: u64| Instant::ZERO + Duration::from_micros(micros);
+    let mut shown = None;
+    for i in 0..=20 {
+        cx.now = at(50_000 + i * acked) + if i == 20 { ms(late) } else { Duration::ZERO };
+        cx.delivered += MSS;
+        shown = train.on_ack(&cx, &AckSample { newest_sent_at: at(i * sent), ..sample(1) }, Some(ms(50)));
+    }
+    shown
+}
+
+/// ACKs are dispersed if they are a quarter further apart than the transmissions. A delayed ACK does not
+/// count.
+#[test]
+fn dispersion_of_a_train() {
+    let shown = |sent, acked| train(sent, acked, 0).map(|train| (train.is_dispersed(), train.rate));
+    let rate = rate_of(MSS, Duration::from_micros(500));
+    assert_eq!(shown(500, 500), Some((false, rate)));
+    assert_eq!(shown(400, 500), Some((false, rate)));
+    assert_eq!(shown(399, 500), Some((true, rate)));
+    // Twenty segments within 4 ms are too few.
+    assert_eq!(shown(100, 200), None);
+    assert!(train(500, 500, 5).is_some_and(|train| train.is_dispersed()));
+    assert_eq!(train(500, 500, 40), None);
+}
+
+/// Loss is congestive with a mark, with a queue, without SACK, or if there is much of it; a single loss
+/// without a queue is random.
+#[test]
+fn causes_of_loss() {
+    let judged = |rtt: u64, segments: u64, inflight: u64, mark: bool| {
+        let mut judge = LossJudge::default();
+        let mut cx = crate::cc::testing::context();
+        cx.inflight = inflight * MSS;
+        if mark {
+            judge.on_mark();
+        }
+        for _ in 0..segments {
+            judge.on_lost(&lost());
+        }
+        judge.on_ack(&cx, &AckSample { rtt: Some(ms(rtt)), ..sample(1) }, Some(ms(80)))
+    };
+    let (congestion, random) = (Some(LossVerdict::Congestion), Some(LossVerdict::Random));
+    assert_eq!(judged(80, 0, 50, false), None);
+    assert_eq!(judged(80, 0, 50, true), congestion);
+    assert_eq!((judged(90, 1, 50, false), judged(91, 1, 50, false)), (random, congestion));
+    assert_eq!((judged(80, 5, 10, false), judged(80, 6, 10, false)), (random, congestion));
+    assert_eq!((judged(80, 6, 42, false), judged(80, 6, 41, false)), (random, congestion));
+
+    let mut judge = LossJudge::default();
+    judge.on_lost(&lost());
+    let without_sack = Context { has_sack: false, ..crate::cc::testing::context() };
+    assert_eq!(judge.on_ack(&without_sack, &sample(1), Some(ms(80))), congestion);
+}
+
+fn lost() -> Lost {
+    Lost {
+        offset: 0,
+        len: MSS,
+        tx_in_flight: 10 * MSS,
+        lost_since_sent: MSS,
+        app_limited: false,
+        starts_new_range: true,
+        cause: Cause::Rack,
+    }
+}
+
+/// An event at a controller, for the property test.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// An ACK for that many segments, with an RTT in milliseconds.
+    Ack {
+        segments: u64,
+        rtt: u64,
+        round: bool,
+        app_limited: bool,
+    },
+    /// Losses, with the beginning of recovery.
+    Loss {
+        segments: u64,
+    },
+    Recovered,
+    Timeout,
+    Mark,
+    /// A pause in milliseconds, with nothing in flight afterwards.
+    Idle {
+        time: u64,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => (1..45_u64, 40..200_u64, any::<bool>(), any::<bool>())
+            .prop_map(|(segments, rtt, round, app_limited)| Event::Ack { segments, rtt, round, app_limited }),
+        3 => (1..20_u64).prop_map(|segments| Event::Loss { segments }),
+        2 => Just(Event::Recovered),
+        1 => Just(Event::Timeout),
+        1 => Just(Event::Mark),
+        1 => (1..20_000_u64).prop_map(|time| Event::Idle { time }),
+    ]
+}
+
+/// Largest values that a controller has been given a reason for.
+struct Bounds {
+    window: u64,
+    rate: Rate,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, rng_seed: RngSeed::Fixed(19), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// After any order of ACKs, losses, marks and pauses, the window is at least one segment, and at most the
+    /// launch, three times what was in flight, or BBRv1's multiple of the BDP. The rate is never zero, and at
+    /// most the launch rate, twice the largest window per RTT, or Startup's multiple of the bandwidth. While
+    /// surge starts, a congestive loss raises neither.
+    #[test]
+    fn window_and_rate_stay_within_their_bounds(events in prop::collection::vec(event(), 1..200)) {
+        let hints = launched(&Hints::default(), ms(100));
+        let mut bench = Bench::hinted(44, Hints { launch: hints.launch, ..Hints::default() }, Surge::new);
+        let mut bounds = Bounds { window: 44, rate: pacing(bench.cc.control()) };
+        let mut most_bw = Rate::ZERO;
+        let mut marked = false;
+        for event in events {
+            let before = bench.cc.control();
+            let starts = !matches!(bench.cc.state, State::Cruise);
+            let cx = &mut bench.cx;
+            let mut congested = false;
+            match event {
+                Event::Ack { segments, rtt, round, app_limited } => {
+                    congested = std::mem::take(&mut marked);
+                    cx.inflight = cx.inflight.max(segments * MSS).min(before.cwnd.max(segments * MSS));
+                    let prior = cx.inflight;
+                    cx.max_inflight = cx.max_inflight.max(prior);
+                    cx.inflight -= segments * MSS;
+                    cx.now += ms(rtt / 8);
+                    cx.delivered += segments * MSS;
+                    cx.delivered_time = cx.now;
+                    cx.srtt = Some(ms(rtt));
+                    let interval = ms(rtt);
+                    most_bw = most_bw.max(rate_of(segments * MSS, interval));
+                    let ack = AckSample {
+                        rtt: Some(ms(rtt)),
+                        interval: Some(interval),
+                        prior_inflight: prior,
+                        prior_delivered: if round { cx.delivered - segments * MSS } else { 0 },
+                        newest_sent_at: Instant::from_nanos(cx.now.as_nanos().saturating_sub(ms(rtt).as_nanos())),
+                        app_limited,
+                        round_start: round,
+                        ..sample(segments)
+                    };
+                    bench.cc.on_ack(&bench.cx, &ack);
+                    // The next flight fills the window.
+                    bench.cx.inflight = bench.cc.control().cwnd;
+                    bench.cx.max_inflight = bench.cx.max_inflight.max(bench.cx.inflight);
+                    bounds.window = bounds.window.max(3 * prior / MSS + 3 * segments);
+                }
+                Event::Loss { segments } => {
+                    let segments = segments.min(cx.inflight / MSS);
+                    cx.inflight -= segments * MSS;
+                    cx.lost += segments * MSS;
+                    (0..segments).for_each(|_| bench.cc.on_lost(&bench.cx, &lost()));
+                    if !bench.cx.in_recovery && !bench.cx.in_loss {
+                        bench.cx.in_recovery = true;
+                        bench.signal(Signal::EnterRecovery);
+                    }
+                }
+                Event::Recovered => {
+                    (cx.in_recovery, cx.in_loss) = (false, false);
+                    bench.signal(Signal::ExitRecovery);
+                }
+                Event::Timeout => {
+                    (cx.in_recovery, cx.in_loss, cx.inflight) = (false, true, 0);
+                    bench.signal(Signal::Timeout { first: true });
+                    congested = true;
+                }
+                Event::Mark => {
+                    bench.signal(Signal::EcnEcho);
+                    marked = true;
+                }
+                Event::Idle { time } => {
+                    cx.now += ms(time);
+                    cx.inflight = 0;
+                }
+            }
+            let control = bench.cc.control();
+            let window = control.cwnd / MSS;
+            bounds.rate = bounds.rate.max(most_bw.mul_div(3, 1));
+            bounds.rate = bounds.rate.max(rate_of(3 * control.cwnd, ms(40)));
+            // BBRv1's window: 2.89 BDP, 100 ms of bandwidth for aggregated ACKs, three quanta.
+            let model = (most_bw * ms(3 * 200 + 100)).get() / MSS + 3 * 127 + 4;
+            prop_assert!((1..=bounds.window.max(model)).contains(&window), "{window} {} {model}", bounds.window);
+            prop_assert!(!pacing(control).is_zero() && pacing(control) <= bounds.rate);
+            if congested && starts {
+                prop_assert!(control.cwnd <= before.cwnd && pacing(control) <= pacing(before));
+            }
+        }
+    }
+}
