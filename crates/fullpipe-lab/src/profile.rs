@@ -21,7 +21,6 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Rate};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::{Table, Value};
 
-use crate::experiment::ExperimentError;
 use crate::nearest::nearest_name;
 
 /// Key that selects the wider ranges.
@@ -254,13 +253,13 @@ impl Profile {
     /// # Errors
     /// Returns an error that names the key if a key is unknown or refused, or if its value is invalid or out
     /// of its range.
-    pub fn read(name: ProfileName, table: &Table) -> Result<Self, ExperimentError> {
+    pub fn read(name: ProfileName, table: &Table) -> Result<Self, ProfileError> {
         let lab = match table.get(LAB) {
             None => false,
             Some(Value::Boolean(lab)) => *lab,
             Some(_) => {
                 let message = format!("[profile.{name}]: lab is neither true nor false");
-                return Err(ExperimentError::new(message, "write lab = true"));
+                return Err(ProfileError::new(message, "write lab = true"));
             }
         };
         let mut profile = Self { lab, ..Self::default() };
@@ -277,10 +276,10 @@ impl Profile {
         Ok(profile)
     }
 
-    fn set(&mut self, name: ProfileName, key: &str, value: &Value) -> Result<(), ExperimentError> {
+    fn set(&mut self, name: ProfileName, key: &str, value: &Value) -> Result<(), ProfileError> {
         let Some(key) = KEYS.iter().find(|known| known.name == key) else { return Err(unknown(name, key)) };
         let refused = |message: String, hint: &str| {
-            ExperimentError::new(format!("[profile.{name}]: {} {message}", key.name), hint)
+            ProfileError::new(format!("[profile.{name}]: {} {message}", key.name), hint)
         };
         let text = match value {
             Value::String(text) => text.clone(),
@@ -316,17 +315,17 @@ impl Profile {
 }
 
 /// Returns the error for a key that does not exist.
-fn unknown(name: ProfileName, key: &str) -> ExperimentError {
+fn unknown(name: ProfileName, key: &str) -> ProfileError {
     let own = key.rsplit('.').next().unwrap_or(key);
     if let Some((_, reason)) = REFUSED.iter().find(|(names, _)| names.contains(&own)) {
-        return ExperimentError::new(format!("[profile.{name}]: the key '{key}' is refused"), *reason);
+        return ProfileError::new(format!("[profile.{name}]: the key '{key}' is refused"), *reason);
     }
     let message = format!("[profile.{name}]: unknown key '{key}'");
     let renamed = KEYS.iter().find(|known| known.tcpa.contains(&own)).map(|known| known.name);
     let names = || KEYS.iter().map(|known| known.name).chain([LAB]);
     match renamed.or_else(|| nearest_name(key, names())) {
-        Some(nearest) => ExperimentError::new(message, format!("did you mean {nearest}?")),
-        None => ExperimentError::new(message, format!("known: {}", names().collect::<Vec<_>>().join(", "))),
+        Some(nearest) => ProfileError::new(message, format!("did you mean {nearest}?")),
+        None => ProfileError::new(message, format!("known: {}", names().collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -389,17 +388,17 @@ impl Key {
 
 impl Quantity {
     /// Parses a value. The error continues a sentence that begins with the value.
-    fn parse(self, text: &str) -> Result<u64, ExperimentError> {
+    fn parse(self, text: &str) -> Result<u64, ProfileError> {
         let of_unit = |error: ParseUnitError| {
             let message = error.to_string();
             let problem = message.rsplit("' ").next().unwrap_or_default();
-            ExperimentError::new(problem, error.hint())
+            ProfileError::new(problem, error.hint())
         };
         match self {
-            Self::Whole => text.parse().map_err(|_| ExperimentError::new("is not a whole number", "")),
+            Self::Whole => text.parse().map_err(|_| ProfileError::new("is not a whole number", "")),
             Self::Ratio => match text.parse::<f64>() {
                 Ok(ratio) if (0.0..=1_000.0).contains(&ratio) => Ok((ratio * 1e6).round() as u64),
-                _ => Err(ExperimentError::new("is not a number", "")),
+                _ => Err(ProfileError::new("is not a number", "")),
             },
             Self::Time => text.parse().map(Duration::as_nanos).map_err(of_unit),
             Self::Rate => text.parse().map(Rate::as_bps).map_err(of_unit),
@@ -438,6 +437,29 @@ impl JsonSchema for Profile {
     }
 }
 
+/// Error for a name, key or value that a profile cannot have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError {
+    /// Error message; one line without a final period.
+    pub message: String,
+    /// Hint for the user: what to write instead; one line.
+    pub hint: String,
+}
+
+impl ProfileError {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
 /// Maximum length of the name of a profile, in octets.
 const LONGEST_NAME: usize = 15;
 /// Suffix of the name of an arm with a larger initial window, which therefore is not the name of a profile.
@@ -459,15 +481,15 @@ impl ProfileName {
 }
 
 impl FromStr for ProfileName {
-    type Err = ExperimentError;
+    type Err = ProfileError;
 
-    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
         let allowed = |octet: &u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || *octet == b'-';
         let valid = text.len() <= LONGEST_NAME
             && text.bytes().all(|octet| allowed(&octet))
             && text.starts_with(|first: char| first.is_ascii_lowercase());
         if !valid || text == RESERVED_NAME {
-            return Err(ExperimentError::new(
+            return Err(ProfileError::new(
                 format!("'{text}' cannot be the name of a profile"),
                 "allowed: up to 15 lower-case letters, digits and hyphens, except iw",
             ));

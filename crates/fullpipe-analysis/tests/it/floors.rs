@@ -62,9 +62,12 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
 
 const LAB: [(&str, &[&str]); 4] = [
     // Values of a run, and the behaviour of its applications.
-    ("values", &["bootstrap", "capture", "host", "outcome", "stats", "trace", "validity", "workload"]),
+    (
+        "values",
+        &["bootstrap", "capture", "host", "nearest", "outcome", "stats", "trace", "validity", "workload"],
+    ),
     // One run with all of its values, and its event loop.
-    ("sim", &["arm", "cost", "history", "scenario", "sim"]),
+    ("sim", &["arm", "cost", "history", "profile", "scenario", "sim"]),
     // Experiment files, and the metrics for which they can state expectations.
     ("experiment", &["experiment", "metric"]),
     // Many runs, and their results.

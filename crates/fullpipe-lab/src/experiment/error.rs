@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::swept::HINT;
 use crate::metric::MetricError;
+use crate::profile::ProfileError;
 
 /// Error message and hint that explain why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,12 @@ impl ExperimentError {
 
 impl From<MetricError> for ExperimentError {
     fn from(MetricError { message, hint }: MetricError) -> Self {
+        Self { message, hint }
+    }
+}
+
+impl From<ProfileError> for ExperimentError {
+    fn from(ProfileError { message, hint }: ProfileError) -> Self {
         Self { message, hint }
     }
 }

@@ -370,7 +370,7 @@ impl Value for ProfileName {
     const EXAMPLE: &'static str = "write the name of a [profile.NAME]";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        text.parse()
+        Ok(text.parse()?)
     }
 }
 

@@ -6,7 +6,7 @@ fn name() -> ProfileName {
     "web".parse().expect("a name")
 }
 
-fn read(text: &str) -> Result<Profile, ExperimentError> {
+fn read(text: &str) -> Result<Profile, ProfileError> {
     Profile::read(name(), &text.parse().expect("TOML"))
 }
 
