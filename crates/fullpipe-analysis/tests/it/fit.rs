@@ -20,8 +20,8 @@ const HOST: &str = "sndbuf = '4MiB'\nrcvbuf = '6MiB'";
 fn the_present_state_has_the_rate_of_the_log() {
     let mut met = 0;
     let mut all = 0;
-    for (link, rtt, loss) in [(1000, 100, 0.01), (200, 140, 0.02), (100, 40, 0.2)] {
-        for seed in [3, 4] {
+    for (link, rtt, loss, seeds) in [(1000, 100, 0.01, 3..4), (200, 140, 0.02, 3..5), (100, 40, 0.2, 3..5)] {
+        for seed in seeds {
             let path = format!("rate = '{link}mbit'\nrtt = '{rtt}ms'\nqueue = '1bdp'\nloss = '{loss}%'");
             let told = format!("{link}mbit");
             let diagnosis = diagnosed(&path, (&told, rtt), HOST, "cc = 'cubic'", seed);

@@ -9,6 +9,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::pages::output_of;
 use crate::process::{example, fullpipe};
 use crate::snapshots::is_current;
 use serde_json::Value;
@@ -31,7 +32,7 @@ const fn range(low: f64, high: f64) -> Kernel {
 }
 
 const WEAK: [&str; 4] = ["--link", "340mbit", "--rtt", "140ms"];
-const OCEAN: [&str; 4] = ["--link", "1gbit", "--rtt", "210ms"];
+pub(crate) const OCEAN: [&str; 4] = ["--link", "1gbit", "--rtt", "210ms"];
 
 /// Questions to `fullpipe whatif`, with the steady-state goodput of Linux 6.18 in Mbit/s.
 const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
@@ -90,10 +91,16 @@ fn document(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
+/// Returns the answer of `fullpipe whatif` for Linux 6.18. Each question is asked once in all tests.
+pub(crate) fn whatif(path: &[&str; 4], loss: &str, buffers: &str, cc: &str) -> Value {
+    let path = path.join(" ");
+    let question = format!("{path} --loss {loss} --buffers {buffers} --kernel 6.18 --cc {cc}");
+    serde_json::from_str(&output_of(&format!("fullpipe whatif {question} --json"))).expect("JSON")
+}
+
 fn calculated() -> Vec<Row> {
     let row = |(path, loss, buffers, cc, kernel): &([&str; 4], &str, &str, &str, Kernel)| {
-        let hosts = ["--loss", loss, "--buffers", buffers, "--kernel", "6.18", "--cc", cc];
-        let answer = document(&[&["whatif"], &path[..], &hosts].concat());
+        let answer = whatif(path, loss, buffers, cc);
         Row {
             name: format!("{} {}, {loss} lost, {buffers}, {cc}", path[1], path[3]),
             kernel: *kernel,

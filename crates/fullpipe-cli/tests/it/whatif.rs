@@ -1,5 +1,6 @@
 //! Tests of `fullpipe whatif` as users and scripts run it.
 
+use crate::predictions::{self, OCEAN};
 use crate::process::{fullpipe, refusal};
 use serde_json::Value;
 
@@ -30,9 +31,8 @@ fn the_prediction_is_what_the_kernel_does() {
         ("bbr", "64MiB", "550-980", 700.0, 960.0),
     ];
     println!("{:6} {:>6} {:>10} {:>10}  Mbit/s", "cc", "buffers", "kernel", "predicted");
-    let path = ["whatif", "--link", "1gbit", "--rtt", "210ms", "--loss", "20ppm", "--kernel", "6.18"];
     for (cc, buffers, kernel, least, most) in cells {
-        let document = answer(&[&path[..], &["--cc", cc, "--buffers", buffers]].concat());
+        let document = predictions::whatif(&OCEAN, "20ppm", buffers, cc);
         let predicted = number(&document["ladder"][0]["steady_bps"]) / 1e6;
         println!("{cc:6} {buffers:>6} {kernel:>10} {predicted:>10.1}");
         assert!((least..=most).contains(&predicted), "{cc}, {buffers}: {predicted} Mbit/s");
