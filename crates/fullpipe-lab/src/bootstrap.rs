@@ -37,11 +37,7 @@ impl MeanRatio {
     /// Returns `None` for fewer than two pairs, which have no interval, and for values that are not above
     /// zero.
     pub fn of(pairs: &[(f64, f64)], seed: u64) -> Option<Self> {
-        let positive = |&(a, b): &(f64, f64)| a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite();
-        if pairs.len() < 2 || !pairs.iter().all(positive) {
-            return None;
-        }
-        let sums = pairs.iter().fold((0.0_f64, 0.0_f64), |(x, y), (a, b)| (x + a, y + b));
+        let sums = sums(pairs)?;
         let ratio = sums.0 / sums.1;
         let mut resampled = resampled_ratios(pairs, seed);
         resampled.sort_unstable_by(f64::total_cmp);
@@ -55,6 +51,20 @@ impl MeanRatio {
         };
         Some(Self { ratio, low: end(TAIL), high: end(1.0 - TAIL) })
     }
+}
+
+/// Returns the ratio of the mean of the first values of `pairs` to the mean of the second values, without an
+/// interval; `None` in the same cases as [`MeanRatio::of`].
+pub fn ratio_of_means(pairs: &[(f64, f64)]) -> Option<f64> {
+    sums(pairs).map(|(a, b)| a / b)
+}
+
+/// Returns the sums of the first and of the second values; `None` for fewer than two pairs, and for values that
+/// are not above zero.
+fn sums(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let positive = |&(a, b): &(f64, f64)| a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite();
+    (pairs.len() >= 2 && pairs.iter().all(positive))
+        .then(|| pairs.iter().fold((0.0_f64, 0.0_f64), |(x, y), (a, b)| (x + a, y + b)))
 }
 
 /// Returns the ratio of each resample: as many pairs as there are, drawn with replacement.

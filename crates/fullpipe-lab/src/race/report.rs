@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cell, Pair, RacePlan};
 use crate::arm::Arm;
-use crate::bootstrap::MeanRatio;
+use crate::bootstrap::{MeanRatio, ratio_of_means};
 use crate::experiment::RatioBound;
 use crate::metric::HEADERS;
 use crate::scenario::Scenario;
@@ -233,16 +233,16 @@ fn seconds(ns: u64) -> f64 {
 /// Returns the ratio of the means of `pairs`, which contain the time of the arm `against` and that of the
 /// compared arm.
 fn ratio(cell: &Cell, pairs: &[(f64, f64)]) -> Option<RatioReport> {
-    let seed = cell.seeds.first().copied().unwrap_or_default();
-    let MeanRatio { ratio, low, high } = MeanRatio::of(pairs, seed)?;
     let count = pairs.len() as u64;
     if cell.random {
+        let seed = cell.seeds.first().copied().unwrap_or_default();
+        let MeanRatio { ratio, low, high } = MeanRatio::of(pairs, seed)?;
         return Some(RatioReport { ratio, low, high, interval: IntervalKind::Confidence95, pairs: count });
     }
     // Without random loss, the pairs are not a sample of a distribution.
     let ratios = || pairs.iter().map(|(against, time)| against / time);
     Some(RatioReport {
-        ratio,
+        ratio: ratio_of_means(pairs)?,
         low: ratios().fold(f64::INFINITY, f64::min),
         high: ratios().fold(f64::NEG_INFINITY, f64::max),
         interval: IntervalKind::Range,
