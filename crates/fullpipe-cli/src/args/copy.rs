@@ -30,10 +30,6 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COPY_EXAMPLE)]
-#[cfg_attr(
-    not(all(target_os = "linux", feature = "copy")),
-    allow(dead_code, reason = "this build has no relay")
-)]
 pub(crate) struct CopyArgs {
     /// Files and folders of this host
     #[arg(required = true, value_name = "SRC")]
@@ -72,20 +68,12 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RELAY_EXAMPLE)]
-#[cfg_attr(
-    not(all(target_os = "linux", feature = "copy")),
-    allow(dead_code, reason = "this build has no relay")
-)]
 pub(crate) struct RelayArgs {
     #[command(subcommand)]
     pub(crate) action: RelayAction,
 }
 
 #[derive(Debug, Subcommand)]
-#[cfg_attr(
-    not(all(target_os = "linux", feature = "copy")),
-    allow(dead_code, reason = "this build has no relay")
-)]
 pub(crate) enum RelayAction {
     /// Receive files from fullpipe copy
     Serve(RelayServeArgs),
@@ -109,10 +97,6 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = SERVE_EXAMPLE)]
-#[cfg_attr(
-    not(all(target_os = "linux", feature = "copy")),
-    allow(dead_code, reason = "this build has no relay")
-)]
 pub(crate) struct RelayServeArgs {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9581")]
@@ -143,10 +127,6 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = KEY_EXAMPLE)]
-#[cfg_attr(
-    not(all(target_os = "linux", feature = "copy")),
-    allow(dead_code, reason = "this build has no relay")
-)]
 pub(crate) struct RelayKeyArgs {
     /// File with the key [default: ~/.config/fullpipe/relay.key]
     #[arg(long, value_name = "FILE")]
