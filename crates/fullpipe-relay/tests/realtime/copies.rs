@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use fullpipe_relay::{Kind, copy};
+use fullpipe_relay::{Error, Kind, copy};
 
 use crate::proxy::{Cut, Proxy};
 use crate::{Fixture, Notes, copy_again, wait};
@@ -75,16 +75,20 @@ fn a_changed_file_replaces_the_old_one() {
     );
 }
 
-/// The proxy stops forwarding after 5 MiB, waits until the relay has made them durable, and cuts the
-/// connection.
+/// Copies `source` as `large` over one connection, through a proxy that stops forwarding after 5 MiB, waits until
+/// the relay has made them durable, and cuts the connection. Returns the error of the copy.
+fn interrupted(fixture: &Fixture, source: &Path) -> Error {
+    let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
+    let mut options = fixture.options(source, "large", proxy.address);
+    options.connections = 1;
+    copy(&options, &Notes).expect_err("cut")
+}
+
 #[test]
 fn an_interrupted_copy_continues_where_it_was_durable() {
     let fixture = Fixture::new();
     let source = fixture.source("large", 20 * MIB);
-    let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
-    let mut options = fixture.options(&source, "large", proxy.address);
-    options.connections = 1;
-    let error = copy(&options, &Notes).expect_err("cut");
+    let error = interrupted(&fixture, &source);
     assert_eq!(
         (error.kind, error.hint.as_str()),
         (Kind::Network, "run the same command again to continue the copy")
@@ -101,10 +105,7 @@ fn an_interrupted_copy_continues_where_it_was_durable() {
 fn a_source_that_changed_meanwhile_is_sent_anew() {
     let fixture = Fixture::new();
     let source = fixture.source("large", 12 * MIB);
-    let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
-    let mut options = fixture.options(&source, "large", proxy.address);
-    options.connections = 1;
-    copy(&options, &Notes).expect_err("cut");
+    interrupted(&fixture, &source);
     wait(20);
     fixture.source("large", 12 * MIB + 1);
     let report = copy_again(&fixture.options(&source, "large", fixture.address));
