@@ -83,7 +83,7 @@ pub(crate) fn lock_starts() -> Result<File, Error> {
 /// Opens the file `path`, and waits for its lock.
 fn lock(path: &Path) -> Result<File, Error> {
     let failed = |error: io::Error| system(format_args!("lock {}", path.display()), error);
-    // Whoever can open the file can lock it.
+    // Only root may open the file, because any process that can open it can also lock it.
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(failed)?;
     flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
