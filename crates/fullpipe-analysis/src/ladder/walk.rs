@@ -42,7 +42,7 @@ pub(super) struct Walk {
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
-    runs: &mut impl Predict,
+    runs: &mut dyn Predict,
 ) -> Result<Walk, RunPanicked> {
     let now = model.present();
     let mut walker = Walker { model, runs, notes: Vec::new(), walked: vec![now], state: now };
@@ -57,16 +57,16 @@ pub(super) fn walk(
     Ok(Walk { rungs, notes, reached: state })
 }
 
-struct Walker<'a, 'm, P> {
+struct Walker<'a, 'm> {
     model: &'a Model<'m>,
-    runs: &'a mut P,
+    runs: &'a mut dyn Predict,
     notes: Vec<String>,
     /// States on the ladder.
     walked: Vec<State>,
     state: State,
 }
 
-impl<P: Predict> Walker<'_, '_, P> {
+impl Walker<'_, '_> {
     fn climb(&mut self, measured: Option<Rung>, rungs: &mut Vec<Rung>) -> Result<(), Stop> {
         rungs.push(match measured {
             Some(rung) => rung,
