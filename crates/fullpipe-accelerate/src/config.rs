@@ -7,7 +7,7 @@
 //! [[listen]]
 //! address = "203.0.113.5:443"
 //! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
-//! client_address = "proxy-v2"  # or hidden
+//! client_address = "proxy-v2"  # or transparent, hidden
 //! cc = "bbr1"
 //! match = "ip saddr 198.51.100.0/24"
 //! ```
@@ -82,13 +82,16 @@ impl FromStr for Upstream {
 pub enum ClientAddress {
     /// A PROXY protocol header, version 2, precedes the bytes of the client.
     ProxyV2,
+    /// The worker's sockets have the address of the client, so the server sees it like the client's own
+    /// connection.
+    Transparent,
     /// The server sees the worker's loopback address.
     Hidden,
 }
 
 impl ClientAddress {
     /// Names of all values, for hints.
-    pub const KNOWN: &'static str = "known: proxy-v2, hidden";
+    pub const KNOWN: &'static str = "known: proxy-v2, transparent, hidden";
 }
 
 impl FromStr for ClientAddress {
@@ -97,6 +100,7 @@ impl FromStr for ClientAddress {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         match text {
             "proxy-v2" => Ok(Self::ProxyV2),
+            "transparent" => Ok(Self::Transparent),
             "hidden" => Ok(Self::Hidden),
             _ => Err(ConfigError::new(format!("unknown client address mode '{text}'"), Self::KNOWN)),
         }
@@ -238,7 +242,8 @@ impl Inputs {
         let client_address = self.client_address.ok_or_else(|| {
             missing(
                 "--client-address",
-                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise hidden",
+                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise transparent \
+                 or hidden",
             )
         })?;
         if listen.ip().is_unspecified() || listen.port() == 0 {
@@ -252,6 +257,23 @@ impl Inputs {
                 format!("the server's address {upstream} is the address to listen on"),
                 "let the server also listen on a loopback address, and pass that with --upstream",
             ));
+        }
+        if client_address == ClientAddress::Transparent {
+            // The answers of the server must find the way back to the worker. Only packets of a loopback
+            // address certainly belong to no other client.
+            let local = matches!(&upstream, Upstream::Tcp(server)
+                if server.ip().is_loopback() && server.is_ipv4() == listen.is_ipv4());
+            if !local {
+                let example = if listen.is_ipv4() { "127.0.0.1:8443" } else { "[::1]:8443" };
+                return Err(ConfigError::new(
+                    format!(
+                        "--client-address transparent does not work with the server's address {upstream}"
+                    ),
+                    format!(
+                        "pass a loopback address of the same family with --upstream, for example {example}"
+                    ),
+                ));
+            }
         }
         if let Some(matching) = &self.matching {
             steering::check_match(matching).map_err(|why| {
@@ -415,6 +437,14 @@ mod tests {
         assert!(
             refused(Inputs { upstream: Some(Upstream::Tcp(listen)), ..whole() }).contains("to listen on")
         );
+        let transparent = |upstream: &str| {
+            let upstream = upstream.parse().ok();
+            Inputs { upstream, client_address: Some(ClientAddress::Transparent), ..whole() }
+        };
+        assert!(transparent("127.0.0.1:443").complete().is_ok());
+        for upstream in ["[::1]:443", "203.0.113.5:8443", "unix:/run/server.sock"] {
+            assert!(refused(transparent(upstream)).contains("does not work with"), "{upstream}");
+        }
         let any = "0.0.0.0:443".parse().ok();
         assert_eq!(refused(Inputs { listen: any, ..whole() }), "0.0.0.0:443 is not one address and port");
         let matching = Some("accept; flush ruleset".into());

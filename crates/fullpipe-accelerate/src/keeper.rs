@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fullpipe_linux::namespace::this_namespace;
+use fullpipe_linux::return_path::ReturnPath;
 use fullpipe_linux::routing::{Routing, RoutingChanges};
 use fullpipe_linux::sock_diag::SockDiag;
 use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
@@ -33,7 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use socket2::Socket;
 
-use crate::config::Settings;
+use crate::config::{ClientAddress, Settings, Upstream};
 use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
@@ -98,6 +99,8 @@ pub fn run(
     }
     let starting = status::lock_starts()?;
     status::remove_stale();
+    let kept: Vec<u32> = status::tables_here()?.iter().map(|table| number_of(table)).collect();
+    ReturnPath::remove_all_but(&kept)?;
     let report = preflight::examine(settings, permissions)?;
     report.notes.iter().for_each(|line| note(&format!("note: {line}")));
     let plan = report.into_plan()?;
@@ -138,6 +141,8 @@ struct Keeper<'a> {
     tun: Tun,
     steering: Steering,
     way: WayOut,
+    /// Way of the server's answers to sockets with the addresses of clients, if the server sees these.
+    return_path: Option<ReturnPath>,
     nft: Nft,
     /// Phase of the table; `None` if there is no table.
     phase: Option<Phase>,
@@ -183,6 +188,12 @@ impl<'a> Keeper<'a> {
         let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
         let raw = probes::raw_socket(settings.listen)?;
         let changes = RoutingChanges::new()?;
+        let return_path = match (settings.client_address, &settings.upstream) {
+            (ClientAddress::Transparent, Upstream::Tcp(server)) => {
+                Some(ReturnPath::new(*server, number_of(&steering.table))?)
+            }
+            _ => None,
+        };
         Ok(Self {
             settings,
             program,
@@ -192,6 +203,7 @@ impl<'a> Keeper<'a> {
             tun,
             steering,
             way,
+            return_path,
             nft,
             phase: None,
             worker: None,
@@ -272,13 +284,18 @@ impl<'a> Keeper<'a> {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
         let (user, group) = self.user;
-        let child = Command::new(&self.program.program)
+        let mut command = Command::new(&self.program.program);
+        // A change of the user at the start would cost the worker all capabilities. With sockets that have
+        // the addresses of clients, the worker changes its user itself and keeps one capability.
+        let changes_user = self.return_path.is_some();
+        if !changes_user {
+            command.uid(user).gid(group);
+        }
+        let child = command
             .args(&self.program.arguments)
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(tun))
-            .uid(user)
-            .gid(group)
             // Ctrl-C reaches the keeper alone, which ends the worker in order.
             .process_group(0)
             .spawn()
@@ -293,6 +310,7 @@ impl<'a> Keeper<'a> {
             memory: memory.get(),
             connections: *connections,
             probes: self.probes.path().to_owned(),
+            identity: changes_user.then_some(self.user),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
@@ -494,7 +512,12 @@ impl<'a> Keeper<'a> {
 
     /// Follows changes of devices and routes.
     fn examine_routing(&mut self) -> Result<(), Error> {
-        let way = match way_out(&Routing::read()?, self.settings.listen.ip(), &self.steering.tun) {
+        let routing = Routing::read()?;
+        if let Some(path) = self.return_path.as_ref().filter(|path| !path.is_complete(&routing)) {
+            path.complete()?;
+            self.say("the policy rule for the answers of the server was missing, and is there again");
+        }
+        let way = match way_out(&routing, self.settings.listen.ip(), &self.steering.tun) {
             Ok(way) => way,
             Err(no_way) => return self.lose_way(no_way),
         };
@@ -624,6 +647,11 @@ impl RunningWorker {
     }
 }
 
+/// Returns the number in the name of a service's table, for example 3 for `fullpipe_fp3`.
+fn number_of(table: &str) -> u32 {
+    table.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
+}
+
 /// Returns the pause before a restart, after this number of recent failures.
 fn pause(failures: usize) -> Duration {
     let doublings = failures.saturating_sub(1).min(10) as u32;
@@ -673,6 +701,11 @@ mod tests {
         assert_eq!(ids(users, "broken"), None);
         let root = user(Some("root")).expect_err("root is refused");
         assert!(root.message.contains("root"), "{root}");
+    }
+
+    #[test]
+    fn a_table_has_the_number_of_its_device() {
+        assert_eq!([number_of("fullpipe_fp0"), number_of("fullpipe_fp17")], [0, 17]);
     }
 
     #[test]

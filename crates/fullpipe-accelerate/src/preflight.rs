@@ -180,6 +180,13 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
         format!("new connections to {listen} on {} go to the worker", steering.incoming.join(", ")),
         format!("the worker connects to {} for each of them", settings.upstream),
     ];
+    if settings.client_address == ClientAddress::Transparent {
+        report.changes.push(format!(
+            "a policy rule and a local route return the answers of {} to the worker, whose sockets have the \
+             addresses of the clients",
+            settings.upstream
+        ));
+    }
 }
 
 fn kernel(report: &mut Report) {
@@ -295,6 +302,9 @@ fn server(report: &mut Report, settings: &Settings) {
         (ClientAddress::ProxyV2, _) => {
             report.notes.push("the server must accept the PROXY protocol, version 2, from this host".into());
         }
+        (ClientAddress::Transparent, _) => {
+            report.notes.push("the worker keeps the capability CAP_NET_RAW".into());
+        }
         (ClientAddress::Hidden, _) => {
             report.notes.push("the server sees an address of this host instead of the client's".into());
         }
@@ -308,7 +318,8 @@ fn server(report: &mut Report, settings: &Settings) {
                 IpAddr::V4(ip) => !ip.is_loopback(),
                 IpAddr::V6(_) => true,
             };
-            if one_source && settings.connections > LOCAL_PORTS {
+            let borrowed = settings.client_address == ClientAddress::Transparent;
+            if one_source && !borrowed && settings.connections > LOCAL_PORTS {
                 report.notes.push(format!(
                     "this host has about {LOCAL_PORTS} ports for connections to {address}; a server on \
                      127.0.0.1 has no such limit"

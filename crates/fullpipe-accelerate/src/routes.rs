@@ -7,7 +7,8 @@
 
 use std::net::IpAddr;
 
-use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing};
+use fullpipe_linux::return_path;
+use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing, Rule};
 
 use crate::steering::Hop;
 
@@ -56,7 +57,9 @@ impl NoWay {
 pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
     let mut objections = Vec::new();
     let ipv6 = address.is_ipv6();
-    for rule in routing.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
+    // The rules of return paths select only answers of servers to the worker.
+    let foreign = |rule: &&Rule| rule.ipv6 == ipv6 && rule.protocol != return_path::PROTOCOL;
+    for rule in routing.rules.iter().filter(foreign) {
         if !rule.unconditional || !KERNEL_RULES.contains(&(rule.priority, rule.table)) {
             objections.push(format!("there is a policy rule with priority {}", rule.priority));
         }
@@ -120,7 +123,7 @@ fn is_candidate(route: &Route, ipv6: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_linux::routing::{HostAddress, Rule};
+    use fullpipe_linux::routing::HostAddress;
 
     use super::*;
 
@@ -146,7 +149,7 @@ mod tests {
     }
 
     fn rule(priority: u32, table: u32) -> Rule {
-        Rule { ipv6: false, priority, table, unconditional: true }
+        Rule { ipv6: false, priority, table, unconditional: true, protocol: 2 }
     }
 
     /// A host with two networks and a default gateway in the first.
@@ -240,7 +243,7 @@ mod tests {
     }
 
     /// Routes of other tables, of other families, to link-local addresses, and of devices that are down do
-    /// not matter.
+    /// not matter, and neither do the rules of return paths.
     #[test]
     fn routes_that_no_client_uses_do_not_matter() {
         let expected = way_out(&host(), address("203.0.113.5"), "fp0");
@@ -248,6 +251,7 @@ mod tests {
         routing.routes.push(Route { table: 42, ..route("192.0.2.0", 24, Some("10.0.0.1"), 3, 0) });
         routing.routes.push(route("2001:db8::", 32, Some("2001:db8::1"), 3, 0));
         routing.routes.push(route("169.254.0.0", 16, None, 3, 0));
+        routing.rules.insert(1, Rule { protocol: return_path::PROTOCOL, ..rule(1, 7) });
         routing.devices.push(Device { up: false, ..device(4, "eth2", 500) });
         routing.routes.push(route("192.0.2.0", 24, None, 4, 0));
         assert_eq!(way_out(&routing, address("203.0.113.5"), "fp0"), expected);

@@ -194,6 +194,13 @@ fn is_running(lock: &Path, keeper: u32) -> bool {
     }
 }
 
+/// Returns the tables of the services that run in this network namespace.
+pub(crate) fn tables_here() -> Result<Vec<String>, Error> {
+    let own = this_namespace();
+    let here = read()?.into_iter().filter(|service| service.namespace == own);
+    Ok(here.map(|service| service.table).collect())
+}
+
 /// Returns the running service that accelerates `listen` in this network namespace.
 pub(crate) fn service_at(listen: SocketAddr) -> Option<Status> {
     let own = this_namespace();

@@ -27,7 +27,11 @@ use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, KeepAlive, SendLimit};
 use fullpipe_units::{Bytes, Duration, Instant};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
@@ -84,6 +88,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) connections: usize,
     /// File for the probes that the keeper sends if the worker dies.
     pub(crate) probes: PathBuf,
+    /// User ID and group ID to which the worker changes; `None` if the keeper has started it with them.
+    pub(crate) identity: Option<(u32, u32)>,
 }
 
 /// Report of the worker to the keeper.
@@ -205,11 +211,11 @@ struct Worker {
 /// Returns an error if the process was not started by a keeper, if it cannot give up its privileges, or if a
 /// system call fails.
 pub fn work() -> Result<(), Error> {
-    give_up_privileges()?;
     let inherited = |fd: io::Result<OwnedFd>| fd.map_err(|error| system("take over a descriptor", error));
     let control = UnixStream::from(inherited(io::stdin().as_fd().try_clone_to_owned())?);
     let tun = inherited(io::stdout().as_fd().try_clone_to_owned())?;
     let (settings, raw) = read_settings(&control)?;
+    give_up_privileges(&settings)?;
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let port = Port::from(Tun::inherited(tun, Datapath::Offload));
     let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
@@ -231,13 +237,30 @@ fn prepare(
     Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
 }
 
-/// Gives up all capabilities of the process, for itself and for its children. The process must be
-/// single-threaded, because capabilities belong to threads.
-fn give_up_privileges() -> Result<(), Error> {
+/// Gives up all capabilities of the process that it does not need, for itself and for its children. The
+/// process must be single-threaded, because users and capabilities belong to threads.
+fn give_up_privileges(settings: &WorkerSettings) -> Result<(), Error> {
     let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    // Sockets with a client's address require this capability. The restriction of the system calls still
+    // forbids raw sockets.
+    let transparent = settings.client_address == ClientAddress::Transparent;
+    let kept = if transparent { CapabilitySet::NET_RAW } else { none };
+    if let Some(identity) = settings.identity {
+        change_user(identity).map_err(|error| system("change the user of the worker", error))?;
+    }
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
     set_capabilities(None, sets).map_err(|error| system("give up the capabilities of the worker", error))?;
     set_no_new_privs(true).map_err(|error| system("set no_new_privs", error))
+}
+
+/// Changes the user and the group of the process, and keeps its permitted capabilities.
+fn change_user((user, group): (u32, u32)) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    set_keep_capabilities(true)?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    Ok(set_keep_capabilities(false)?)
 }
 
 /// Receives the settings and the raw socket from the keeper.
@@ -331,14 +354,18 @@ impl Worker {
                 stack.abort(now, id);
                 continue;
             }
-            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources) else {
+            let client = match self.settings.client_address {
+                ClientAddress::Transparent => Some(tuple.remote),
+                ClientAddress::ProxyV2 | ClientAddress::Hidden => None,
+            };
+            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources, client) else {
                 self.unreachable();
                 stack.abort(now, id);
                 continue;
             };
             let first = match self.settings.client_address {
                 ClientAddress::ProxyV2 => proxy::header(tuple.remote, tuple.local),
-                ClientAddress::Hidden => Vec::new(),
+                ClientAddress::Transparent | ClientAddress::Hidden => Vec::new(),
             };
             if !server.is_connecting() {
                 self.health.succeeded(now);
@@ -582,7 +609,7 @@ impl Worker {
         if self.health.wants_probe(now, !self.started || stack.held_syns(listen) > 0) {
             self.started = true;
             self.health.probe_started(now);
-            match Server::open(&self.settings.upstream, &mut self.sources) {
+            match Server::open(&self.settings.upstream, &mut self.sources, None) {
                 Err(_) => self.health.probe_ended(now, false),
                 Ok(server) if server.is_connecting() => {
                     sockets.change(server.as_fd(), PROBE, WaitCondition::Nothing, WaitCondition::Room)?;

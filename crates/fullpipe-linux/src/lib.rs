@@ -24,6 +24,7 @@
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
 //! | [`watch`] | periodic samples of the TCP sockets of this host |
+//! | [`return_path`] | answers of a server to clients whose addresses this host has borrowed |
 //! | [`process`] | command lines of running processes |
 //! | [`command`] | any command behind an emulated path |
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
@@ -51,6 +52,7 @@ mod packet;
 mod pid_namespace;
 mod poll;
 pub mod process;
+pub mod return_path;
 pub mod rights;
 pub mod routing;
 pub mod sock_diag;

@@ -194,7 +194,8 @@ impl Netlink {
         }
     }
 
-    fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    /// Requests a change, and waits for the acknowledgement.
+    pub(crate) fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 

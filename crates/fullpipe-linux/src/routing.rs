@@ -79,6 +79,9 @@ pub struct Rule {
     pub table: u32,
     /// Whether the rule looks up a table for all packets. Other rules have a condition or another action.
     pub unconditional: bool,
+    /// Number of the program that has added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
+    /// unknown programs.
+    pub protocol: u8,
 }
 
 /// Devices, addresses, routes and rules of a network namespace.
@@ -292,13 +295,14 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
             && header.flags.is_empty()
             && header.dst_len == 0
             && header.src_len == 0,
+        protocol: 0,
     };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
             // These attributes do not select packets. The kernel reports -1 for no suppressed prefix length.
-            RuleAttribute::Protocol(_) => {}
+            RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             _ => rule.unconditional = false,
         }
@@ -346,7 +350,7 @@ mod tests {
         message.header.table = 253;
         message.header.action = RuleAction::ToTable;
         message.attributes = vec![RuleAttribute::Table(253), RuleAttribute::Priority(32_767)];
-        let expected = Rule { ipv6: false, priority: 32_767, table: 253, unconditional: true };
+        let expected = Rule { ipv6: false, priority: 32_767, table: 253, unconditional: true, protocol: 0 };
         assert_eq!(rule(&message), Some(expected));
     }
 

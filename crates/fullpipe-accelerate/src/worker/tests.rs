@@ -85,6 +85,7 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         memory: 64 << 20,
         connections: 100,
         probes,
+        identity: None,
     }
 }
 
