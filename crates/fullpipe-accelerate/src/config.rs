@@ -4,6 +4,7 @@
 //! user = "fullpipe"            # the worker runs as this user
 //! memory = "1GiB"              # what the buffers of all connections may hold
 //! connections = 100000
+//! syn_rate = 50000             # beyond this number per second, new connections are the kernel's
 //! [[listen]]
 //! address = "203.0.113.5:443"
 //! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
@@ -30,6 +31,9 @@ use crate::steering;
 const MEMORY: Bytes = Bytes::from_mib(1 << 10);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
+/// Default maximum number of SYNs per second that the worker gets. It answers far more, but with the CPU time
+/// of a core that its connections need.
+const SYN_RATE: usize = 50_000;
 
 /// Address of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +153,8 @@ pub struct Inputs {
     pub memory: Option<Bytes>,
     /// Maximum number of connections.
     pub connections: Option<usize>,
+    /// Maximum number of SYNs per second that are accelerated.
+    pub syn_rate: Option<usize>,
 }
 
 /// Complete settings of the service.
@@ -170,6 +176,9 @@ pub struct Settings {
     pub memory: Bytes,
     /// Maximum number of connections.
     pub connections: usize,
+    /// Maximum number of SYNs per second that are accelerated. Beyond it, new connections are left to the
+    /// kernel.
+    pub syn_rate: usize,
 }
 
 impl Inputs {
@@ -186,9 +195,10 @@ impl Inputs {
             user: top.text("user")?,
             memory: top.parsed("memory")?,
             connections: top.number("connections")?,
+            syn_rate: top.number("syn_rate")?,
             ..Self::default()
         };
-        top.finish(&["user", "memory", "connections", "listen"])?;
+        top.finish(&["user", "memory", "connections", "syn_rate", "listen"])?;
         let mut sections = match listen {
             None => return Ok(found),
             Some(Value::Array(sections)) => sections,
@@ -222,6 +232,7 @@ impl Inputs {
             user: self.user.or(other.user),
             memory: self.memory.or(other.memory),
             connections: self.connections.or(other.connections),
+            syn_rate: self.syn_rate.or(other.syn_rate),
         }
     }
 
@@ -284,6 +295,10 @@ impl Inputs {
         if connections == 0 {
             return Err(ConfigError::new("connections is 0", "write the maximum number of connections"));
         }
+        let syn_rate = self.syn_rate.unwrap_or(SYN_RATE);
+        if syn_rate == 0 {
+            return Err(ConfigError::new("syn_rate is 0", "write the maximum number of SYNs per second"));
+        }
         Ok(Settings {
             listen,
             upstream,
@@ -293,6 +308,7 @@ impl Inputs {
             user: self.user,
             memory: self.memory.unwrap_or(MEMORY),
             connections,
+            syn_rate,
         })
     }
 }
@@ -355,6 +371,7 @@ mod tests {
         user = "web"
         memory = "64MiB"
         connections = 500
+        syn_rate = 2000
         [[listen]]
         address = "203.0.113.5:443"
         upstream = "127.0.0.1:8443"
@@ -380,6 +397,7 @@ mod tests {
             user: Some("web".into()),
             memory: Bytes::from_mib(64),
             connections: 500,
+            syn_rate: 2_000,
         };
         assert_eq!(settings, expected);
     }
@@ -400,7 +418,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_known_ones() {
         let (message, hint) = error("memmory = \"1GiB\"");
         assert_eq!(message, "unknown key 'memmory' in the file");
-        assert_eq!(hint, "known: user, memory, connections, listen");
+        assert_eq!(hint, "known: user, memory, connections, syn_rate, listen");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
         assert_eq!(hint, "known: address, upstream, client_address, cc, match");
@@ -411,6 +429,7 @@ mod tests {
         for (text, part) in [
             ("connections = \"many\"", "connections in the file has the type string, not integer"),
             ("connections = -1", "connections in the file is -1"),
+            ("syn_rate = 0", "is missing"),
             ("memory = 5", "memory in the file has the type integer, not string"),
             ("memory = \"much\"", "memory in the file: "),
             ("listen = 5", "listen is not a list of tables"),

@@ -8,7 +8,8 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
-//! The phase aside also applies while the worker reports that it has reached a limit.
+//! The phase aside also applies while the worker reports that it has reached a limit. While connections may be
+//! left to the kernel, the keeper looks for them among the kernel's sockets.
 //!
 //! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
 //! worker is not blamed for it.
@@ -40,7 +41,7 @@ use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
 use crate::status::{self, FOLDER, Status, StatusFile};
-use crate::steering::{Phase, Steering};
+use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
 use crate::{handover, refused, stranded, system};
 
@@ -149,6 +150,10 @@ struct Keeper<'a> {
     worker: Option<RunningWorker>,
     /// Clients whose connections stay with the kernel.
     theirs: Vec<SocketAddr>,
+    /// Tick until which new connections of the kernel may appear.
+    watched_until: u64,
+    /// SYNs that the worker had received at the last two examinations of the kernel's connections.
+    syns: [u64; 2],
     changes: RoutingChanges,
     /// Time of the next examination of the routing.
     next_examination: Instant,
@@ -208,6 +213,8 @@ impl<'a> Keeper<'a> {
             phase: None,
             worker: None,
             theirs: Vec::new(),
+            watched_until: 0,
+            syns: [0; 2],
             changes,
             next_examination: clock.now() + ROUTING_INTERVAL,
             has_steered: false,
@@ -451,7 +458,7 @@ impl<'a> Keeper<'a> {
             }
         }
         if ticks.is_multiple_of(SOCKET_TICKS) {
-            self.forget_closed()?;
+            self.follow_sockets(ticks)?;
             self.write_status();
         }
         Ok(())
@@ -542,20 +549,31 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Removes the kernel's connections that have ended from the set.
-    fn forget_closed(&mut self) -> Result<(), Error> {
-        let Some(phase) = self.phase.filter(|_| !self.theirs.is_empty()) else { return Ok(()) };
+    /// Removes the kernel's connections that have ended from the set, and adds those that were left to the
+    /// kernel.
+    fn follow_sockets(&mut self, ticks: u64) -> Result<(), Error> {
+        let Some(phase) = self.phase.filter(|phase| *phase != Phase::Learning) else { return Ok(()) };
+        // SYNs are left to the kernel only after the worker has got a whole burst. The two examinations
+        // before this one cover a burst that an examination divides.
+        let received = self.beat.syns.saturating_sub(self.syns[0]);
+        self.syns = [self.syns[1], self.beat.syns];
+        if phase == Phase::Aside || 2 * received >= self.steering.syn_burst() as u64 {
+            self.watched_until = ticks + u64::from(LEFT_SECONDS) * SOCKET_TICKS;
+        }
+        if self.theirs.is_empty() && ticks > self.watched_until {
+            return Ok(());
+        }
         let open = self.kernels_connections()?;
-        let (kept, gone): (Vec<SocketAddr>, Vec<SocketAddr>) =
-            self.theirs.iter().partition(|client| open.binary_search(client).is_ok());
-        let Some(transaction) = self.steering.forget(&gone) else { return Ok(()) };
+        let gone: Vec<SocketAddr> =
+            self.theirs.iter().filter(|client| open.binary_search(client).is_err()).copied().collect();
+        let new: Vec<SocketAddr> =
+            open.iter().filter(|client| self.theirs.binary_search(client).is_err()).copied().collect();
+        let Some(transaction) = self.steering.update(&gone, &new) else { return Ok(()) };
         if self.nft.apply(&transaction).is_err() {
             // The set differs from what is known here, so it is written anew.
             self.nft.apply(&self.steering.replace(phase, &open))?;
-            self.theirs = open;
-            return Ok(());
         }
-        self.theirs = kept;
+        self.theirs = open;
         Ok(())
     }
 

@@ -159,6 +159,7 @@ pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering
         tun: tun.into(),
         listen: settings.listen,
         matching: settings.matching.clone(),
+        syn_rate: settings.syn_rate,
         incoming: way.incoming.iter().map(|(_, name)| name.clone()).collect(),
         hops: way.hops.clone(),
     }
@@ -347,6 +348,7 @@ mod tests {
             user: None,
             memory: Bytes::from_mib(64),
             connections: 1_000,
+            syn_rate: 50_000,
         }
     }
 

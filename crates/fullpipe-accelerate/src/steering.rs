@@ -12,8 +12,12 @@
 //! | phase | new connections | other packets of the port |
 //! |---|---|---|
 //! | [`Phase::Learning`] | ours; their SYNs fill the set `ours` | ours if the set contains them |
-//! | [`Phase::Steady`] | ours | ours unless the set `theirs` contains them |
-//! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `theirs` | as above |
+//! | [`Phase::Steady`] | ours; beyond a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
+//! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
+//!
+//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after seconds, so
+//! that a flood of SYNs cannot fill the kernel's memory. Until then, the keeper finds those that have become
+//! connections among the kernel's sockets, and adds them to `theirs`.
 //!
 //! The first phase is needed because a connection that the kernel accepts while the kernel's sockets are
 //! being listed would be missing from the list. Once SYNs go to the worker, the list can only shrink.
@@ -29,9 +33,19 @@ use serde::Serialize;
 /// Separator of the commands of a transaction.
 const SEPARATOR: &str = "; ";
 
-/// Maximum number of connections in each set. If a set is full, a new connection stays with the kernel
-/// (`ours`) or goes to the worker (`theirs`).
+/// Maximum number of connections in the sets `ours` and `theirs`. If `ours` is full, a new connection stays
+/// with the kernel.
 const MOST_ELEMENTS: u32 = 1 << 20;
+/// Maximum number of clients in the set `left`: those of 4 s, at 65 000 SYNs per second beyond the rate. If the
+/// set is full, a new connection goes to the worker, which answers with SYN cookies.
+const MOST_LEFT: u32 = 1 << 18;
+/// Time after its last SYN for which a client is in the set `left`, in seconds. The keeper lists the kernel's
+/// sockets every second, and a handshake takes a round trip.
+pub(crate) const LEFT_SECONDS: u32 = 4;
+/// Part of a second whose SYNs may arrive at once.
+const BURSTS_PER_SECOND: usize = 10;
+/// Least number of SYNs that may arrive at once.
+const LEAST_BURST: usize = 5;
 /// Maximum number of clients of connected networks to whom packets have been sent recently.
 const MOST_NEIGHBOURS: u32 = 1 << 16;
 /// Maximum number of such clients per second that are new. The kernel asks the network three times, within
@@ -75,6 +89,8 @@ pub struct Steering {
     pub listen: SocketAddr,
     /// nftables expression that a client's packets must match.
     pub matching: Option<String>,
+    /// Maximum number of SYNs per second that are forwarded to the worker.
+    pub syn_rate: usize,
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
     /// Destinations of the worker's packets, the longest prefixes first.
@@ -98,6 +114,10 @@ impl Steering {
                  size {MOST_ELEMENTS}; }}"
             ));
         }
+        commands.push(format!(
+            "add set netdev {table} left {{ type {kind} . inet_service; flags dynamic, timeout; \
+             timeout {LEFT_SECONDS}s; size {MOST_LEFT}; }}"
+        ));
         commands.push(format!(
             "add set netdev {table} neighbours {{ type {kind}; flags dynamic, timeout; \
              timeout {NEIGHBOUR_SECONDS}s; size {MOST_NEIGHBOURS}; }}"
@@ -140,10 +160,17 @@ impl Steering {
         commands
     }
 
-    /// Returns the transaction that removes clients from the set of the kernel's connections; `None` if there
-    /// is nothing to remove.
-    pub fn forget(&self, clients: &[SocketAddr]) -> Option<String> {
-        self.elements("delete", clients)
+    /// Returns the transaction that removes clients from the set of the kernel's connections, and adds others;
+    /// `None` if there is nothing to change.
+    pub fn update(&self, gone: &[SocketAddr], new: &[SocketAddr]) -> Option<String> {
+        let commands: Vec<String> =
+            [self.elements("delete", gone), self.elements("add", new)].into_iter().flatten().collect();
+        (!commands.is_empty()).then(|| commands.join(SEPARATOR))
+    }
+
+    /// Returns the number of SYNs that may arrive at once without being left to the kernel.
+    pub(crate) fn syn_burst(&self) -> usize {
+        (self.syn_rate / BURSTS_PER_SECOND).max(LEAST_BURST)
     }
 
     /// Returns the transaction that ends all steering.
@@ -184,7 +211,11 @@ impl Steering {
             Family::V6 => "frag more-fragments 1",
         };
         let mut rules = vec![format!("{to_us} {client} @theirs accept")];
+        // A retransmitted SYN extends the stay in the set.
+        let leave = format!("update @left {{ {client} }} accept");
         if phase != Phase::Learning {
+            rules.push(format!("{to_us} {syn} {client} @left {leave}"));
+            rules.push(format!("{to_us} {client} @left accept"));
             rules.push(format!("{to_us}{chosen} {first_fragment} counter drop comment \"first fragments\""));
         }
         match phase {
@@ -192,9 +223,14 @@ impl Steering {
                 rules.push(format!("{to_us}{chosen} {syn} add @ours {{ {client} }} {forward}"));
                 rules.push(format!("{to_us} {client} @ours {forward}"));
             }
-            Phase::Steady => rules.push(format!("{to_us}{chosen} {forward}")),
+            Phase::Steady => {
+                let (rate, burst) = (self.syn_rate, self.syn_burst());
+                let beyond = format!("limit rate over {rate}/second burst {burst} packets");
+                rules.push(format!("{to_us}{chosen} {syn} {beyond} {leave}"));
+                rules.push(format!("{to_us}{chosen} {forward}"));
+            }
             Phase::Aside => {
-                rules.push(format!("{to_us}{chosen} {syn} add @theirs {{ {client} }} accept"));
+                rules.push(format!("{to_us}{chosen} {syn} {leave}"));
                 rules.push(format!("{to_us}{chosen} {forward}"));
             }
         }
@@ -285,6 +321,7 @@ mod tests {
             tun: "fp0".into(),
             listen: listen.parse().expect("an address"),
             matching: None,
+            syn_rate: 50_000,
             incoming: vec!["eth0".into()],
             hops: vec![
                 Hop {
@@ -314,6 +351,8 @@ mod tests {
              size 1048576; }",
             "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; \
              size 1048576; }",
+            "add set netdev fullpipe_fp0 left { type ipv4_addr . inet_service; flags dynamic, timeout; \
+             timeout 4s; size 262144; }",
             "add set netdev fullpipe_fp0 neighbours { type ipv4_addr; flags dynamic, timeout; timeout 60s; \
              size 65536; }",
             "add chain netdev fullpipe_fp0 steer",
@@ -357,7 +396,15 @@ mod tests {
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
              @theirs accept",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             tcp flags & (fin | syn | rst | ack) == syn ip saddr . tcp sport @left \
+             update @left { ip saddr . tcp sport } accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @left accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              ip frag-off & 0x3fff == 0x2000 counter drop comment \"first fragments\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             tcp flags & (fin | syn | rst | ack) == syn limit rate over 50000/second burst 5000 packets \
+             update @left { ip saddr . tcp sport } accept",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              fwd ip to ip daddr device \"fp0\"",
             "flush set netdev fullpipe_fp0 ours",
@@ -371,7 +418,7 @@ mod tests {
     fn aside_leaves_new_connections_to_the_kernel() {
         let text = steering("203.0.113.5:443").switch(Phase::Aside, None);
         assert!(!text.contains("flush set"), "{text}");
-        let syn = text.find("== syn add @theirs { ip saddr . tcp sport } accept").expect("a rule for SYNs");
+        let syn = text.find("== syn update @left { ip saddr . tcp sport } accept").expect("a rule for SYNs");
         let rest = text.find("tcp dport 443 fwd ip to ip daddr").expect("a rule for the rest");
         assert!(syn < rest, "{text}");
     }
@@ -408,9 +455,11 @@ mod tests {
         let steering = steering("203.0.113.5:443");
         let theirs = clients(&["198.51.100.7:40000"]);
         assert_eq!(steering.remove(), "delete table netdev fullpipe_fp0");
-        assert_eq!(steering.forget(&[]), None);
-        let forget = steering.forget(&theirs).expect("an element");
+        assert_eq!(steering.update(&[], &[]), None);
+        let forget = steering.update(&theirs, &[]).expect("an element");
         assert_eq!(forget, "delete element netdev fullpipe_fp0 theirs { 198.51.100.7 . 40000 }");
+        let both = steering.update(&theirs, &theirs).expect("two commands");
+        assert_eq!(both, format!("{forget}; {}", forget.replace("delete", "add")));
         for text in [
             steering.install(Phase::Learning, &theirs),
             steering.replace(Phase::Steady, &theirs),

@@ -118,6 +118,8 @@ pub struct Beat {
     pub packets_in: u64,
     /// Number of packets to clients.
     pub packets_out: u64,
+    /// Number of SYNs from clients, retransmitted ones included.
+    pub syns: u64,
     /// Number of packets that were neither valid nor for this port.
     pub refused: u64,
     /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
@@ -675,6 +677,7 @@ impl Worker {
             held: self.pressure.held.get(),
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
+            syns: counters.syns_in,
             refused: counters.refused,
             limits: SendLimit::ALL
                 .into_iter()

@@ -128,6 +128,8 @@ pub struct Counters {
     /// Number of TCP packets received for an address of the stack, from an address to which the stack may
     /// reply.
     pub packets_in: u64,
+    /// Number of received SYNs that belong to no connection, for a local socket that listens.
+    pub syns_in: u64,
     /// Number of packets sent.
     pub packets_out: u64,
     /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
@@ -479,6 +481,7 @@ impl Stack {
         if !flags.has(Flags::SYN) {
             return;
         }
+        self.counters.syns_in += 1;
         match listener.admission {
             Admission::Open => {}
             Admission::Held => return listener.hold(tuple, segment),

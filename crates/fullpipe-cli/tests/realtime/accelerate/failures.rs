@@ -1,12 +1,15 @@
 //! Processes that are killed or stopped, a server that ends, and devices that change.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::peers::{self, Server};
 use super::scene::{Scene, Service, can_run, inside, signal, wait_for};
+use crate::PROGRAM;
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
@@ -256,4 +259,33 @@ fn the_steering_follows_the_host() {
     assert!(host.is_ours());
     assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
     drop(service);
+}
+
+/// Beyond the rate of SYNs, new connections are the kernel's, and stay with it after the set in which their
+/// SYNs have put them has forgotten them.
+#[test]
+fn connections_beyond_the_rate_are_the_kernels() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-rate");
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "syn_rate = 5\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let mut streams: Vec<TcpStream> = (0..30).map(|_| host.echo()).collect();
+    let (ours, kernels) = wait_for("every connection is counted", || {
+        let status = host.scene.status(&service.keeper)?;
+        let (ours, kernels) = (status["report"]["connections"].as_u64()?, status["kernels"].as_u64()?);
+        (ours + kernels == 30).then_some((ours, kernels))
+    });
+    assert!(ours >= 5 && kernels >= 5, "{ours} and {kernels}");
+    sleep(Duration::from_millis(4_500));
+    for stream in &mut streams {
+        assert_eq!(peers::exchange(stream).expect("the connection lives"), 7);
+    }
 }
