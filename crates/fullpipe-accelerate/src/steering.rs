@@ -19,6 +19,10 @@
 //! that a flood of SYNs cannot fill the kernel's memory. Until then, the keeper finds those that have become
 //! connections among the kernel's sockets, and adds them to `theirs`.
 //!
+//! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker too, if they quote a
+//! packet of the port. The set of the kernel's connections cannot be compared with a quoted packet, so the
+//! worker gives messages about these connections back to the kernel.
+//!
 //! The first phase is needed because a connection that the kernel accepts while the kernel's sockets are
 //! being listed would be missing from the list. Once SYNs go to the worker, the list can only shrink.
 //!
@@ -52,6 +56,9 @@ const MOST_NEIGHBOURS: u32 = 1 << 16;
 /// 3 s, for the address of each of them. SYNs with forged addresses would fill its neighbour table, which has
 /// 1024 entries by default (`gc_thresh3`), and steering needs one of these too.
 const NEW_NEIGHBOURS: u32 = 200;
+/// Maximum number of ICMP messages per second that are forwarded to the worker. Further ones reach the kernel
+/// alone.
+const MOST_ICMP: u32 = 1_000;
 /// Time for which such a client is remembered after it was new, in seconds.
 const NEIGHBOUR_SECONDS: u32 = 60;
 
@@ -234,7 +241,31 @@ impl Steering {
                 rules.push(format!("{to_us}{chosen} {forward}"));
             }
         }
+        if phase != Phase::Learning {
+            rules.push(format!("{} {forward}", self.too_big()));
+        }
         rules.iter().map(|rule| format!("add rule netdev {} steer {rule}", self.table)).collect()
+    }
+
+    /// Returns the conditions for ICMP messages about the path MTU that quote a packet of the port. The quoted
+    /// packet begins after eight octets (RFC 792, RFC 4443); its offsets are in bits.
+    fn too_big(&self) -> String {
+        let (address, port) = (self.listen.ip(), self.listen.port());
+        let quoted = match address {
+            // The first octet of a header without options; the protocol TCP; source address and port.
+            IpAddr::V4(v4) => format!(
+                "icmp type destination-unreachable icmp code frag-needed @th,64,8 0x45 @th,136,8 6 \
+                 @th,160,32 {:#x} @th,224,16 {port}",
+                v4.to_bits()
+            ),
+            IpAddr::V6(v6) => format!(
+                "icmpv6 type packet-too-big @th,112,8 6 @th,128,128 {:#x} @th,384,16 {port}",
+                v6.to_bits()
+            ),
+        };
+        let (ip, _) = self.family();
+        let limit = format!("limit rate {MOST_ICMP}/second burst {MOST_ICMP} packets");
+        format!("{ip} daddr {address} {quoted} {limit}")
     }
 
     /// Returns the rules for the packets of the worker. Other packets of the device are dropped, so that a
@@ -407,6 +438,9 @@ mod tests {
              update @left { ip saddr . tcp sport } accept",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              fwd ip to ip daddr device \"fp0\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 icmp type destination-unreachable \
+             icmp code frag-needed @th,64,8 0x45 @th,136,8 6 @th,160,32 0xcb007105 @th,224,16 443 \
+             limit rate 1000/second burst 1000 packets fwd ip to ip daddr device \"fp0\"",
             "flush set netdev fullpipe_fp0 ours",
         ];
         assert_eq!(text, expected.join("; "));
@@ -432,6 +466,7 @@ mod tests {
             "ip6 daddr 2001:db8::5 tcp dport 443 frag more-fragments 1 counter drop",
             "ip6 daddr 2001:db8::5 tcp dport 443 ip6 saddr . tcp sport @theirs accept",
             "fwd ip6 to ip6 daddr device \"fp0\"",
+            "packet-too-big @th,112,8 6 @th,128,128 0x20010db8000000000000000000000005 @th,384,16 443 limit",
             "ip6 daddr 2001:db8::/64 fwd ip6 to ip6 daddr device \"eth0\"",
             "add @neighbours { ip6 daddr } fwd ip6 to ip6 daddr device \"eth0\"",
             "tcp sport 443 fwd ip6 to fe80::1 device \"eth0\"",

@@ -122,6 +122,8 @@ pub struct Beat {
     pub syns: u64,
     /// Number of packets that were neither valid nor for this port.
     pub refused: u64,
+    /// Number of ICMP messages about the path MTU that made the segments of a connection smaller.
+    pub too_big: u64,
     /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
     pub limits: BTreeMap<String, f64>,
 }
@@ -193,7 +195,8 @@ struct Worker {
     probe: Option<Probe>,
     pressure: Pressure,
     probes: ProbeFile,
-    /// Raw socket for the probes of this worker's clients if the keeper dies.
+    /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
+    /// connections of the kernel.
     raw: Option<Socket>,
     /// Probes that are sent before the worker ends.
     last_probes: VecDeque<(IpAddr, Vec<u8>)>,
@@ -294,8 +297,8 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
     let config = Config {
         mtu: settings.mtu.into(),
         cc,
-        // ICMP messages about large packets reach the kernel, which knows no such connection. The segment
-        // size shrinks after timeouts instead.
+        // Some routers drop large packets without an ICMP message. The segment size then shrinks after
+        // timeouts.
         mtu_probing: true,
         notsent_lowat: Some(UNSENT),
         sndbuf: Buffer::Auto { max: SEND_BUFFER },
@@ -679,6 +682,7 @@ impl Worker {
             packets_out: counters.packets_out,
             syns: counters.syns_in,
             refused: counters.refused,
+            too_big: counters.complaints,
             limits: SendLimit::ALL
                 .into_iter()
                 .zip(limits)
@@ -708,6 +712,12 @@ impl Service for Worker {
         self.ready(now, stack, sockets)?;
         self.accept(now, stack);
         self.events(now, stack);
+        while let Some(message) = stack.poll_unclaimed() {
+            // A packet to an own address passes the loopback device, and arrives at the kernel.
+            if let Some(raw) = &self.raw {
+                probes::send(raw, self.settings.listen.ip(), &message);
+            }
+        }
         // A connection that can go on is served again in the next round, after the packets.
         for number in std::mem::take(&mut self.again) {
             self.pump(now, stack, sockets, number)?;

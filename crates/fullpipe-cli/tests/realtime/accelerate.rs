@@ -7,6 +7,7 @@
 //! namespaces or nft.
 
 mod failures;
+mod path_mtu;
 mod peers;
 mod scene;
 mod speed;
