@@ -190,7 +190,7 @@ impl<'a> Keeper<'a> {
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
-        let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
+        let probes = Probes::new(Path::new(FOLDER), settings.listen, user, clock.now())?;
         let raw = probes::raw_socket(settings.listen)?;
         let changes = RoutingChanges::new()?;
         let return_path = match (settings.client_address, &settings.upstream) {
@@ -249,6 +249,7 @@ impl<'a> Keeper<'a> {
             }
             self.hear().or_else(|error| self.outlive_nft(error))?;
             let now = self.clock.now();
+            self.probes.reset(now, &self.raw);
             if self.changes.take() {
                 self.next_examination = self.next_examination.min(now + ROUTING_PAUSE);
             }
@@ -273,6 +274,7 @@ impl<'a> Keeper<'a> {
         let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
         // The end of nft is reported without being asked for.
         fds.push(PollFd::from_borrowed_fd(self.nft.as_fd(), PollFlags::empty()));
+        fds.extend(self.probes.answers().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         if let Some(worker) = &self.worker {
             fds.push(PollFd::from_borrowed_fd(worker.control.as_fd(), PollFlags::IN));
         }
@@ -481,7 +483,7 @@ impl<'a> Keeper<'a> {
         }
         if let Some(ended) = ended {
             // The answers of the clients reach the kernel, because the table is gone.
-            let probes = self.probes.collect()?;
+            let probes = self.probes.collect(self.clock.now())?;
             self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
         }
         Ok(())

@@ -27,6 +27,7 @@
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | `probes` | packets that tell the clients of a dead worker |
+//! | `answers` | resets for the clients that answer these packets |
 //! | `stranded` | SYNs that a dead worker has not read |
 //! | [`proxy`] | PROXY protocol, version 2 |
 //! | [`status`] | the state of running services |
@@ -38,6 +39,7 @@ use std::io;
 
 use fullpipe_linux::{Error, Kind};
 
+mod answers;
 pub mod config;
 pub mod firewall;
 mod handover;

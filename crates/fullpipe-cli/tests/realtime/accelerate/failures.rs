@@ -289,3 +289,24 @@ fn connections_beyond_the_rate_are_the_kernels() {
         assert_eq!(peers::exchange(stream).expect("the connection lives"), 7);
     }
 }
+
+/// Behind a firewall that drops what connection tracking does not know, the kernel cannot reset the clients of
+/// a dead worker, so the keeper does.
+#[test]
+fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-invalid");
+    let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
+                 add rule ip f i ct state invalid drop";
+    assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
+    // Otherwise, connection tracking takes packets in the middle of a connection for a new connection.
+    let strict = || Ok(fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting"));
+    host.scene.server.run(strict).expect("a namespace");
+    let service = host.accelerate();
+    assert!(host.is_ours());
+    let load = host.load();
+    signal("-KILL", &[service.worker]);
+    assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
+}
