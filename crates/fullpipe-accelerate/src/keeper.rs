@@ -43,7 +43,7 @@ use crate::routes::{NoWay, WayOut, way_out};
 use crate::status::{self, FOLDER, Status, StatusFile};
 use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
-use crate::{handover, refused, stranded, system};
+use crate::{forwarding, handover, refused, stranded, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
@@ -105,7 +105,7 @@ pub fn run(
     let report = preflight::examine(settings, permissions)?;
     report.notes.iter().for_each(|line| note(&format!("note: {line}")));
     let plan = report.into_plan()?;
-    let mut keeper = Keeper::new(settings, plan, program, note)?;
+    let mut keeper = Keeper::new(settings, permissions, plan, program, note)?;
     keeper.write_status();
     drop(starting);
     let result = keeper.keep(stop);
@@ -135,6 +135,7 @@ enum Heard {
 
 struct Keeper<'a> {
     settings: &'a Settings,
+    permissions: Permissions,
     program: &'a WorkerProgram,
     note: &'a dyn Fn(&str),
     user: (u32, u32),
@@ -177,6 +178,7 @@ struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     fn new(
         settings: &'a Settings,
+        permissions: Permissions,
         plan: Plan,
         program: &'a WorkerProgram,
         note: &'a dyn Fn(&str),
@@ -188,6 +190,9 @@ impl<'a> Keeper<'a> {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
         let user = user(settings.user.as_deref())?;
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
+        if way.is_routed() {
+            forwarding::permit(&steering.tun, settings.listen.is_ipv6())?;
+        }
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
         let probes = Probes::new(Path::new(FOLDER), settings.listen, user, clock.now())?;
@@ -201,6 +206,7 @@ impl<'a> Keeper<'a> {
         };
         Ok(Self {
             settings,
+            permissions,
             program,
             note,
             user,
@@ -530,6 +536,14 @@ impl<'a> Keeper<'a> {
             Ok(way) => way,
             Err(no_way) => return self.lose_way(no_way),
         };
+        if way.is_routed() && !self.way.is_routed() {
+            let tun = &self.steering.tun;
+            let obstacles = preflight::obstacles_to_forwarding(self.settings, self.permissions, tun)?;
+            if !obstacles.is_empty() {
+                return self.lose_way(NoWay::Unsupported(obstacles));
+            }
+            forwarding::permit(tun, self.settings.listen.is_ipv6())?;
+        }
         if self.no_way.take().is_some() {
             self.say("there is a way to the clients again");
         }
@@ -539,7 +553,7 @@ impl<'a> Keeper<'a> {
         let steering = preflight::steering(self.settings, &self.steering.tun, &way);
         if let Some(phase) = self.phase {
             let theirs = self.kernels_connections()?;
-            if let Err(error) = self.nft.apply(&steering.replace(phase, &theirs)) {
+            if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
                 // A device may have disappeared again; the next examination repeats the attempt.
                 self.say(&format!("the steering could not follow a change of the routes: {error}"));
                 return Ok(());
@@ -573,7 +587,7 @@ impl<'a> Keeper<'a> {
         let Some(transaction) = self.steering.update(&gone, &new) else { return Ok(()) };
         if self.nft.apply(&transaction).is_err() {
             // The set differs from what is known here, so it is written anew.
-            self.nft.apply(&self.steering.replace(phase, &open))?;
+            self.nft.apply(&self.steering.replace(&self.steering, phase, &open))?;
         }
         self.theirs = open;
         Ok(())

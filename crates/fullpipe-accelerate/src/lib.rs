@@ -16,6 +16,7 @@
 //! | [`preflight`] | what would change on this host, and what stands in the way |
 //! | [`firewall`] | judgement of the host's firewall rules |
 //! | [`routes`] | way out to the clients |
+//! | `forwarding` | settings of the device for a way out through the host's routing |
 //! | [`steering`] | text of the nftables table, in phases |
 //! | `nft` | the nftables process that owns the table |
 //! | `handover` | settings and a raw socket for the worker |
@@ -42,6 +43,7 @@ use fullpipe_linux::{Error, Kind};
 mod answers;
 pub mod config;
 pub mod firewall;
+mod forwarding;
 mod handover;
 pub mod health;
 pub mod keeper;

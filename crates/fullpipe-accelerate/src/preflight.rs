@@ -17,7 +17,7 @@ use rustix::system::uname;
 use crate::config::{ClientAddress, Settings, Upstream};
 use crate::routes::{WayOut, way_out};
 use crate::steering::{Phase, Steering};
-use crate::{firewall, nft, status};
+use crate::{firewall, forwarding, nft, status};
 
 /// First kernel with tables that belong to a process (`flags owner`).
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
@@ -122,6 +122,13 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
         Ok(way) => {
             let steering = steering(settings, &tun, &way);
             changes(&mut report, settings, &steering);
+            if way.is_routed() {
+                report.objections.extend(forwarding::obstacle(settings.listen.is_ipv6()));
+                let why = way.obstacles.iter();
+                report
+                    .notes
+                    .extend(why.map(|why| format!("{why}, so the kernel routes the worker's packets")));
+            }
             for (_, device) in &way.incoming {
                 if merges_in_hardware(device)? == Some(true) {
                     report.objections.push(format!(
@@ -162,6 +169,7 @@ pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering
         syn_rate: settings.syn_rate,
         incoming: way.incoming.iter().map(|(_, name)| name.clone()).collect(),
         hops: way.hops.clone(),
+        routed: way.is_routed(),
     }
 }
 
@@ -181,6 +189,9 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
         format!("new connections to {listen} on {} go to the worker", steering.incoming.join(", ")),
         format!("the worker connects to {} for each of them", settings.upstream),
     ];
+    if steering.routed {
+        report.changes.push(format!("the kernel forwards packets of {tun}, and of no other device"));
+    }
     if settings.client_address == ClientAddress::Transparent {
         report.changes.push(format!(
             "a policy rule and a local route return the answers of {} to the worker, whose sockets have the \
@@ -268,8 +279,11 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
-    let found = firewall::judge(&ruleset, listen, &devices)
-        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    let unreadable = |why: String| crate::refused(format!("cannot read the output of nft: {why}"), "");
+    let mut found = firewall::judge(&ruleset, listen, &devices).map_err(unreadable)?;
+    if let Some(Plan { steering, .. }) = report.plan.as_ref().filter(|plan| plan.way.is_routed()) {
+        found.extend(firewall::judge_forwarding(&ruleset, listen, &steering.tun).map_err(unreadable)?);
+    }
     for objection in found {
         if permissions.ignore_firewall && !objection.is_final() {
             report.notes.push(format!("{objection} (ignored)"));
@@ -280,6 +294,23 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     Ok(())
+}
+
+/// Returns what keeps the kernel from routing the worker's packets, if it must.
+pub(crate) fn obstacles_to_forwarding(
+    settings: &Settings,
+    permissions: Permissions,
+    tun: &str,
+) -> Result<Vec<String>, Error> {
+    let listen = settings.listen;
+    let kernel = forwarding::obstacle(listen.is_ipv6());
+    if kernel.is_some() || permissions.ignore_firewall {
+        return Ok(kernel.into_iter().collect());
+    }
+    let ruleset = nft::query(&["-j", "list", "ruleset"])?;
+    let found = firewall::judge_forwarding(&ruleset, listen, tun)
+        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    Ok(found.iter().map(ToString::to_string).collect())
 }
 
 /// Returns the tables of iptables-legacy, whose rules nft does not show; `None` if there are none.
@@ -391,7 +422,12 @@ mod tests {
     /// The commands of a dry run can be read: each is on its own line.
     #[test]
     fn commands_are_printed_line_by_line() {
-        let way = WayOut { hops: Vec::new(), incoming: vec![(2, "eth0".into())], mtu: 1_500 };
+        let way = WayOut {
+            hops: Vec::new(),
+            incoming: vec![(2, "eth0".into())],
+            mtu: 1_500,
+            obstacles: Vec::new(),
+        };
         let steering = steering(&settings("203.0.113.5:443"), "fp0", &way);
         let report = Report { plan: Some(Plan { steering, way }), ..Report::default() };
         let text = report.commands();

@@ -3,7 +3,8 @@
 //! ```text
 //!   device of a client ─ ingress ─► chain in_N ─► steer ─┬─ theirs: the kernel
 //!                                                        └─ fwd ─► fp0 ─► worker
-//!   worker ─► fp0 ─ ingress ─► chain out ─► fwd to the client's network or its gateway
+//!   worker ─► fp0 ─ ingress ─► chain out ─┬─ direct: fwd to the client's network or its gateway
+//!                                         └─ routed: the kernel's routing
 //! ```
 //!
 //! The steering changes in transactions, and each transaction is one line for `nft -i`, which executes its
@@ -100,8 +101,11 @@ pub struct Steering {
     pub syn_rate: usize,
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
-    /// Destinations of the worker's packets, the longest prefixes first.
+    /// Destinations of the worker's packets, the longest prefixes first. If the kernel routes the packets, only
+    /// the connected networks, whose neighbours are limited.
     pub hops: Vec<Hop>,
+    /// Whether the kernel routes the worker's packets.
+    pub routed: bool,
 }
 
 impl Steering {
@@ -139,12 +143,22 @@ impl Steering {
         commands.extend(self.rules_out());
         commands.extend(self.elements("add", theirs));
         commands.extend(self.rules_in(phase));
+        if self.routed {
+            // Connection tracking has not seen the packets of the clients, and would judge the worker's packets
+            // as invalid. Address translation does not apply to untracked packets.
+            let (ip, _) = self.family();
+            commands.push(format!("add table {ip} {table} {{ flags owner; }}"));
+            commands.push(format!(
+                "add chain {ip} {table} untracked {{ type filter hook prerouting priority -300; policy accept; }}"
+            ));
+            commands.push(format!("add rule {ip} {table} untracked iifname \"{tun}\" notrack"));
+        }
         commands
     }
 
-    /// Returns the transaction that replaces the whole table, for example after the devices have changed.
-    pub fn replace(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
-        [self.remove(), self.install(phase, theirs)].join(SEPARATOR)
+    /// Returns the transaction that replaces the tables of `former`, for example after the devices have changed.
+    pub fn replace(&self, former: &Self, phase: Phase, theirs: &[SocketAddr]) -> String {
+        [former.remove(), self.install(phase, theirs)].join(SEPARATOR)
     }
 
     /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections;
@@ -182,7 +196,12 @@ impl Steering {
 
     /// Returns the transaction that ends all steering.
     pub fn remove(&self) -> String {
-        format!("delete table netdev {}", self.table)
+        let remove = format!("delete table netdev {}", self.table);
+        if !self.routed {
+            return remove;
+        }
+        let (ip, _) = self.family();
+        [remove, format!("delete table {ip} {}", self.table)].join(SEPARATOR)
     }
 
     fn base_chain(&self, name: &str, device: &str) -> String {
@@ -281,7 +300,11 @@ impl Steering {
                 rules.push(format!("{to_hop} fwd {ip} to {gateway} device \"{device}\""));
                 continue;
             }
-            let forward = format!("fwd {ip} to {ip} daddr device \"{device}\"");
+            let forward = if self.routed {
+                "accept".into()
+            } else {
+                format!("fwd {ip} to {ip} daddr device \"{device}\"")
+            };
             rules.push(format!("{to_hop} {ip} daddr @neighbours {forward}"));
             rules.push(format!(
                 "{to_hop} limit rate over {NEW_NEIGHBOURS}/second burst {NEW_NEIGHBOURS} packets counter drop \
@@ -290,6 +313,9 @@ impl Steering {
             rules.push(format!("{to_hop} add @neighbours {{ {ip} daddr }} {forward}"));
             // The set is full.
             rules.push(format!("{to_hop} {forward}"));
+        }
+        if self.routed {
+            rules.push(format!("{ours} accept"));
         }
         rules.push("counter drop".into());
         rules.iter().map(|rule| format!("add rule netdev {} out {rule}", self.table)).collect()
@@ -366,6 +392,7 @@ mod tests {
                     device: "eth0".into(),
                 },
             ],
+            routed: false,
         }
     }
 
@@ -476,6 +503,31 @@ mod tests {
         }
     }
 
+    /// On the routed way, the kernel gets the packets of the port untracked, and no others.
+    #[test]
+    fn a_routed_way_leaves_packets_to_the_kernel() {
+        let direct = steering("203.0.113.5:443");
+        let mut routed = Steering { routed: true, ..direct.clone() };
+        routed.hops.pop();
+        let text = routed.replace(&direct, Phase::Steady, &[]);
+        for part in [
+            "delete table netdev fullpipe_fp0; add table netdev",
+            "ip daddr 203.0.113.0/24 ip daddr @neighbours accept",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 accept; \
+             add rule netdev fullpipe_fp0 out counter drop",
+            "add table ip fullpipe_fp0 { flags owner; }",
+            "add rule ip fullpipe_fp0 untracked iifname \"fp0\" notrack",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("device \"eth0\" tcp") && !text.contains("fwd ip to 203"), "{text}");
+        let back = direct.replace(&routed, Phase::Steady, &[]);
+        assert!(
+            back.starts_with("delete table netdev fullpipe_fp0; delete table ip fullpipe_fp0; add"),
+            "{back}"
+        );
+    }
+
     /// The expression of the user restricts new connections, and never those that exist already.
     #[test]
     fn a_match_chooses_clients() {
@@ -497,7 +549,7 @@ mod tests {
         assert_eq!(both, format!("{forget}; {}", forget.replace("delete", "add")));
         for text in [
             steering.install(Phase::Learning, &theirs),
-            steering.replace(Phase::Steady, &theirs),
+            steering.replace(&steering, Phase::Steady, &theirs),
             steering.switch(Phase::Aside, None),
         ] {
             assert!(!text.contains('\n'), "{text}");

@@ -3,12 +3,13 @@
 //!
 //! The values are plain data, so that decisions about them can be tested without a kernel.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
@@ -179,6 +180,28 @@ impl RoutingChanges {
 impl AsFd for RoutingChanges {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Adds an IPv4 address that only this host uses (`scope host`) to a device of the calling thread's network
+/// namespace. Nothing changes if the device has the address already.
+///
+/// # Errors
+/// Returns an error if there is no such device, or if the process lacks `CAP_NET_ADMIN`.
+pub fn add_host_address(device: &str, address: Ipv4Addr) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = Ipv4Addr::BITS as u8;
+    message.header.scope = AddressScope::Host;
+    message.header.index = netlink.index(device)?;
+    message.attributes =
+        vec![AddressAttribute::Local(address.into()), AddressAttribute::Address(address.into())];
+    match netlink.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).doing(format_args!("add the address {address}"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -249,12 +249,23 @@ fn a_check_names_the_objections() {
     let (code, text) = check("203.0.113.5:81");
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("no server listens on 203.0.113.5:81"), "{text}");
-    // A policy rule and a rule of the firewall that drops some clients.
-    for (change, expected) in [
-        ("ip rule add from 203.0.113.99 lookup main pref 100", "there is a policy rule with priority 100"),
+    // A policy rule, with which the kernel must forward, a firewall that permits no forwarding, and a rule that
+    // drops some clients.
+    for (change, expected_code, expected) in [
+        (
+            "ip rule add from 203.0.113.99 lookup main pref 100",
+            0,
+            "there is a policy rule with priority 100, so the kernel routes the worker's packets",
+        ),
+        (
+            "nft add table ip g; add chain ip g f { type filter hook forward priority 0; policy drop; }",
+            5,
+            "the firewall drops them: chain g f policy drop",
+        ),
         (
             "nft add table ip f; add chain ip f i { type filter hook input priority 0; }; \
              add rule ip f i ip saddr 198.51.100.7 drop",
+            5,
             "the firewall drops packets that steering would let pass",
         ),
     ] {
@@ -263,10 +274,10 @@ fn a_check_names_the_objections() {
             if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
         assert!(inside(&scene.server, program, &words).status.success(), "{change}");
         let (code, text) = check("203.0.113.5:80");
-        assert_eq!(code, Some(5), "{text}");
+        assert_eq!(code, Some(expected_code), "{text}");
         assert!(text.contains(expected), "{text}");
     }
-    for undo in ["nft delete table ip f", "ip rule delete pref 100"] {
+    for undo in ["nft delete table ip f", "nft delete table ip g", "ip rule delete pref 100"] {
         let words: Vec<&str> = undo.split(' ').collect();
         assert!(inside(&scene.server, words[0], &words[1..]).status.success(), "{undo}");
     }

@@ -7,8 +7,9 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::path_mtu::behind_router;
 use super::peers::{self, Server};
-use super::scene::{Scene, Service, can_run, inside, signal, wait_for};
+use super::scene::{Scene, Service, can_run, inside, ip, signal, wait_for};
 use crate::PROGRAM;
 
 const PORT: u16 = 9_000;
@@ -309,4 +310,52 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
     let load = host.load();
     signal("-KILL", &[service.worker]);
     assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
+}
+
+/// On a host with policy routing, the kernel routes the packets of the service, also if the routing changes
+/// while it runs and if reverse paths are checked. After the end, all settings are as before.
+#[test]
+fn policy_routing_is_followed() {
+    if !can_run() {
+        return;
+    }
+    for v6 in [false, true] {
+        let scene = Scene::new(if v6 { "accelerate-routed-6" } else { "accelerate-routed-4" }, v6);
+        let (far, _sleeper) = behind_router(&scene, 1_500);
+        let version = if v6 { "-6" } else { "-4" };
+        let (gateway, address) = (scene.client_address(), scene.address());
+        let network = if v6 { "2001:db8:1::/64" } else { "198.51.100.0/24" };
+        let route = || {
+            ip(&scene.server, &format!("{version} route add {network} via {gateway} table 42"));
+            ip(&scene.server, &format!("{version} rule add from {address} lookup 42 pref 100"));
+        };
+        let strict = || Ok(fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting"));
+        scene.server.run(strict).expect("a namespace");
+        let listen = SocketAddr::new(address, PORT);
+        let _servers =
+            [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
+        if v6 {
+            route();
+        }
+        let before = scene.settings();
+        let mut service = scene.accelerate(PORT, UPSTREAM, "hidden");
+        let mut near = peers::echo(&scene.client, listen);
+        if !v6 {
+            route();
+        }
+        let mut connected =
+            wait_for("a connection over the new route", || peers::connect(&far, listen, AT_ONCE).ok());
+        connected.write_all(b"w").expect("room");
+        let mut seen = String::new();
+        connected.read_to_string(&mut seen).expect("an address");
+        assert!(seen.starts_with("127."), "{seen}");
+        assert_eq!(peers::exchange(&mut near).expect("the connection lives"), 7);
+        service.keeper.signal("-TERM");
+        assert!(service.keeper.0.wait().expect("it ends").success());
+        if !v6 {
+            ip(&scene.server, "rule delete pref 100");
+            ip(&scene.server, "route flush table 42");
+        }
+        assert_eq!(scene.settings(), before);
+    }
 }

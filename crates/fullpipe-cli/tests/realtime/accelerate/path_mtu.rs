@@ -14,9 +14,9 @@ const PORT: u16 = 9_000;
 /// Number of bytes that are downloaded: many segments.
 const BYTES: usize = 300_000;
 
-/// Connects a further namespace to the client's, which becomes a router. The router's end of the link has the
-/// smaller MTU, so the client announces an MSS that does not fit.
-fn behind_router(scene: &Scene) -> (Namespace, Running) {
+/// Connects a further namespace to the client's, which becomes a router. Only the router's end of the link has
+/// the MTU `mtu`, so the far client announces an MSS that does not fit into a smaller one.
+pub(super) fn behind_router(scene: &Scene, mtu: u32) -> (Namespace, Running) {
     let far = Namespace::new().expect("allowed");
     let sleeper = Running(start(&far, Command::new("sleep").arg("600")));
     let (router, mine, len, version) = if scene.v6 {
@@ -29,11 +29,10 @@ fn behind_router(scene: &Scene) -> (Namespace, Running) {
     ip(&scene.client, "link set near addrgenmode none");
     ip(&far, "link set far addrgenmode none");
     ip(&scene.client, &format!("address add {router}/{len} dev near"));
-    ip(&scene.client, "link set near mtu 1300 up");
+    ip(&scene.client, &format!("link set near mtu {mtu} up"));
     ip(&far, &format!("address add {mine}/{len} dev far"));
     ip(&far, "link set far up");
     ip(&far, &format!("{version} route add default via {router}"));
-    ip(&scene.server, &format!("{version} route add default via {}", scene.client_address()));
     if scene.v6 {
         // A router needs link-local addresses to find its neighbours.
         ip(&scene.client, "address add fe80::1/64 nodad dev near");
@@ -60,7 +59,9 @@ fn path_mtu_messages_reach_their_connections() {
     }
     for v6 in [false, true] {
         let scene = Scene::new(if v6 { "accelerate-mtu-6" } else { "accelerate-mtu-4" }, v6);
-        let (far, _sleeper) = behind_router(&scene);
+        let (far, _sleeper) = behind_router(&scene, 1_300);
+        let version = if v6 { "-6" } else { "-4" };
+        ip(&scene.server, &format!("{version} route add default via {}", scene.client_address()));
         let listen = SocketAddr::new(scene.address(), PORT);
         let _servers =
             [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, "127.0.0.1:9001")];
