@@ -5,6 +5,7 @@
 //! memory = "1GiB"              # what the buffers of all connections may hold
 //! connections = 100000
 //! syn_rate = 50000             # beyond this number per second, new connections are the kernel's
+//! speed = "1gbit"              # of the device to the clients, if its driver does not know it
 //! [[listen]]
 //! address = "203.0.113.5:443"
 //! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -155,6 +156,8 @@ pub struct Inputs {
     pub connections: Option<usize>,
     /// Maximum number of SYNs per second that are accelerated.
     pub syn_rate: Option<usize>,
+    /// Speed of the device to the clients.
+    pub speed: Option<Rate>,
 }
 
 /// Complete settings of the service.
@@ -179,6 +182,8 @@ pub struct Settings {
     /// Maximum number of SYNs per second that are accelerated. Beyond it, new connections are left to the
     /// kernel.
     pub syn_rate: usize,
+    /// Speed of the device to the clients; `None` for the speed that its driver reports.
+    pub speed: Option<Rate>,
 }
 
 impl Inputs {
@@ -196,9 +201,10 @@ impl Inputs {
             memory: top.parsed("memory")?,
             connections: top.number("connections")?,
             syn_rate: top.number("syn_rate")?,
+            speed: top.parsed("speed")?,
             ..Self::default()
         };
-        top.finish(&["user", "memory", "connections", "syn_rate", "listen"])?;
+        top.finish(&["user", "memory", "connections", "syn_rate", "speed", "listen"])?;
         let mut sections = match listen {
             None => return Ok(found),
             Some(Value::Array(sections)) => sections,
@@ -233,6 +239,7 @@ impl Inputs {
             memory: self.memory.or(other.memory),
             connections: self.connections.or(other.connections),
             syn_rate: self.syn_rate.or(other.syn_rate),
+            speed: self.speed.or(other.speed),
         }
     }
 
@@ -299,6 +306,9 @@ impl Inputs {
         if syn_rate == 0 {
             return Err(ConfigError::new("syn_rate is 0", "write the maximum number of SYNs per second"));
         }
+        if self.speed.is_some_and(Rate::is_zero) {
+            return Err(ConfigError::new("speed is 0", "write the speed of the device, for example 1gbit"));
+        }
         Ok(Settings {
             listen,
             upstream,
@@ -309,6 +319,7 @@ impl Inputs {
             memory: self.memory.unwrap_or(MEMORY),
             connections,
             syn_rate,
+            speed: self.speed,
         })
     }
 }
@@ -372,6 +383,7 @@ mod tests {
         memory = "64MiB"
         connections = 500
         syn_rate = 2000
+        speed = "10gbit"
         [[listen]]
         address = "203.0.113.5:443"
         upstream = "127.0.0.1:8443"
@@ -398,6 +410,7 @@ mod tests {
             memory: Bytes::from_mib(64),
             connections: 500,
             syn_rate: 2_000,
+            speed: Some(Rate::from_bps(10_000_000_000)),
         };
         assert_eq!(settings, expected);
     }
@@ -418,7 +431,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_known_ones() {
         let (message, hint) = error("memmory = \"1GiB\"");
         assert_eq!(message, "unknown key 'memmory' in the file");
-        assert_eq!(hint, "known: user, memory, connections, syn_rate, listen");
+        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
         assert_eq!(hint, "known: address, upstream, client_address, cc, match");

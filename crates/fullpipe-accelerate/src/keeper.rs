@@ -25,12 +25,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fullpipe_linux::device::{self, Drops};
 use fullpipe_linux::namespace::this_namespace;
 use fullpipe_linux::return_path::ReturnPath;
 use fullpipe_linux::routing::{Routing, RoutingChanges};
 use fullpipe_linux::sock_diag::SockDiag;
 use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Duration, Instant, Rate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use socket2::Socket;
@@ -67,6 +68,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const TUN_QUEUE: u32 = 4_096;
 /// Longest report that is accepted from the worker, in bytes.
 const MOST_REPORT: usize = 16 << 10;
+/// Share of a device's speed that all connections together may use, so that its queue stays empty: 98 %.
+const SHARE_OF_SPEED: (u64, u64) = (98, 100);
 /// Users that exist on most hosts, in the order of preference.
 const USERS: [&str; 2] = ["fullpipe", "nobody"];
 
@@ -168,6 +171,8 @@ struct Keeper<'a> {
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
+    /// Drops of the devices at the start of the service, and at the last examination.
+    drops: [Drops; 2],
     probes: Probes,
     /// Raw socket for the probes.
     raw: Socket,
@@ -193,6 +198,7 @@ impl<'a> Keeper<'a> {
         if way.is_routed() {
             forwarding::permit(&steering.tun, settings.listen.is_ipv6())?;
         }
+        let drops = Drops::read(&steering.tun, &way.outgoing())?;
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
         let probes = Probes::new(Path::new(FOLDER), settings.listen, user, clock.now())?;
@@ -229,6 +235,7 @@ impl<'a> Keeper<'a> {
             starts: 0,
             failures: VecDeque::new(),
             next_start: Instant::ZERO,
+            drops: [drops; 2],
             probes,
             raw,
             file,
@@ -326,6 +333,7 @@ impl<'a> Keeper<'a> {
             connections: *connections,
             probes: self.probes.path().to_owned(),
             identity: changes_user.then_some(self.user),
+            limit: self.limit().map(Rate::as_bps),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
@@ -335,6 +343,17 @@ impl<'a> Keeper<'a> {
         self.write_status();
         // A worker that has ended before it could read is found at its socket.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
+    }
+
+    /// Returns the maximum rate of all connections together; `None` if the speed of the device is not known.
+    fn limit(&self) -> Option<Rate> {
+        let (share, whole) = SHARE_OF_SPEED;
+        // With several devices, the share of each is not known.
+        let of_device = || match &self.way.outgoing()[..] {
+            [only] => device::speed(only),
+            _ => None,
+        };
+        self.settings.speed.or_else(of_device).map(|speed| speed.mul_div(share, whole))
     }
 
     /// Handles the reports that have arrived.
@@ -467,6 +486,10 @@ impl<'a> Keeper<'a> {
         }
         if ticks.is_multiple_of(SOCKET_TICKS) {
             self.follow_sockets(ticks)?;
+            // A device that has just disappeared has no counters.
+            if let Ok(drops) = Drops::read(&self.steering.tun, &self.way.outgoing()) {
+                self.drops[1] = drops;
+            }
             self.write_status();
         }
         Ok(())
@@ -620,6 +643,8 @@ impl<'a> Keeper<'a> {
             steered: None,
             starts: self.starts,
             kernels: self.theirs.len(),
+            drops: self.drops[1].since(self.drops[0]).into(),
+            limit: self.limit().map(Rate::as_bps),
             report: self.beat.clone(),
         };
         // Without the file, the service works, but `status` does not show it.

@@ -34,6 +34,18 @@ pub struct WayOut {
 }
 
 impl WayOut {
+    /// Returns the devices through which packets reach the clients.
+    pub fn outgoing(&self) -> Vec<String> {
+        let mut devices: Vec<String> = if self.is_routed() {
+            self.incoming.iter().map(|(_, name)| name.clone()).collect()
+        } else {
+            self.hops.iter().map(|hop| hop.device.clone()).collect()
+        };
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
     /// Returns whether the kernel must route the worker's packets.
     pub fn is_routed(&self) -> bool {
         !self.obstacles.is_empty()

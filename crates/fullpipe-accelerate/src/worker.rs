@@ -26,7 +26,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, KeepAlive, SendLimit};
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -90,6 +90,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) probes: PathBuf,
     /// User ID and group ID to which the worker changes; `None` if the keeper has started it with them.
     pub(crate) identity: Option<(u32, u32)>,
+    /// Maximum rate of all connections together, in bit/s; `None` without a limit.
+    pub(crate) limit: Option<u64>,
 }
 
 /// Report of the worker to the keeper.
@@ -224,9 +226,10 @@ pub fn work() -> Result<(), Error> {
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let port = Port::from(Tun::inherited(tun, Datapath::Offload));
     let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
+    let limit = settings.limit.map(Rate::from_bps);
     let (stack, mut worker) = prepare(&port, settings, control, raw, &stop)?;
     sandbox::restrict()?;
-    serve(&port, &stack, clock, &mut worker, &stop).map(drop)
+    serve(&port, &stack, clock, &mut worker, limit, &stop).map(drop)
 }
 
 /// Creates the stack and the worker for a port, and opens all files.

@@ -13,6 +13,7 @@
 //! | [`rights`] | privileges that the process needs, and how it acquires them |
 //! | [`namespace`] | network namespaces that exist no longer than this process |
 //! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
+//! | [`device`] | speed of devices, and drops of their queues |
 //! | [`routing`] | devices, addresses, routes and rules of a network namespace, as data |
 //! | [`ipsec`] | whether a network namespace has IPsec policies |
 //! | [`link`] | the real-time loop: one thread per direction, the simulator's path, the kernel's clock |
@@ -37,6 +38,7 @@
 mod arena;
 mod clock;
 pub mod command;
+pub mod device;
 pub mod emu;
 mod error;
 mod flows;

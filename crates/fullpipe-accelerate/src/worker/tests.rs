@@ -86,6 +86,7 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         connections: 100,
         probes,
         identity: None,
+        limit: None,
     }
 }
 
@@ -109,7 +110,7 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
-            serve(&ours, &stack, clock, &mut worker, &stop_worker).map(drop)
+            serve(&ours, &stack, clock, &mut worker, None, &stop_worker).map(drop)
         });
         let shared = Arc::clone(&visitor);
         let visiting = scope.spawn(|| {

@@ -359,3 +359,44 @@ fn policy_routing_is_followed() {
         assert_eq!(scene.settings(), before);
     }
 }
+
+/// Connections that fill the link together stay below its speed, so its queue drops nothing.
+#[test]
+fn connections_stay_below_the_speed_of_the_device() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-speed-limit");
+    let tbf =
+        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "40mbit", "burst", "20kb", "limit", "200kb"];
+    assert!(inside(&host.scene.server, "tc", &tbf).status.success());
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "speed = \"40mbit\"\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\n\
+         client_address = \"hidden\"\ncc = \"cubic\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let begun = now();
+    let downloads = (0..5).map(|_| {
+        let mut stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).expect("a connection");
+        thread::spawn(move || {
+            stream.write_all(b"d").expect("room");
+            let mut bytes = vec![0; 1 << 21];
+            stream.read_exact(&mut bytes).expect("a download");
+        })
+    });
+    for download in downloads.collect::<Vec<_>>() {
+        download.join().expect("no panic");
+    }
+    // 5 times 2 MiB take 2.1 s.
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = 5.0 * f64::from(1 << 21) * 8e-6 / seconds;
+    assert!((30.0..40.0).contains(&rate), "{rate} Mbit/s");
+    sleep(Duration::from_millis(1_100));
+    let status = host.scene.status(&service.keeper).expect("a service");
+    assert_eq!((&status["drops"]["queues"], &status["drops"]["unread"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(status["limit"], 39_200_000);
+}
