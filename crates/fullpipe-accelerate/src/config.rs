@@ -4,10 +4,12 @@
 //! user = "fullpipe"            # the worker runs as this user
 //! memory = "1GiB"              # what the buffers of all connections may hold
 //! connections = 100000
+//! syn_rate = 50000             # beyond this number per second, new connections are the kernel's
+//! speed = "1gbit"              # of the device to the clients, if its driver does not know it
 //! [[listen]]
 //! address = "203.0.113.5:443"
 //! upstream = "127.0.0.1:8443"  # or unix:/run/server.sock
-//! client_address = "proxy-v2"  # or hidden
+//! client_address = "proxy-v2"  # or transparent, hidden
 //! cc = "bbr1"
 //! match = "ip saddr 198.51.100.0/24"
 //! ```
@@ -20,7 +22,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -30,6 +32,9 @@ use crate::steering;
 const MEMORY: Bytes = Bytes::from_mib(1 << 10);
 /// Default maximum number of connections.
 const CONNECTIONS: usize = 100_000;
+/// Default maximum number of SYNs per second that the worker gets. It answers far more, but with the CPU time
+/// of a core that its connections need.
+const SYN_RATE: usize = 50_000;
 
 /// Address of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,13 +87,16 @@ impl FromStr for Upstream {
 pub enum ClientAddress {
     /// A PROXY protocol header, version 2, precedes the bytes of the client.
     ProxyV2,
+    /// The worker's sockets have the address of the client, so the server sees it like the client's own
+    /// connection.
+    Transparent,
     /// The server sees the worker's loopback address.
     Hidden,
 }
 
 impl ClientAddress {
     /// Names of all values, for hints.
-    pub const KNOWN: &'static str = "known: proxy-v2, hidden";
+    pub const KNOWN: &'static str = "known: proxy-v2, transparent, hidden";
 }
 
 impl FromStr for ClientAddress {
@@ -97,6 +105,7 @@ impl FromStr for ClientAddress {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         match text {
             "proxy-v2" => Ok(Self::ProxyV2),
+            "transparent" => Ok(Self::Transparent),
             "hidden" => Ok(Self::Hidden),
             _ => Err(ConfigError::new(format!("unknown client address mode '{text}'"), Self::KNOWN)),
         }
@@ -145,6 +154,10 @@ pub struct Inputs {
     pub memory: Option<Bytes>,
     /// Maximum number of connections.
     pub connections: Option<usize>,
+    /// Maximum number of SYNs per second that are accelerated.
+    pub syn_rate: Option<usize>,
+    /// Speed of the device to the clients.
+    pub speed: Option<Rate>,
 }
 
 /// Complete settings of the service.
@@ -166,6 +179,11 @@ pub struct Settings {
     pub memory: Bytes,
     /// Maximum number of connections.
     pub connections: usize,
+    /// Maximum number of SYNs per second that are accelerated. Beyond it, new connections are left to the
+    /// kernel.
+    pub syn_rate: usize,
+    /// Speed of the device to the clients; `None` for the speed that its driver reports.
+    pub speed: Option<Rate>,
 }
 
 impl Inputs {
@@ -182,9 +200,11 @@ impl Inputs {
             user: top.text("user")?,
             memory: top.parsed("memory")?,
             connections: top.number("connections")?,
+            syn_rate: top.number("syn_rate")?,
+            speed: top.parsed("speed")?,
             ..Self::default()
         };
-        top.finish(&["user", "memory", "connections", "listen"])?;
+        top.finish(&["user", "memory", "connections", "syn_rate", "speed", "listen"])?;
         let mut sections = match listen {
             None => return Ok(found),
             Some(Value::Array(sections)) => sections,
@@ -218,6 +238,8 @@ impl Inputs {
             user: self.user.or(other.user),
             memory: self.memory.or(other.memory),
             connections: self.connections.or(other.connections),
+            syn_rate: self.syn_rate.or(other.syn_rate),
+            speed: self.speed.or(other.speed),
         }
     }
 
@@ -238,7 +260,8 @@ impl Inputs {
         let client_address = self.client_address.ok_or_else(|| {
             missing(
                 "--client-address",
-                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise hidden",
+                "add --client-address proxy-v2 if the server accepts the PROXY protocol, otherwise transparent \
+                 or hidden",
             )
         })?;
         if listen.ip().is_unspecified() || listen.port() == 0 {
@@ -253,6 +276,23 @@ impl Inputs {
                 "let the server also listen on a loopback address, and pass that with --upstream",
             ));
         }
+        if client_address == ClientAddress::Transparent {
+            // The answers of the server must find the way back to the worker. Only packets of a loopback
+            // address certainly belong to no other client.
+            let local = matches!(&upstream, Upstream::Tcp(server)
+                if server.ip().is_loopback() && server.is_ipv4() == listen.is_ipv4());
+            if !local {
+                let example = if listen.is_ipv4() { "127.0.0.1:8443" } else { "[::1]:8443" };
+                return Err(ConfigError::new(
+                    format!(
+                        "--client-address transparent does not work with the server's address {upstream}"
+                    ),
+                    format!(
+                        "pass a loopback address of the same family with --upstream, for example {example}"
+                    ),
+                ));
+            }
+        }
         if let Some(matching) = &self.matching {
             steering::check_match(matching).map_err(|why| {
                 ConfigError::new(format!("--match cannot be used: {why}"), "write an nftables expression")
@@ -261,6 +301,13 @@ impl Inputs {
         let connections = self.connections.unwrap_or(CONNECTIONS);
         if connections == 0 {
             return Err(ConfigError::new("connections is 0", "write the maximum number of connections"));
+        }
+        let syn_rate = self.syn_rate.unwrap_or(SYN_RATE);
+        if syn_rate == 0 {
+            return Err(ConfigError::new("syn_rate is 0", "write the maximum number of SYNs per second"));
+        }
+        if self.speed.is_some_and(Rate::is_zero) {
+            return Err(ConfigError::new("speed is 0", "write the speed of the device, for example 1gbit"));
         }
         Ok(Settings {
             listen,
@@ -271,6 +318,8 @@ impl Inputs {
             user: self.user,
             memory: self.memory.unwrap_or(MEMORY),
             connections,
+            syn_rate,
+            speed: self.speed,
         })
     }
 }
@@ -333,6 +382,8 @@ mod tests {
         user = "web"
         memory = "64MiB"
         connections = 500
+        syn_rate = 2000
+        speed = "10gbit"
         [[listen]]
         address = "203.0.113.5:443"
         upstream = "127.0.0.1:8443"
@@ -358,6 +409,8 @@ mod tests {
             user: Some("web".into()),
             memory: Bytes::from_mib(64),
             connections: 500,
+            syn_rate: 2_000,
+            speed: Some(Rate::from_bps(10_000_000_000)),
         };
         assert_eq!(settings, expected);
     }
@@ -378,7 +431,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_known_ones() {
         let (message, hint) = error("memmory = \"1GiB\"");
         assert_eq!(message, "unknown key 'memmory' in the file");
-        assert_eq!(hint, "known: user, memory, connections, listen");
+        assert_eq!(hint, "known: user, memory, connections, syn_rate, speed, listen");
         let (message, hint) = error("[[listen]]\nadress = \"203.0.113.5:443\"");
         assert_eq!(message, "unknown key 'adress' in [[listen]]");
         assert_eq!(hint, "known: address, upstream, client_address, cc, match");
@@ -389,6 +442,7 @@ mod tests {
         for (text, part) in [
             ("connections = \"many\"", "connections in the file has the type string, not integer"),
             ("connections = -1", "connections in the file is -1"),
+            ("syn_rate = 0", "is missing"),
             ("memory = 5", "memory in the file has the type integer, not string"),
             ("memory = \"much\"", "memory in the file: "),
             ("listen = 5", "listen is not a list of tables"),
@@ -415,6 +469,14 @@ mod tests {
         assert!(
             refused(Inputs { upstream: Some(Upstream::Tcp(listen)), ..whole() }).contains("to listen on")
         );
+        let transparent = |upstream: &str| {
+            let upstream = upstream.parse().ok();
+            Inputs { upstream, client_address: Some(ClientAddress::Transparent), ..whole() }
+        };
+        assert!(transparent("127.0.0.1:443").complete().is_ok());
+        for upstream in ["[::1]:443", "203.0.113.5:8443", "unix:/run/server.sock"] {
+            assert!(refused(transparent(upstream)).contains("does not work with"), "{upstream}");
+        }
         let any = "0.0.0.0:443".parse().ok();
         assert_eq!(refused(Inputs { listen: any, ..whole() }), "0.0.0.0:443 is not one address and port");
         let matching = Some("accept; flush ruleset".into());

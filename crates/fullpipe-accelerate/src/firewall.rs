@@ -15,6 +15,10 @@
 //! ```
 //!
 //! Only new connections are judged: rules that match established connections alone do not match a SYN.
+//!
+//! If the kernel routes the worker's packets, these pass the hooks `prerouting`, `forward` and `postrouting`,
+//! untracked and from the worker's device. [`judge_forwarding`] follows such a packet in the same way; there, a
+//! rule that drops it would cost the clients their connections.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +27,10 @@ use serde_json::Value;
 
 /// Maximum depth of jumps between chains, as in the kernel (`NFT_JUMP_STACK_SIZE`).
 const MOST_JUMPS: usize = 16;
-/// Chain types and hooks that a packet to a local socket passes.
-const HOOKS: [&str; 2] = ["prerouting", "input"];
+/// Hooks that a packet to a local socket passes.
+const HOOKS_IN: [&str; 2] = ["prerouting", "input"];
+/// Hooks that a forwarded packet passes.
+const HOOKS_OUT: [&str; 3] = ["prerouting", "forward", "postrouting"];
 
 /// Reason why steering would change what the firewall does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub enum Objection {
     Redirects(String),
     /// The rule or policy drops packets of some or all clients, and steered packets would not be dropped.
     Drops(String),
+    /// The rule or policy drops packets that this host forwards, those of the worker included.
+    Blocks(String),
     /// The rule is not understood.
     NotUnderstood(String),
 }
@@ -49,6 +57,9 @@ impl fmt::Display for Objection {
         match self {
             Self::Redirects(rule) => write!(f, "the firewall redirects the port: {rule}"),
             Self::Drops(rule) => write!(f, "the firewall drops packets that steering would let pass: {rule}"),
+            Self::Blocks(rule) => {
+                write!(f, "the kernel must route the worker's packets, and the firewall drops them: {rule}")
+            }
             Self::NotUnderstood(rule) => write!(f, "this firewall rule is not understood: {rule}"),
         }
     }
@@ -60,12 +71,26 @@ impl fmt::Display for Objection {
 /// # Errors
 /// Returns an error if the text is not such an output.
 pub fn judge(ruleset: &str, listen: SocketAddr, devices: &[String]) -> Result<Vec<Objection>, String> {
+    follow(ruleset, listen, Direction::In(devices))
+}
+
+/// Judges the rules in `ruleset` for packets from `listen` that the device `tun` passes to the kernel, which
+/// forwards them.
+///
+/// # Errors
+/// Returns an error if the text is not the output of `nft -j list ruleset`.
+pub fn judge_forwarding(ruleset: &str, listen: SocketAddr, tun: &str) -> Result<Vec<Objection>, String> {
+    follow(ruleset, listen, Direction::Out(tun))
+}
+
+fn follow(ruleset: &str, listen: SocketAddr, direction: Direction<'_>) -> Result<Vec<Objection>, String> {
     let document: Value = serde_json::from_str(ruleset).map_err(|error| error.to_string())?;
     let objects = document.get("nftables").and_then(Value::as_array).ok_or("there is no list of rules")?;
-    let mut judge = Judge { objects, listen, devices, objections: Vec::new() };
+    let mut judge = Judge { objects, listen, direction, objections: Vec::new() };
+    let hooks: &[&str] = if judge.is_out() { &HOOKS_OUT } else { &HOOKS_IN };
     for chain in objects.iter().filter_map(|object| object.get("chain")) {
         let hook = text(chain, "hook");
-        if HOOKS.contains(&hook) && judge.is_for_family(text(chain, "family")) {
+        if hooks.contains(&hook) && judge.is_for_family(text(chain, "family")) {
             judge.base_chain(chain);
         }
     }
@@ -105,14 +130,32 @@ enum End {
     Dropped,
 }
 
+/// Packets whose way through the chains is followed.
+#[derive(Clone, Copy)]
+enum Direction<'a> {
+    /// SYNs that arrive through one of these devices.
+    In(&'a [String]),
+    /// Packets of the worker, which this device passes to the kernel.
+    Out(&'a str),
+}
+
 struct Judge<'a> {
     objects: &'a [Value],
     listen: SocketAddr,
-    devices: &'a [String],
+    direction: Direction<'a>,
     objections: Vec<Objection>,
 }
 
 impl<'a> Judge<'a> {
+    fn is_out(&self) -> bool {
+        matches!(self.direction, Direction::Out(_))
+    }
+
+    /// Returns the objection to a rule or policy that drops the packets.
+    fn drops(&self, line: String) -> Objection {
+        if self.is_out() { Objection::Blocks(line) } else { Objection::Drops(line) }
+    }
+
     fn is_for_family(&self, family: &str) -> bool {
         match family {
             "inet" => true,
@@ -126,7 +169,7 @@ impl<'a> Judge<'a> {
         let end = self.chain(text(chain, "family"), text(chain, "table"), text(chain, "name"), true, 0);
         if end == End::Continues && text(chain, "policy") == "drop" {
             let name = format!("chain {} {} policy drop", text(chain, "table"), text(chain, "name"));
-            self.objections.push(Objection::Drops(name));
+            self.objections.push(self.drops(name));
         }
     }
 
@@ -201,10 +244,12 @@ impl<'a> Judge<'a> {
             "return" => Step::Next,
             "drop" | "reject" => {
                 let line = describe(rule);
-                let objection = if unknown { Objection::NotUnderstood(line) } else { Objection::Drops(line) };
+                let objection = if unknown { Objection::NotUnderstood(line) } else { self.drops(line) };
                 self.objections.push(objection);
                 if all { Step::End(End::Dropped) } else { Step::Next }
             }
+            // Untracked packets are not translated.
+            "dnat" | "redirect" if self.is_out() => Step::Next,
             "dnat" | "redirect" | "tproxy" => {
                 let line = describe(rule);
                 let objection =
@@ -286,7 +331,10 @@ impl<'a> Judge<'a> {
         }
         if let Some(ct) = left.get("ct") {
             return match text(ct, "key") {
-                "state" => among(right, &|state| state.as_str() == Some("new")),
+                "state" => {
+                    let own = if self.is_out() { "untracked" } else { "new" };
+                    among(right, &|state| state.as_str() == Some(own))
+                }
                 // The first packet has neither a mark nor a translated address.
                 "status" => Holds::Never,
                 _ => Holds::Unknown,
@@ -294,7 +342,7 @@ impl<'a> Judge<'a> {
         }
         if let Some(fib) = left.get("fib") {
             let destination = text(fib, "result") == "type" && fib.to_string().contains("\"daddr\"");
-            return if destination {
+            return if destination && !self.is_out() {
                 among(right, &|kind| kind.as_str() == Some("local"))
             } else {
                 Holds::Unknown
@@ -304,12 +352,15 @@ impl<'a> Judge<'a> {
     }
 
     fn payload(&self, protocol: &str, field: &str, right: &Value) -> Holds {
+        let (address, port) = if self.is_out() { ("saddr", "sport") } else { ("daddr", "dport") };
         match (protocol, field) {
-            ("tcp" | "th", "dport") => among(right, &|port| is_port(port, self.listen.port())),
-            ("tcp" | "th", "sport") => Holds::Sometimes,
+            ("tcp" | "th", field) if field == port => among(right, &|port| is_port(port, self.listen.port())),
+            ("tcp" | "th", "sport" | "dport") => Holds::Sometimes,
             ("tcp", "flags") => Holds::Unknown,
-            ("ip" | "ip6", "daddr") => among(right, &|value| contains(value, self.listen.ip())),
-            ("ip" | "ip6", "saddr") => Holds::Sometimes,
+            ("ip" | "ip6", field) if field == address => {
+                among(right, &|value| contains(value, self.listen.ip()))
+            }
+            ("ip" | "ip6", "saddr" | "daddr") => Holds::Sometimes,
             ("ip", "protocol") | ("ip6", "nexthdr") => among(right, &is_tcp),
             ("udp" | "udplite" | "sctp" | "dccp" | "icmp" | "icmpv6" | "igmp" | "esp" | "ah", _) => {
                 Holds::Never
@@ -330,14 +381,19 @@ impl<'a> Judge<'a> {
                 among(right, &|value| value.as_str() == Some(family))
             }
             "iifname" | "iif" => {
+                let devices = match self.direction {
+                    Direction::In(devices) => devices,
+                    Direction::Out(tun) => return among(right, &|value| is_device(value, tun)),
+                };
                 let named = |device: &str| among(right, &|value| is_device(value, device));
-                let all: Vec<Holds> = self.devices.iter().map(|device| named(device)).collect();
+                let all: Vec<Holds> = devices.iter().map(|device| named(device)).collect();
                 match (all.iter().min(), all.iter().max()) {
                     (Some(least), Some(most)) if least == most => *least,
                     (Some(_), Some(Holds::Unknown)) | (None, _) => Holds::Unknown,
                     _ => Holds::Sometimes,
                 }
             }
+            "oifname" | "oif" if self.is_out() => Holds::Sometimes,
             "oifname" | "oif" => Holds::Never,
             "pkttype" => among(right, &|value| matches!(value.as_str(), Some("host" | "unicast"))),
             _ => Holds::Unknown,

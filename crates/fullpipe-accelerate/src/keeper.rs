@@ -8,7 +8,8 @@
 //!              └──────────── table removed ◄── 5 s without a report, or the worker has ended
 //! ```
 //!
-//! The phase aside also applies while the worker reports that it has reached a limit.
+//! The phase aside also applies while the worker reports that it has reached a limit. While connections may be
+//! left to the kernel, the keeper looks for them among the kernel's sockets.
 //!
 //! Silence is counted in the keeper's own ticks: if the whole machine pauses, the keeper pauses too, and the
 //! worker is not blamed for it.
@@ -24,24 +25,26 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fullpipe_linux::device::{self, Drops};
 use fullpipe_linux::namespace::this_namespace;
+use fullpipe_linux::return_path::ReturnPath;
 use fullpipe_linux::routing::{Routing, RoutingChanges};
 use fullpipe_linux::sock_diag::SockDiag;
 use fullpipe_linux::{Clock, Datapath, Error, Kind, Stop, Tun};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Duration, Instant, Rate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use socket2::Socket;
 
-use crate::config::Settings;
+use crate::config::{ClientAddress, Settings, Upstream};
 use crate::nft::Nft;
 use crate::preflight::{self, Permissions, Plan};
 use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
 use crate::status::{self, FOLDER, Status, StatusFile};
-use crate::steering::{Phase, Steering};
+use crate::steering::{LEFT_SECONDS, Phase, Steering};
 use crate::worker::{BEAT, Beat, WorkerSettings};
-use crate::{handover, refused, stranded, system};
+use crate::{forwarding, handover, refused, stranded, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
@@ -65,6 +68,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const TUN_QUEUE: u32 = 4_096;
 /// Longest report that is accepted from the worker, in bytes.
 const MOST_REPORT: usize = 16 << 10;
+/// Share of a device's speed that all connections together may use, so that its queue stays empty: 98 %.
+const SHARE_OF_SPEED: (u64, u64) = (98, 100);
 /// Users that exist on most hosts, in the order of preference.
 const USERS: [&str; 2] = ["fullpipe", "nobody"];
 
@@ -98,10 +103,12 @@ pub fn run(
     }
     let starting = status::lock_starts()?;
     status::remove_stale();
+    let kept: Vec<u32> = status::tables_here()?.iter().map(|table| number_of(table)).collect();
+    ReturnPath::remove_all_but(&kept)?;
     let report = preflight::examine(settings, permissions)?;
     report.notes.iter().for_each(|line| note(&format!("note: {line}")));
     let plan = report.into_plan()?;
-    let mut keeper = Keeper::new(settings, plan, program, note)?;
+    let mut keeper = Keeper::new(settings, permissions, plan, program, note)?;
     keeper.write_status();
     drop(starting);
     let result = keeper.keep(stop);
@@ -131,6 +138,7 @@ enum Heard {
 
 struct Keeper<'a> {
     settings: &'a Settings,
+    permissions: Permissions,
     program: &'a WorkerProgram,
     note: &'a dyn Fn(&str),
     user: (u32, u32),
@@ -138,12 +146,18 @@ struct Keeper<'a> {
     tun: Tun,
     steering: Steering,
     way: WayOut,
+    /// Way of the server's answers to sockets with the addresses of clients, if the server sees these.
+    return_path: Option<ReturnPath>,
     nft: Nft,
     /// Phase of the table; `None` if there is no table.
     phase: Option<Phase>,
     worker: Option<RunningWorker>,
     /// Clients whose connections stay with the kernel.
     theirs: Vec<SocketAddr>,
+    /// Tick until which new connections of the kernel may appear.
+    watched_until: u64,
+    /// SYNs that the worker had received at the last two examinations of the kernel's connections.
+    syns: [u64; 2],
     changes: RoutingChanges,
     /// Time of the next examination of the routing.
     next_examination: Instant,
@@ -157,6 +171,8 @@ struct Keeper<'a> {
     /// Times of the latest failures of the worker.
     failures: VecDeque<Instant>,
     next_start: Instant,
+    /// Drops of the devices at the start of the service, and at the last examination.
+    drops: [Drops; 2],
     probes: Probes,
     /// Raw socket for the probes.
     raw: Socket,
@@ -167,6 +183,7 @@ struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     fn new(
         settings: &'a Settings,
+        permissions: Permissions,
         plan: Plan,
         program: &'a WorkerProgram,
         note: &'a dyn Fn(&str),
@@ -178,13 +195,24 @@ impl<'a> Keeper<'a> {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
         let user = user(settings.user.as_deref())?;
         let tun = Tun::without_address(&steering.tun, Datapath::Offload, way.mtu, TUN_QUEUE)?;
+        if way.is_routed() {
+            forwarding::permit(&steering.tun, settings.listen.is_ipv6())?;
+        }
+        let drops = Drops::read(&steering.tun, &way.outgoing())?;
         let nft = Nft::start(clock)?;
         let file = StatusFile::new(Path::new(FOLDER), &steering.table)?;
-        let probes = Probes::new(Path::new(FOLDER), settings.listen, user)?;
+        let probes = Probes::new(Path::new(FOLDER), settings.listen, user, clock.now())?;
         let raw = probes::raw_socket(settings.listen)?;
         let changes = RoutingChanges::new()?;
+        let return_path = match (settings.client_address, &settings.upstream) {
+            (ClientAddress::Transparent, Upstream::Tcp(server)) => {
+                Some(ReturnPath::new(*server, number_of(&steering.table))?)
+            }
+            _ => None,
+        };
         Ok(Self {
             settings,
+            permissions,
             program,
             note,
             user,
@@ -192,10 +220,13 @@ impl<'a> Keeper<'a> {
             tun,
             steering,
             way,
+            return_path,
             nft,
             phase: None,
             worker: None,
             theirs: Vec::new(),
+            watched_until: 0,
+            syns: [0; 2],
             changes,
             next_examination: clock.now() + ROUTING_INTERVAL,
             has_steered: false,
@@ -204,6 +235,7 @@ impl<'a> Keeper<'a> {
             starts: 0,
             failures: VecDeque::new(),
             next_start: Instant::ZERO,
+            drops: [drops; 2],
             probes,
             raw,
             file,
@@ -230,6 +262,7 @@ impl<'a> Keeper<'a> {
             }
             self.hear().or_else(|error| self.outlive_nft(error))?;
             let now = self.clock.now();
+            self.probes.reset(now, &self.raw);
             if self.changes.take() {
                 self.next_examination = self.next_examination.min(now + ROUTING_PAUSE);
             }
@@ -254,6 +287,7 @@ impl<'a> Keeper<'a> {
         let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
         // The end of nft is reported without being asked for.
         fds.push(PollFd::from_borrowed_fd(self.nft.as_fd(), PollFlags::empty()));
+        fds.extend(self.probes.answers().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         if let Some(worker) = &self.worker {
             fds.push(PollFd::from_borrowed_fd(worker.control.as_fd(), PollFlags::IN));
         }
@@ -272,13 +306,18 @@ impl<'a> Keeper<'a> {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let tun = self.tun.as_fd().try_clone_to_owned().map_err(failed)?;
         let (user, group) = self.user;
-        let child = Command::new(&self.program.program)
+        let mut command = Command::new(&self.program.program);
+        // A change of the user at the start would cost the worker all capabilities. With sockets that have
+        // the addresses of clients, the worker changes its user itself and keeps one capability.
+        let changes_user = self.return_path.is_some();
+        if !changes_user {
+            command.uid(user).gid(group);
+        }
+        let child = command
             .args(&self.program.arguments)
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(tun))
-            .uid(user)
-            .gid(group)
             // Ctrl-C reaches the keeper alone, which ends the worker in order.
             .process_group(0)
             .spawn()
@@ -293,6 +332,8 @@ impl<'a> Keeper<'a> {
             memory: memory.get(),
             connections: *connections,
             probes: self.probes.path().to_owned(),
+            identity: changes_user.then_some(self.user),
+            limit: self.limit().map(Rate::as_bps),
         };
         let line = serde_json::to_vec(&settings).map_err(|error| failed(error.into()))?;
         let sent = handover::send(&ours, &line, self.raw.as_fd()).and_then(|()| ours.set_nonblocking(true));
@@ -302,6 +343,17 @@ impl<'a> Keeper<'a> {
         self.write_status();
         // A worker that has ended before it could read is found at its socket.
         if sent.is_err() { self.worker_ended() } else { Ok(()) }
+    }
+
+    /// Returns the maximum rate of all connections together; `None` if the speed of the device is not known.
+    fn limit(&self) -> Option<Rate> {
+        let (share, whole) = SHARE_OF_SPEED;
+        // With several devices, the share of each is not known.
+        let of_device = || match &self.way.outgoing()[..] {
+            [only] => device::speed(only),
+            _ => None,
+        };
+        self.settings.speed.or_else(of_device).map(|speed| speed.mul_div(share, whole))
     }
 
     /// Handles the reports that have arrived.
@@ -433,7 +485,11 @@ impl<'a> Keeper<'a> {
             }
         }
         if ticks.is_multiple_of(SOCKET_TICKS) {
-            self.forget_closed()?;
+            self.follow_sockets(ticks)?;
+            // A device that has just disappeared has no counters.
+            if let Ok(drops) = Drops::read(&self.steering.tun, &self.way.outgoing()) {
+                self.drops[1] = drops;
+            }
             self.write_status();
         }
         Ok(())
@@ -456,7 +512,7 @@ impl<'a> Keeper<'a> {
         }
         if let Some(ended) = ended {
             // The answers of the clients reach the kernel, because the table is gone.
-            let probes = self.probes.collect()?;
+            let probes = self.probes.collect(self.clock.now())?;
             self.say(&format!("the worker has ended: {ended}; {probes} clients are probed"));
         }
         Ok(())
@@ -494,10 +550,23 @@ impl<'a> Keeper<'a> {
 
     /// Follows changes of devices and routes.
     fn examine_routing(&mut self) -> Result<(), Error> {
-        let way = match way_out(&Routing::read()?, self.settings.listen.ip(), &self.steering.tun) {
+        let routing = Routing::read()?;
+        if let Some(path) = self.return_path.as_ref().filter(|path| !path.is_complete(&routing)) {
+            path.complete()?;
+            self.say("the policy rule for the answers of the server was missing, and is there again");
+        }
+        let way = match way_out(&routing, self.settings.listen.ip(), &self.steering.tun) {
             Ok(way) => way,
             Err(no_way) => return self.lose_way(no_way),
         };
+        if way.is_routed() && !self.way.is_routed() {
+            let tun = &self.steering.tun;
+            let obstacles = preflight::obstacles_to_forwarding(self.settings, self.permissions, tun)?;
+            if !obstacles.is_empty() {
+                return self.lose_way(NoWay::Unsupported(obstacles));
+            }
+            forwarding::permit(tun, self.settings.listen.is_ipv6())?;
+        }
         if self.no_way.take().is_some() {
             self.say("there is a way to the clients again");
         }
@@ -507,7 +576,7 @@ impl<'a> Keeper<'a> {
         let steering = preflight::steering(self.settings, &self.steering.tun, &way);
         if let Some(phase) = self.phase {
             let theirs = self.kernels_connections()?;
-            if let Err(error) = self.nft.apply(&steering.replace(phase, &theirs)) {
+            if let Err(error) = self.nft.apply(&steering.replace(&self.steering, phase, &theirs)) {
                 // A device may have disappeared again; the next examination repeats the attempt.
                 self.say(&format!("the steering could not follow a change of the routes: {error}"));
                 return Ok(());
@@ -519,20 +588,31 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Removes the kernel's connections that have ended from the set.
-    fn forget_closed(&mut self) -> Result<(), Error> {
-        let Some(phase) = self.phase.filter(|_| !self.theirs.is_empty()) else { return Ok(()) };
-        let open = self.kernels_connections()?;
-        let (kept, gone): (Vec<SocketAddr>, Vec<SocketAddr>) =
-            self.theirs.iter().partition(|client| open.binary_search(client).is_ok());
-        let Some(transaction) = self.steering.forget(&gone) else { return Ok(()) };
-        if self.nft.apply(&transaction).is_err() {
-            // The set differs from what is known here, so it is written anew.
-            self.nft.apply(&self.steering.replace(phase, &open))?;
-            self.theirs = open;
+    /// Removes the kernel's connections that have ended from the set, and adds those that were left to the
+    /// kernel.
+    fn follow_sockets(&mut self, ticks: u64) -> Result<(), Error> {
+        let Some(phase) = self.phase.filter(|phase| *phase != Phase::Learning) else { return Ok(()) };
+        // SYNs are left to the kernel only after the worker has got a whole burst. The two examinations
+        // before this one cover a burst that an examination divides.
+        let received = self.beat.syns.saturating_sub(self.syns[0]);
+        self.syns = [self.syns[1], self.beat.syns];
+        if phase == Phase::Aside || 2 * received >= self.steering.syn_burst() as u64 {
+            self.watched_until = ticks + u64::from(LEFT_SECONDS) * SOCKET_TICKS;
+        }
+        if self.theirs.is_empty() && ticks > self.watched_until {
             return Ok(());
         }
-        self.theirs = kept;
+        let open = self.kernels_connections()?;
+        let gone: Vec<SocketAddr> =
+            self.theirs.iter().filter(|client| open.binary_search(client).is_err()).copied().collect();
+        let new: Vec<SocketAddr> =
+            open.iter().filter(|client| self.theirs.binary_search(client).is_err()).copied().collect();
+        let Some(transaction) = self.steering.update(&gone, &new) else { return Ok(()) };
+        if self.nft.apply(&transaction).is_err() {
+            // The set differs from what is known here, so it is written anew.
+            self.nft.apply(&self.steering.replace(&self.steering, phase, &open))?;
+        }
+        self.theirs = open;
         Ok(())
     }
 
@@ -563,6 +643,8 @@ impl<'a> Keeper<'a> {
             steered: None,
             starts: self.starts,
             kernels: self.theirs.len(),
+            drops: self.drops[1].since(self.drops[0]).into(),
+            limit: self.limit().map(Rate::as_bps),
             report: self.beat.clone(),
         };
         // Without the file, the service works, but `status` does not show it.
@@ -624,6 +706,11 @@ impl RunningWorker {
     }
 }
 
+/// Returns the number in the name of a service's table, for example 3 for `fullpipe_fp3`.
+fn number_of(table: &str) -> u32 {
+    table.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
+}
+
 /// Returns the pause before a restart, after this number of recent failures.
 fn pause(failures: usize) -> Duration {
     let doublings = failures.saturating_sub(1).min(10) as u32;
@@ -673,6 +760,11 @@ mod tests {
         assert_eq!(ids(users, "broken"), None);
         let root = user(Some("root")).expect_err("root is refused");
         assert!(root.message.contains("root"), "{root}");
+    }
+
+    #[test]
+    fn a_table_has_the_number_of_its_device() {
+        assert_eq!([number_of("fullpipe_fp0"), number_of("fullpipe_fp17")], [0, 17]);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`preflight`] | what would change on this host, and what stands in the way |
 //! | [`firewall`] | judgement of the host's firewall rules |
 //! | [`routes`] | way out to the clients |
+//! | `forwarding` | settings of the device for a way out through the host's routing |
 //! | [`steering`] | text of the nftables table, in phases |
 //! | `nft` | the nftables process that owns the table |
 //! | `handover` | settings and a raw socket for the worker |
@@ -27,6 +28,7 @@
 //! | [`health`] | whether the server lives |
 //! | [`memory`] | which connections stop reading when the budget is spent |
 //! | `probes` | packets that tell the clients of a dead worker |
+//! | `answers` | resets for the clients that answer these packets |
 //! | `stranded` | SYNs that a dead worker has not read |
 //! | [`proxy`] | PROXY protocol, version 2 |
 //! | [`status`] | the state of running services |
@@ -38,8 +40,10 @@ use std::io;
 
 use fullpipe_linux::{Error, Kind};
 
+mod answers;
 pub mod config;
 pub mod firewall;
+mod forwarding;
 mod handover;
 pub mod health;
 pub mod keeper;

@@ -17,7 +17,7 @@ use rustix::system::uname;
 use crate::config::{ClientAddress, Settings, Upstream};
 use crate::routes::{WayOut, way_out};
 use crate::steering::{Phase, Steering};
-use crate::{firewall, nft, status};
+use crate::{firewall, forwarding, nft, status};
 
 /// First kernel with tables that belong to a process (`flags owner`).
 const OWNED_TABLES: KernelVersion = KernelVersion::new(5, 12);
@@ -122,6 +122,13 @@ pub fn examine(settings: &Settings, permissions: Permissions) -> Result<Report, 
         Ok(way) => {
             let steering = steering(settings, &tun, &way);
             changes(&mut report, settings, &steering);
+            if way.is_routed() {
+                report.objections.extend(forwarding::obstacle(settings.listen.is_ipv6()));
+                let why = way.obstacles.iter();
+                report
+                    .notes
+                    .extend(why.map(|why| format!("{why}, so the kernel routes the worker's packets")));
+            }
             for (_, device) in &way.incoming {
                 if merges_in_hardware(device)? == Some(true) {
                     report.objections.push(format!(
@@ -159,8 +166,10 @@ pub(crate) fn steering(settings: &Settings, tun: &str, way: &WayOut) -> Steering
         tun: tun.into(),
         listen: settings.listen,
         matching: settings.matching.clone(),
+        syn_rate: settings.syn_rate,
         incoming: way.incoming.iter().map(|(_, name)| name.clone()).collect(),
         hops: way.hops.clone(),
+        routed: way.is_routed(),
     }
 }
 
@@ -180,6 +189,16 @@ fn changes(report: &mut Report, settings: &Settings, steering: &Steering) {
         format!("new connections to {listen} on {} go to the worker", steering.incoming.join(", ")),
         format!("the worker connects to {} for each of them", settings.upstream),
     ];
+    if steering.routed {
+        report.changes.push(format!("the kernel forwards packets of {tun}, and of no other device"));
+    }
+    if settings.client_address == ClientAddress::Transparent {
+        report.changes.push(format!(
+            "a policy rule and a local route return the answers of {} to the worker, whose sockets have the \
+             addresses of the clients",
+            settings.upstream
+        ));
+    }
 }
 
 fn kernel(report: &mut Report) {
@@ -260,8 +279,11 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
-    let found = firewall::judge(&ruleset, listen, &devices)
-        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    let unreadable = |why: String| crate::refused(format!("cannot read the output of nft: {why}"), "");
+    let mut found = firewall::judge(&ruleset, listen, &devices).map_err(unreadable)?;
+    if let Some(Plan { steering, .. }) = report.plan.as_ref().filter(|plan| plan.way.is_routed()) {
+        found.extend(firewall::judge_forwarding(&ruleset, listen, &steering.tun).map_err(unreadable)?);
+    }
     for objection in found {
         if permissions.ignore_firewall && !objection.is_final() {
             report.notes.push(format!("{objection} (ignored)"));
@@ -272,6 +294,23 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     Ok(())
+}
+
+/// Returns what keeps the kernel from routing the worker's packets, if it must.
+pub(crate) fn obstacles_to_forwarding(
+    settings: &Settings,
+    permissions: Permissions,
+    tun: &str,
+) -> Result<Vec<String>, Error> {
+    let listen = settings.listen;
+    let kernel = forwarding::obstacle(listen.is_ipv6());
+    if kernel.is_some() || permissions.ignore_firewall {
+        return Ok(kernel.into_iter().collect());
+    }
+    let ruleset = nft::query(&["-j", "list", "ruleset"])?;
+    let found = firewall::judge_forwarding(&ruleset, listen, tun)
+        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    Ok(found.iter().map(ToString::to_string).collect())
 }
 
 /// Returns the tables of iptables-legacy, whose rules nft does not show; `None` if there are none.
@@ -295,6 +334,9 @@ fn server(report: &mut Report, settings: &Settings) {
         (ClientAddress::ProxyV2, _) => {
             report.notes.push("the server must accept the PROXY protocol, version 2, from this host".into());
         }
+        (ClientAddress::Transparent, _) => {
+            report.notes.push("the worker keeps the capability CAP_NET_RAW".into());
+        }
         (ClientAddress::Hidden, _) => {
             report.notes.push("the server sees an address of this host instead of the client's".into());
         }
@@ -308,7 +350,8 @@ fn server(report: &mut Report, settings: &Settings) {
                 IpAddr::V4(ip) => !ip.is_loopback(),
                 IpAddr::V6(_) => true,
             };
-            if one_source && settings.connections > LOCAL_PORTS {
+            let borrowed = settings.client_address == ClientAddress::Transparent;
+            if one_source && !borrowed && settings.connections > LOCAL_PORTS {
                 report.notes.push(format!(
                     "this host has about {LOCAL_PORTS} ports for connections to {address}; a server on \
                      127.0.0.1 has no such limit"
@@ -336,6 +379,8 @@ mod tests {
             user: None,
             memory: Bytes::from_mib(64),
             connections: 1_000,
+            syn_rate: 50_000,
+            speed: None,
         }
     }
 
@@ -378,7 +423,12 @@ mod tests {
     /// The commands of a dry run can be read: each is on its own line.
     #[test]
     fn commands_are_printed_line_by_line() {
-        let way = WayOut { hops: Vec::new(), incoming: vec![(2, "eth0".into())], mtu: 1_500 };
+        let way = WayOut {
+            hops: Vec::new(),
+            incoming: vec![(2, "eth0".into())],
+            mtu: 1_500,
+            obstacles: Vec::new(),
+        };
         let steering = steering(&settings("203.0.113.5:443"), "fp0", &way);
         let report = Report { plan: Some(Plan { steering, way }), ..Report::default() };
         let text = report.commands();

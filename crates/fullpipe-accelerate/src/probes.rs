@@ -5,6 +5,9 @@
 //!   client ─► answer ─► the kernel, which knows no such connection ─► reset
 //! ```
 //!
+//! Where a firewall keeps the answer from the kernel, the keeper resets the client itself
+//! ([`answers`](crate::answers)).
+//!
 //! Without a probe, a client that only receives would wait until its own timeout. The packet has the numbers
 //! of the connection, because address translation and connection tracking on the way discard anything else.
 //!
@@ -15,15 +18,19 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
 use fullpipe_tcp::wire::{Checksums, Flags, Packet};
+use fullpipe_units::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use crate::answers::Answers;
 use crate::system;
+use crate::worker::BEAT;
 
 /// Size of a slot: a length, and a packet. An ACK over IPv6 with timestamps has 72 octets.
 const SLOT: usize = 80;
@@ -76,16 +83,23 @@ pub(crate) struct Probes {
     listen: SocketAddr,
     /// Owner of the file: user ID and group ID of the worker.
     owner: (u32, u32),
-    waiting: VecDeque<(IpAddr, Vec<u8>)>,
+    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Answers of the clients, as long as they are awaited.
+    answers: Option<Answers>,
 }
 
 impl Probes {
     /// Creates the file. The packets of an earlier file of the same service are kept: its keeper and its
     /// worker have died together.
-    pub(crate) fn new(folder: &Path, listen: SocketAddr, owner: (u32, u32)) -> Result<Self, Error> {
+    pub(crate) fn new(
+        folder: &Path,
+        listen: SocketAddr,
+        owner: (u32, u32),
+        now: Instant,
+    ) -> Result<Self, Error> {
         let path = folder.join(format!("probes-{}-{listen}", this_namespace()));
-        let mut probes = Self { path, listen, owner, waiting: VecDeque::new() };
-        probes.collect()?;
+        let mut probes = Self { path, listen, owner, waiting: VecDeque::new(), answers: None };
+        probes.collect(now)?;
         Ok(probes)
     }
 
@@ -95,7 +109,7 @@ impl Probes {
 
     /// Takes over the probes of a worker that has died, and creates an empty file for the next one. Returns
     /// the number of probes.
-    pub(crate) fn collect(&mut self) -> Result<usize, Error> {
+    pub(crate) fn collect(&mut self, now: Instant) -> Result<usize, Error> {
         let failed = |error: io::Error| system(format_args!("prepare {}", self.path.display()), error);
         let read = |file: File| {
             let mut bytes = Vec::new();
@@ -118,7 +132,29 @@ impl Probes {
         fchown(&file, Some(user), Some(group)).map_err(failed)?;
         let count = found.len();
         self.waiting.extend(found);
+        self.answers = None;
+        if !self.waiting.is_empty() {
+            let clients = self.waiting.iter().map(|(client, _)| *client).collect();
+            let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
+            let probed = now + Duration::from_nanos(BEAT.as_nanos() * ticks);
+            // Without the socket, the clients depend on the kernel's answer.
+            self.answers = Answers::new(self.listen, clients, probed).ok();
+        }
         Ok(count)
+    }
+
+    /// Returns the socket for the answers of the clients.
+    pub(crate) fn answers(&self) -> Option<BorrowedFd<'_>> {
+        self.answers.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Resets the clients whose answers have arrived.
+    pub(crate) fn reset(&mut self, now: Instant, raw: &Socket) {
+        let Some(answers) = &mut self.answers else { return };
+        answers.reset(raw);
+        if answers.is_over(now) {
+            self.answers = None;
+        }
     }
 
     /// Returns whether probes are still to be sent.
@@ -129,7 +165,7 @@ impl Probes {
     /// Sends the probes of one tick through a raw socket.
     pub(crate) fn send(&mut self, raw: &Socket) {
         for (to, packet) in self.waiting.drain(..AT_ONCE.min(self.waiting.len())) {
-            send(raw, to, &packet);
+            send(raw, to.ip(), &packet);
         }
     }
 }
@@ -163,13 +199,13 @@ fn push_slot(slots: &mut Vec<u8>, packet: &[u8]) {
 }
 
 /// Reads the packets that may be sent from the content of a file.
-fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(IpAddr, Vec<u8>)> {
+fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
     let slot = |slot: &[u8]| {
         let (len, packet) = slot.split_first()?;
         let packet = packet.get(..usize::from(*len))?;
         let parsed = Packet::parse(packet, Checksums::Verify).ok()?;
         let bare = parsed.segment.flags == Flags::ACK && parsed.payload == (packet.len()..packet.len());
-        (bare && parsed.from == listen).then(|| (parsed.to.ip(), packet.to_vec()))
+        (bare && parsed.from == listen).then(|| (parsed.to, packet.to_vec()))
     };
     bytes.chunks_exact(SLOT).filter_map(slot).collect()
 }
@@ -210,20 +246,20 @@ mod tests {
     fn packets_pass_through_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let mut probes = Probes::new(folder.path(), listen(), owner).expect("a file");
+        let mut probes = Probes::new(folder.path(), listen(), owner, Instant::ZERO).expect("a file");
         let mut file = ProbeFile::open(probes.path()).expect("a file");
         let one = packet(LISTEN, "198.51.100.7:40000", Flags::ACK);
         let two = packet(LISTEN, "198.51.100.8:40001", Flags::ACK);
         file.write([&one, &two, &one].into_iter()).expect("room");
         file.write([&one].into_iter()).expect("room");
         file.append(&two).expect("room");
-        assert_eq!(probes.collect().expect("a file"), 2);
-        let expected = [("198.51.100.7", &one), ("198.51.100.8", &two)];
+        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 2);
+        let expected = [("198.51.100.7:40000", &one), ("198.51.100.8:40001", &two)];
         for ((address, packet), (to, expected)) in probes.waiting.iter().zip(expected) {
             assert_eq!((address.to_string().as_str(), packet), (to, expected));
         }
         // The next worker begins with an empty file, and an end in order leaves none.
-        assert_eq!(probes.collect().expect("a file"), 0);
+        assert_eq!(probes.collect(Instant::ZERO).expect("a file"), 0);
         let path = probes.path().to_owned();
         drop(probes);
         assert!(!path.exists());

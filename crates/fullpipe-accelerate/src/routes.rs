@@ -1,14 +1,19 @@
-//! Way out for the worker's packets: which device and gateway lead to a client, as far as the routing of the
-//! host is simple enough to be copied into nftables rules.
+//! Way out for the worker's packets: which device and gateway lead to a client.
 //!
-//! The rules send a packet directly to a device (`fwd`), past the host's routing. That is correct only if the
-//! routing consists of connected networks and default routes in the main table. Everything else is an
-//! objection, because packets would leave on another way than the kernel's.
+//! | way | packets | if the routing of the host |
+//! |---|---|---|
+//! | direct | nftables forwards them to a device (`fwd`), past the host's routing | consists of connected networks and default routes in the main table |
+//! | routed | the kernel routes them like those of a neighbour ([`forwarding`](crate::forwarding)) | has more: policy rules, static routes, several next hops |
+//!
+//! The direct way needs no forwarding and no chain of the firewall. With the rules of a direct way, packets
+//! would leave differently from the kernel's if the routing has more, so the kernel must route them.
 
 use std::net::IpAddr;
 
-use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing};
+use fullpipe_linux::return_path;
+use fullpipe_linux::routing::{Device, MAIN_TABLE, Route, Routing, Rule};
 
+use crate::forwarding::DUMMY;
 use crate::steering::Hop;
 
 /// Tables and priorities of the rules that every namespace has.
@@ -23,6 +28,28 @@ pub struct WayOut {
     pub incoming: Vec<(u32, String)>,
     /// Smallest MTU of these devices, in bytes.
     pub mtu: u32,
+    /// Parts of the routing that cannot be copied, so that the kernel must route the worker's packets; empty
+    /// for the direct way.
+    pub obstacles: Vec<String>,
+}
+
+impl WayOut {
+    /// Returns the devices through which packets reach the clients.
+    pub fn outgoing(&self) -> Vec<String> {
+        let mut devices: Vec<String> = if self.is_routed() {
+            self.incoming.iter().map(|(_, name)| name.clone()).collect()
+        } else {
+            self.hops.iter().map(|hop| hop.device.clone()).collect()
+        };
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// Returns whether the kernel must route the worker's packets.
+    pub fn is_routed(&self) -> bool {
+        !self.obstacles.is_empty()
+    }
 }
 
 /// Reasons for which there is no way out.
@@ -30,7 +57,7 @@ pub struct WayOut {
 pub enum NoWay {
     /// The address or the routes do not exist at the moment, for example because a device is down.
     Absent(String),
-    /// The routing cannot be copied.
+    /// The worker's packets cannot leave this host as the kernel's do.
     Unsupported(Vec<String>),
 }
 
@@ -39,12 +66,7 @@ impl NoWay {
     pub fn reasons(self) -> Vec<String> {
         match self {
             Self::Absent(reason) => vec![reason],
-            Self::Unsupported(reasons) => reasons
-                .into_iter()
-                .map(|reason| {
-                    format!("{reason}; accelerate supports only connected networks and default routes")
-                })
-                .collect(),
+            Self::Unsupported(reasons) => reasons,
         }
     }
 }
@@ -52,17 +74,23 @@ impl NoWay {
 /// Derives the way out for connections of `address` from the routing of the host.
 ///
 /// # Errors
-/// Returns every reason for which the routing cannot be copied.
+/// Returns an error if the address or all routes are missing, or if the routing depends on more than the
+/// packets.
 pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, NoWay> {
-    let mut objections = Vec::new();
+    let mut obstacles = Vec::new();
     let ipv6 = address.is_ipv6();
-    for rule in routing.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
+    // The rules of return paths select only answers of servers to the worker.
+    let foreign = |rule: &&Rule| rule.ipv6 == ipv6 && rule.protocol != return_path::PROTOCOL;
+    for rule in routing.rules.iter().filter(foreign) {
         if !rule.unconditional || !KERNEL_RULES.contains(&(rule.priority, rule.table)) {
-            objections.push(format!("there is a policy rule with priority {}", rule.priority));
+            obstacles.push(format!("there is a policy rule with priority {}", rule.priority));
         }
     }
-    for device in routing.devices.iter().filter(|device| device.vrf && device.up) {
-        objections.push(format!("{} is a VRF", device.name));
+    let vrfs = routing.devices.iter().filter(|device| device.vrf && device.up);
+    let vrfs: Vec<String> =
+        vrfs.map(|device| format!("{} is a VRF, which accelerate does not support", device.name)).collect();
+    if !vrfs.is_empty() {
+        return Err(NoWay::Unsupported(vrfs));
     }
     let mut routes: Vec<(&Route, &Device)> = Vec::new();
     for route in routing.routes.iter().filter(|route| is_candidate(route, ipv6)) {
@@ -70,15 +98,21 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         let device = route.device.and_then(|index| routing.device(index));
         match device {
             Some(device) if device.loopback || device.name == tun => {}
-            _ if !route.unicast => objections.push(format!("the route to {to} does not forward")),
-            None => objections.push(format!("the route to {to} has several next hops, or a tunnel")),
+            _ if !route.unicast => obstacles.push(format!("the route to {to} does not forward")),
+            None => obstacles.push(format!("the route to {to} has several next hops, or a tunnel")),
             Some(_) if route.gateway.is_some() && route.prefix_len > 0 => {
-                objections.push(format!("the route to {to} has a gateway"));
+                obstacles.push(format!("the route to {to} has a gateway"));
             }
             // A device that is down receives nothing, and the kernel does not use its routes.
             Some(device) if device.up => routes.push((route, device)),
             Some(_) => {}
         }
+    }
+    if !obstacles.is_empty() {
+        // Every table may be used. The routes of the table `local` lead to all devices with an address.
+        let of_family = |route: &&Route| is_of_family(route, ipv6);
+        let device = |route| device_of(routing, route, tun).map(|device| (route, device));
+        routes = routing.routes.iter().filter(of_family).filter_map(device).collect();
     }
     // The kernel prefers the longest prefix, then the smallest metric.
     routes.sort_by_key(|(route, _)| (u8::MAX - route.prefix_len, route.metric));
@@ -87,7 +121,9 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
     let mut mtu = u32::MAX;
     for (route, device) in &routes {
         let network = (route.prefix_len > 0).then_some((route.destination, route.prefix_len));
-        if !hops.iter().any(|hop| hop.network == network) {
+        let can_be_hop =
+            obstacles.is_empty() || route.unicast && route.gateway.is_none() && network.is_some();
+        if can_be_hop && !hops.iter().any(|hop| hop.network == network) {
             hops.push(Hop { network, gateway: route.gateway, device: device.name.clone() });
         }
         if !incoming.iter().any(|(index, _)| *index == device.index) {
@@ -96,31 +132,39 @@ pub fn way_out(routing: &Routing, address: IpAddr, tun: &str) -> Result<WayOut, 
         }
     }
     incoming.sort();
-    if !objections.is_empty() {
-        return Err(NoWay::Unsupported(objections));
-    }
     if !routing.addresses.iter().any(|own| own.address == address) {
         return Err(NoWay::Absent(format!("{address} is not an address of this host")));
     }
-    if hops.is_empty() {
+    if incoming.is_empty() {
         return Err(NoWay::Absent("there is no route to any client".into()));
     }
-    Ok(WayOut { hops, incoming, mtu })
+    Ok(WayOut { hops, incoming, mtu, obstacles })
 }
 
-/// Returns whether packets of this address family could take the route.
+/// Returns the device of a route, if it is up and leads to other hosts.
+fn device_of<'a>(routing: &'a Routing, route: &Route, tun: &str) -> Option<&'a Device> {
+    let device = routing.device(route.device?)?;
+    (device.up && !device.loopback && device.name != tun).then_some(device)
+}
+
+/// Returns whether packets of this address family could take the route, if the main table is the only one.
 fn is_candidate(route: &Route, ipv6: bool) -> bool {
+    route.table == MAIN_TABLE && is_of_family(route, ipv6)
+}
+
+fn is_of_family(route: &Route, ipv6: bool) -> bool {
     // Link-local addresses are the same on all devices, so no client outside a test uses them as its address.
     let link_local = match route.destination {
-        IpAddr::V4(address) => address.is_link_local(),
+        // The dummy address is on the devices of other services.
+        IpAddr::V4(address) => address.is_link_local() || address == DUMMY,
         IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
     };
-    route.table == MAIN_TABLE && route.destination.is_ipv6() == ipv6 && !link_local
+    route.destination.is_ipv6() == ipv6 && !link_local
 }
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_linux::routing::{HostAddress, Rule};
+    use fullpipe_linux::routing::HostAddress;
 
     use super::*;
 
@@ -146,7 +190,7 @@ mod tests {
     }
 
     fn rule(priority: u32, table: u32) -> Rule {
-        Rule { ipv6: false, priority, table, unconditional: true }
+        Rule { ipv6: false, priority, table, unconditional: true, protocol: 2 }
     }
 
     /// A host with two networks and a default gateway in the first.
@@ -163,11 +207,8 @@ mod tests {
         }
     }
 
-    fn objections(routing: &Routing) -> Vec<String> {
-        match way_out(routing, address("203.0.113.5"), "fp0").expect_err("an objection") {
-            NoWay::Unsupported(objections) => objections,
-            NoWay::Absent(reason) => panic!("{reason}"),
-        }
+    fn obstacles(routing: &Routing) -> Vec<String> {
+        way_out(routing, address("203.0.113.5"), "fp0").expect("a way").obstacles
     }
 
     #[test]
@@ -200,31 +241,52 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_copied_is_an_objection() {
+    fn what_cannot_be_copied_is_routed() {
         let mut routing = host();
         routing.rules.push(rule(100, 42));
-        assert_eq!(objections(&routing), ["there is a policy rule with priority 100"]);
+        assert_eq!(obstacles(&routing), ["there is a policy rule with priority 100"]);
 
         let mut routing = host();
         routing.rules[1].unconditional = false;
-        assert_eq!(objections(&routing), ["there is a policy rule with priority 32766"]);
+        assert_eq!(obstacles(&routing), ["there is a policy rule with priority 32766"]);
 
         let mut routing = host();
         routing.routes.push(route("192.0.2.0", 24, Some("10.0.0.1"), 3, 0));
-        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 has a gateway"]);
+        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 has a gateway"]);
 
         let mut routing = host();
         routing.routes.push(Route { device: None, ..route("192.0.2.0", 24, None, 0, 0) });
-        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 has several next hops, or a tunnel"]);
+        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 has several next hops, or a tunnel"]);
 
         let mut routing = host();
         let blackhole = Route { unicast: false, device: None, ..route("192.0.2.0", 24, None, 0, 0) };
         routing.routes.push(blackhole);
-        assert_eq!(objections(&routing), ["the route to 192.0.2.0/24 does not forward"]);
+        assert_eq!(obstacles(&routing), ["the route to 192.0.2.0/24 does not forward"]);
 
         let mut routing = host();
         routing.devices.push(Device { vrf: true, ..device(4, "blue", 1_500) });
-        assert_eq!(objections(&routing), ["blue is a VRF"]);
+        let reason = "blue is a VRF, which accelerate does not support".to_owned();
+        let no_way = way_out(&routing, address("203.0.113.5"), "fp0");
+        assert_eq!(no_way, Err(NoWay::Unsupported(vec![reason])));
+    }
+
+    /// On the routed way, clients may arrive through the devices of all tables, and the connected networks are
+    /// known, whose neighbours are limited.
+    #[test]
+    fn a_routed_way_uses_all_tables() {
+        let mut routing = host();
+        routing.rules.push(rule(100, 42));
+        routing.devices.push(device(4, "eth2", 1_400));
+        routing.devices.push(device(5, "fp0", 1_400));
+        routing.routes.push(Route { table: 42, ..route("0.0.0.0", 0, Some("192.0.2.1"), 4, 0) });
+        routing.routes.push(Route { table: 42, ..route("192.0.2.0", 24, None, 4, 0) });
+        let way = way_out(&routing, address("203.0.113.5"), "fp0").expect("a way");
+        let devices: Vec<&str> = way.incoming.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!((devices, way.mtu), (vec!["eth0", "eth1", "eth2"], 1_400));
+        let networks: Vec<_> = way.hops.iter().map(|hop| hop.network).collect();
+        let network = |text: &str, len| Some((address(text), len));
+        assert_eq!(networks, [network("192.0.2.0", 24), network("203.0.113.0", 24), network("10.0.0.0", 8)]);
+        assert!(way.is_routed());
     }
 
     /// An address or a route that does not exist may return.
@@ -240,7 +302,7 @@ mod tests {
     }
 
     /// Routes of other tables, of other families, to link-local addresses, and of devices that are down do
-    /// not matter.
+    /// not matter, and neither do the rules of return paths.
     #[test]
     fn routes_that_no_client_uses_do_not_matter() {
         let expected = way_out(&host(), address("203.0.113.5"), "fp0");
@@ -248,6 +310,7 @@ mod tests {
         routing.routes.push(Route { table: 42, ..route("192.0.2.0", 24, Some("10.0.0.1"), 3, 0) });
         routing.routes.push(route("2001:db8::", 32, Some("2001:db8::1"), 3, 0));
         routing.routes.push(route("169.254.0.0", 16, None, 3, 0));
+        routing.rules.insert(1, Rule { protocol: return_path::PROTOCOL, ..rule(1, 7) });
         routing.devices.push(Device { up: false, ..device(4, "eth2", 500) });
         routing.routes.push(route("192.0.2.0", 24, None, 4, 0));
         assert_eq!(way_out(&routing, address("203.0.113.5"), "fp0"), expected);

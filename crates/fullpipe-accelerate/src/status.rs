@@ -16,8 +16,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fullpipe_linux::Error;
+use fullpipe_linux::device::Drops;
 use fullpipe_linux::namespace::this_namespace;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +57,29 @@ pub struct Status {
     pub starts: u64,
     /// Number of connections that stay with the kernel.
     pub kernels: usize,
+    /// Packets that the kernel has dropped since the start of the service.
+    pub drops: DroppedPackets,
+    /// Maximum rate of all connections together, in bit/s: 98 % of the device's speed; null if the speed is not
+    /// known.
+    pub limit: Option<u64>,
     /// Last report of the worker.
     pub report: Beat,
+}
+
+/// Packets that the kernel has dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedPackets {
+    /// Number of packets from clients that the worker has not read in time.
+    pub unread: u64,
+    /// Number of packets that the queues of the devices to the clients have dropped, those of other programs
+    /// included.
+    pub queues: u64,
+}
+
+impl From<Drops> for DroppedPackets {
+    fn from(drops: Drops) -> Self {
+        Self { unread: drops.unread, queues: drops.queues }
+    }
 }
 
 impl Status {
@@ -194,6 +216,13 @@ fn is_running(lock: &Path, keeper: u32) -> bool {
     }
 }
 
+/// Returns the tables of the services that run in this network namespace.
+pub(crate) fn tables_here() -> Result<Vec<String>, Error> {
+    let own = this_namespace();
+    let here = read()?.into_iter().filter(|service| service.namespace == own);
+    Ok(here.map(|service| service.table).collect())
+}
+
 /// Returns the running service that accelerates `listen` in this network namespace.
 pub(crate) fn service_at(listen: SocketAddr) -> Option<Status> {
     let own = this_namespace();
@@ -223,6 +252,10 @@ pub fn render(status: &Status) -> String {
     let limits = if limits.is_empty() { "none yet".into() } else { limits.join(", ") };
     let Status { table, kernels, keeper, starts, .. } = status;
     let Beat { connections, accepted, resets, unreachable, packets_in, packets_out, refused, .. } = report;
+    let DroppedPackets { unread, queues } = status.drops;
+    let limit = status.limit.map_or_else(String::new, |limit| {
+        format!("; at most {:.0} Mbit/s together", Rate::from_bps(limit).as_mbps_f64())
+    });
     let [up, down, held] = [report.bytes_up, report.bytes_down, report.held].map(Bytes::new);
     [
         format!("{listen} -> {upstream}"),
@@ -235,6 +268,7 @@ pub fn render(status: &Status) -> String {
         ),
         format!("  data         {up} from clients, {down} to clients, {held} in buffers"),
         format!("  packets      {packets_in} in, {packets_out} out, {refused} refused"),
+        format!("  drops        {unread} not read by the worker, {queues} in queues of devices{limit}"),
         format!("  limits       {limits}"),
         String::new(),
     ]
@@ -263,6 +297,8 @@ mod tests {
             steered: Some(false),
             starts: 1,
             kernels: 7,
+            drops: DroppedPackets { unread: 1, queues: 2 },
+            limit: Some(980_000_000),
             report,
         }
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!   device of a client ─ ingress ─► chain in_N ─► steer ─┬─ theirs: the kernel
 //!                                                        └─ fwd ─► fp0 ─► worker
-//!   worker ─► fp0 ─ ingress ─► chain out ─► fwd to the client's network or its gateway
+//!   worker ─► fp0 ─ ingress ─► chain out ─┬─ direct: fwd to the client's network or its gateway
+//!                                         └─ routed: the kernel's routing
 //! ```
 //!
 //! The steering changes in transactions, and each transaction is one line for `nft -i`, which executes its
@@ -12,8 +13,16 @@
 //! | phase | new connections | other packets of the port |
 //! |---|---|---|
 //! | [`Phase::Learning`] | ours; their SYNs fill the set `ours` | ours if the set contains them |
-//! | [`Phase::Steady`] | ours | ours unless the set `theirs` contains them |
-//! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `theirs` | as above |
+//! | [`Phase::Steady`] | ours; beyond a rate the kernel's, and their SYNs fill the set `left` | ours unless the set `theirs` or `left` contains them |
+//! | [`Phase::Aside`] | the kernel's; their SYNs fill the set `left` | as above |
+//!
+//! The set `theirs` contains clients of the kernel's sockets. The elements of `left` expire after seconds, so
+//! that a flood of SYNs cannot fill the kernel's memory. Until then, the keeper finds those that have become
+//! connections among the kernel's sockets, and adds them to `theirs`.
+//!
+//! ICMP messages about the path MTU (RFC 1191, RFC 8201) are forwarded to the worker too, if they quote a
+//! packet of the port. The set of the kernel's connections cannot be compared with a quoted packet, so the
+//! worker gives messages about these connections back to the kernel.
 //!
 //! The first phase is needed because a connection that the kernel accepts while the kernel's sockets are
 //! being listed would be missing from the list. Once SYNs go to the worker, the list can only shrink.
@@ -29,15 +38,28 @@ use serde::Serialize;
 /// Separator of the commands of a transaction.
 const SEPARATOR: &str = "; ";
 
-/// Maximum number of connections in each set. If a set is full, a new connection stays with the kernel
-/// (`ours`) or goes to the worker (`theirs`).
+/// Maximum number of connections in the sets `ours` and `theirs`. If `ours` is full, a new connection stays
+/// with the kernel.
 const MOST_ELEMENTS: u32 = 1 << 20;
+/// Maximum number of clients in the set `left`: those of 4 s, at 65 000 SYNs per second beyond the rate. If the
+/// set is full, a new connection goes to the worker, which answers with SYN cookies.
+const MOST_LEFT: u32 = 1 << 18;
+/// Time after its last SYN for which a client is in the set `left`, in seconds. The keeper lists the kernel's
+/// sockets every second, and a handshake takes a round trip.
+pub(crate) const LEFT_SECONDS: u32 = 4;
+/// Part of a second whose SYNs may arrive at once.
+const BURSTS_PER_SECOND: usize = 10;
+/// Least number of SYNs that may arrive at once.
+const LEAST_BURST: usize = 5;
 /// Maximum number of clients of connected networks to whom packets have been sent recently.
 const MOST_NEIGHBOURS: u32 = 1 << 16;
 /// Maximum number of such clients per second that are new. The kernel asks the network three times, within
 /// 3 s, for the address of each of them. SYNs with forged addresses would fill its neighbour table, which has
 /// 1024 entries by default (`gc_thresh3`), and steering needs one of these too.
 const NEW_NEIGHBOURS: u32 = 200;
+/// Maximum number of ICMP messages per second that are forwarded to the worker. Further ones reach the kernel
+/// alone.
+const MOST_ICMP: u32 = 1_000;
 /// Time for which such a client is remembered after it was new, in seconds.
 const NEIGHBOUR_SECONDS: u32 = 60;
 
@@ -75,10 +97,15 @@ pub struct Steering {
     pub listen: SocketAddr,
     /// nftables expression that a client's packets must match.
     pub matching: Option<String>,
+    /// Maximum number of SYNs per second that are forwarded to the worker.
+    pub syn_rate: usize,
     /// Devices through which clients reach this host.
     pub incoming: Vec<String>,
-    /// Destinations of the worker's packets, the longest prefixes first.
+    /// Destinations of the worker's packets, the longest prefixes first. If the kernel routes the packets, only
+    /// the connected networks, whose neighbours are limited.
     pub hops: Vec<Hop>,
+    /// Whether the kernel routes the worker's packets.
+    pub routed: bool,
 }
 
 impl Steering {
@@ -99,6 +126,10 @@ impl Steering {
             ));
         }
         commands.push(format!(
+            "add set netdev {table} left {{ type {kind} . inet_service; flags dynamic, timeout; \
+             timeout {LEFT_SECONDS}s; size {MOST_LEFT}; }}"
+        ));
+        commands.push(format!(
             "add set netdev {table} neighbours {{ type {kind}; flags dynamic, timeout; \
              timeout {NEIGHBOUR_SECONDS}s; size {MOST_NEIGHBOURS}; }}"
         ));
@@ -112,12 +143,22 @@ impl Steering {
         commands.extend(self.rules_out());
         commands.extend(self.elements("add", theirs));
         commands.extend(self.rules_in(phase));
+        if self.routed {
+            // Connection tracking has not seen the packets of the clients, and would judge the worker's packets
+            // as invalid. Address translation does not apply to untracked packets.
+            let (ip, _) = self.family();
+            commands.push(format!("add table {ip} {table} {{ flags owner; }}"));
+            commands.push(format!(
+                "add chain {ip} {table} untracked {{ type filter hook prerouting priority -300; policy accept; }}"
+            ));
+            commands.push(format!("add rule {ip} {table} untracked iifname \"{tun}\" notrack"));
+        }
         commands
     }
 
-    /// Returns the transaction that replaces the whole table, for example after the devices have changed.
-    pub fn replace(&self, phase: Phase, theirs: &[SocketAddr]) -> String {
-        [self.remove(), self.install(phase, theirs)].join(SEPARATOR)
+    /// Returns the transaction that replaces the tables of `former`, for example after the devices have changed.
+    pub fn replace(&self, former: &Self, phase: Phase, theirs: &[SocketAddr]) -> String {
+        [former.remove(), self.install(phase, theirs)].join(SEPARATOR)
     }
 
     /// Returns the transaction that changes the phase. `theirs` replaces the set of the kernel's connections;
@@ -140,15 +181,27 @@ impl Steering {
         commands
     }
 
-    /// Returns the transaction that removes clients from the set of the kernel's connections; `None` if there
-    /// is nothing to remove.
-    pub fn forget(&self, clients: &[SocketAddr]) -> Option<String> {
-        self.elements("delete", clients)
+    /// Returns the transaction that removes clients from the set of the kernel's connections, and adds others;
+    /// `None` if there is nothing to change.
+    pub fn update(&self, gone: &[SocketAddr], new: &[SocketAddr]) -> Option<String> {
+        let commands: Vec<String> =
+            [self.elements("delete", gone), self.elements("add", new)].into_iter().flatten().collect();
+        (!commands.is_empty()).then(|| commands.join(SEPARATOR))
+    }
+
+    /// Returns the number of SYNs that may arrive at once without being left to the kernel.
+    pub(crate) fn syn_burst(&self) -> usize {
+        (self.syn_rate / BURSTS_PER_SECOND).max(LEAST_BURST)
     }
 
     /// Returns the transaction that ends all steering.
     pub fn remove(&self) -> String {
-        format!("delete table netdev {}", self.table)
+        let remove = format!("delete table netdev {}", self.table);
+        if !self.routed {
+            return remove;
+        }
+        let (ip, _) = self.family();
+        [remove, format!("delete table {ip} {}", self.table)].join(SEPARATOR)
     }
 
     fn base_chain(&self, name: &str, device: &str) -> String {
@@ -184,7 +237,11 @@ impl Steering {
             Family::V6 => "frag more-fragments 1",
         };
         let mut rules = vec![format!("{to_us} {client} @theirs accept")];
+        // A retransmitted SYN extends the stay in the set.
+        let leave = format!("update @left {{ {client} }} accept");
         if phase != Phase::Learning {
+            rules.push(format!("{to_us} {syn} {client} @left {leave}"));
+            rules.push(format!("{to_us} {client} @left accept"));
             rules.push(format!("{to_us}{chosen} {first_fragment} counter drop comment \"first fragments\""));
         }
         match phase {
@@ -192,13 +249,42 @@ impl Steering {
                 rules.push(format!("{to_us}{chosen} {syn} add @ours {{ {client} }} {forward}"));
                 rules.push(format!("{to_us} {client} @ours {forward}"));
             }
-            Phase::Steady => rules.push(format!("{to_us}{chosen} {forward}")),
+            Phase::Steady => {
+                let (rate, burst) = (self.syn_rate, self.syn_burst());
+                let beyond = format!("limit rate over {rate}/second burst {burst} packets");
+                rules.push(format!("{to_us}{chosen} {syn} {beyond} {leave}"));
+                rules.push(format!("{to_us}{chosen} {forward}"));
+            }
             Phase::Aside => {
-                rules.push(format!("{to_us}{chosen} {syn} add @theirs {{ {client} }} accept"));
+                rules.push(format!("{to_us}{chosen} {syn} {leave}"));
                 rules.push(format!("{to_us}{chosen} {forward}"));
             }
         }
+        if phase != Phase::Learning {
+            rules.push(format!("{} {forward}", self.too_big()));
+        }
         rules.iter().map(|rule| format!("add rule netdev {} steer {rule}", self.table)).collect()
+    }
+
+    /// Returns the conditions for ICMP messages about the path MTU that quote a packet of the port. The quoted
+    /// packet begins after eight octets (RFC 792, RFC 4443); its offsets are in bits.
+    fn too_big(&self) -> String {
+        let (address, port) = (self.listen.ip(), self.listen.port());
+        let quoted = match address {
+            // The first octet of a header without options; the protocol TCP; source address and port.
+            IpAddr::V4(v4) => format!(
+                "icmp type destination-unreachable icmp code frag-needed @th,64,8 0x45 @th,136,8 6 \
+                 @th,160,32 {:#x} @th,224,16 {port}",
+                v4.to_bits()
+            ),
+            IpAddr::V6(v6) => format!(
+                "icmpv6 type packet-too-big @th,112,8 6 @th,128,128 {:#x} @th,384,16 {port}",
+                v6.to_bits()
+            ),
+        };
+        let (ip, _) = self.family();
+        let limit = format!("limit rate {MOST_ICMP}/second burst {MOST_ICMP} packets");
+        format!("{ip} daddr {address} {quoted} {limit}")
     }
 
     /// Returns the rules for the packets of the worker. Other packets of the device are dropped, so that a
@@ -214,7 +300,11 @@ impl Steering {
                 rules.push(format!("{to_hop} fwd {ip} to {gateway} device \"{device}\""));
                 continue;
             }
-            let forward = format!("fwd {ip} to {ip} daddr device \"{device}\"");
+            let forward = if self.routed {
+                "accept".into()
+            } else {
+                format!("fwd {ip} to {ip} daddr device \"{device}\"")
+            };
             rules.push(format!("{to_hop} {ip} daddr @neighbours {forward}"));
             rules.push(format!(
                 "{to_hop} limit rate over {NEW_NEIGHBOURS}/second burst {NEW_NEIGHBOURS} packets counter drop \
@@ -223,6 +313,9 @@ impl Steering {
             rules.push(format!("{to_hop} add @neighbours {{ {ip} daddr }} {forward}"));
             // The set is full.
             rules.push(format!("{to_hop} {forward}"));
+        }
+        if self.routed {
+            rules.push(format!("{ours} accept"));
         }
         rules.push("counter drop".into());
         rules.iter().map(|rule| format!("add rule netdev {} out {rule}", self.table)).collect()
@@ -285,6 +378,7 @@ mod tests {
             tun: "fp0".into(),
             listen: listen.parse().expect("an address"),
             matching: None,
+            syn_rate: 50_000,
             incoming: vec!["eth0".into()],
             hops: vec![
                 Hop {
@@ -298,6 +392,7 @@ mod tests {
                     device: "eth0".into(),
                 },
             ],
+            routed: false,
         }
     }
 
@@ -314,6 +409,8 @@ mod tests {
              size 1048576; }",
             "add set netdev fullpipe_fp0 theirs { type ipv4_addr . inet_service; flags dynamic; \
              size 1048576; }",
+            "add set netdev fullpipe_fp0 left { type ipv4_addr . inet_service; flags dynamic, timeout; \
+             timeout 4s; size 262144; }",
             "add set netdev fullpipe_fp0 neighbours { type ipv4_addr; flags dynamic, timeout; timeout 60s; \
              size 65536; }",
             "add chain netdev fullpipe_fp0 steer",
@@ -357,9 +454,20 @@ mod tests {
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
              @theirs accept",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             tcp flags & (fin | syn | rst | ack) == syn ip saddr . tcp sport @left \
+             update @left { ip saddr . tcp sport } accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 ip saddr . tcp sport \
+             @left accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              ip frag-off & 0x3fff == 0x2000 counter drop comment \"first fragments\"",
             "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
+             tcp flags & (fin | syn | rst | ack) == syn limit rate over 50000/second burst 5000 packets \
+             update @left { ip saddr . tcp sport } accept",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 tcp dport 443 \
              fwd ip to ip daddr device \"fp0\"",
+            "add rule netdev fullpipe_fp0 steer ip daddr 203.0.113.5 icmp type destination-unreachable \
+             icmp code frag-needed @th,64,8 0x45 @th,136,8 6 @th,160,32 0xcb007105 @th,224,16 443 \
+             limit rate 1000/second burst 1000 packets fwd ip to ip daddr device \"fp0\"",
             "flush set netdev fullpipe_fp0 ours",
         ];
         assert_eq!(text, expected.join("; "));
@@ -371,7 +479,7 @@ mod tests {
     fn aside_leaves_new_connections_to_the_kernel() {
         let text = steering("203.0.113.5:443").switch(Phase::Aside, None);
         assert!(!text.contains("flush set"), "{text}");
-        let syn = text.find("== syn add @theirs { ip saddr . tcp sport } accept").expect("a rule for SYNs");
+        let syn = text.find("== syn update @left { ip saddr . tcp sport } accept").expect("a rule for SYNs");
         let rest = text.find("tcp dport 443 fwd ip to ip daddr").expect("a rule for the rest");
         assert!(syn < rest, "{text}");
     }
@@ -385,6 +493,7 @@ mod tests {
             "ip6 daddr 2001:db8::5 tcp dport 443 frag more-fragments 1 counter drop",
             "ip6 daddr 2001:db8::5 tcp dport 443 ip6 saddr . tcp sport @theirs accept",
             "fwd ip6 to ip6 daddr device \"fp0\"",
+            "packet-too-big @th,112,8 6 @th,128,128 0x20010db8000000000000000000000005 @th,384,16 443 limit",
             "ip6 daddr 2001:db8::/64 fwd ip6 to ip6 daddr device \"eth0\"",
             "add @neighbours { ip6 daddr } fwd ip6 to ip6 daddr device \"eth0\"",
             "tcp sport 443 fwd ip6 to fe80::1 device \"eth0\"",
@@ -392,6 +501,31 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    /// On the routed way, the kernel gets the packets of the port untracked, and no others.
+    #[test]
+    fn a_routed_way_leaves_packets_to_the_kernel() {
+        let direct = steering("203.0.113.5:443");
+        let mut routed = Steering { routed: true, ..direct.clone() };
+        routed.hops.pop();
+        let text = routed.replace(&direct, Phase::Steady, &[]);
+        for part in [
+            "delete table netdev fullpipe_fp0; add table netdev",
+            "ip daddr 203.0.113.0/24 ip daddr @neighbours accept",
+            "add rule netdev fullpipe_fp0 out ip saddr 203.0.113.5 tcp sport 443 accept; \
+             add rule netdev fullpipe_fp0 out counter drop",
+            "add table ip fullpipe_fp0 { flags owner; }",
+            "add rule ip fullpipe_fp0 untracked iifname \"fp0\" notrack",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("device \"eth0\" tcp") && !text.contains("fwd ip to 203"), "{text}");
+        let back = direct.replace(&routed, Phase::Steady, &[]);
+        assert!(
+            back.starts_with("delete table netdev fullpipe_fp0; delete table ip fullpipe_fp0; add"),
+            "{back}"
+        );
     }
 
     /// The expression of the user restricts new connections, and never those that exist already.
@@ -408,12 +542,14 @@ mod tests {
         let steering = steering("203.0.113.5:443");
         let theirs = clients(&["198.51.100.7:40000"]);
         assert_eq!(steering.remove(), "delete table netdev fullpipe_fp0");
-        assert_eq!(steering.forget(&[]), None);
-        let forget = steering.forget(&theirs).expect("an element");
+        assert_eq!(steering.update(&[], &[]), None);
+        let forget = steering.update(&theirs, &[]).expect("an element");
         assert_eq!(forget, "delete element netdev fullpipe_fp0 theirs { 198.51.100.7 . 40000 }");
+        let both = steering.update(&theirs, &theirs).expect("two commands");
+        assert_eq!(both, format!("{forget}; {}", forget.replace("delete", "add")));
         for text in [
             steering.install(Phase::Learning, &theirs),
-            steering.replace(Phase::Steady, &theirs),
+            steering.replace(&steering, Phase::Steady, &theirs),
             steering.switch(Phase::Aside, None),
         ] {
             assert!(!text.contains('\n'), "{text}");

@@ -39,8 +39,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts to connect to the server.
-    pub(crate) fn open(upstream: &Upstream, sources: &mut Sources) -> io::Result<Self> {
+    /// Starts to connect to the server. With `client`, the socket has the client's address, which requires
+    /// `CAP_NET_RAW` and a return path.
+    pub(crate) fn open(
+        upstream: &Upstream,
+        sources: &mut Sources,
+        client: Option<SocketAddr>,
+    ) -> io::Result<Self> {
         let (domain, address) = match upstream {
             Upstream::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
             Upstream::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
@@ -52,8 +57,13 @@ impl Server {
             // an upload would look whole to the server.
             socket.set_linger(Some(std::time::Duration::ZERO))?;
             socket.set_tcp_nodelay(true)?;
-            if let Some(source) = sources.next(*address) {
-                socket.bind(&SockAddr::from(source))?;
+            match client {
+                Some(client) => borrow(&socket, client)?,
+                None => {
+                    if let Some(source) = sources.next(*address) {
+                        socket.bind(&SockAddr::from(source))?;
+                    }
+                }
             }
         }
         let connecting = match socket.connect(&address) {
@@ -86,6 +96,20 @@ impl Server {
         // it has read.
         let _ = self.socket.set_linger(None);
     }
+}
+
+/// Gives a socket the address of the client.
+fn borrow(socket: &Socket, client: SocketAddr) -> io::Result<()> {
+    match client {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
+    }
+    // The last connection from the same port may still be in TIME-WAIT.
+    socket.set_reuse_address(true)?;
+    // The client's port may be privileged, or that of a listening socket of this host. The server then sees
+    // another port.
+    let bound = socket.bind(&SockAddr::from(client));
+    bound.or_else(|_| socket.bind(&SockAddr::from(SocketAddr::new(client.ip(), 0))))
 }
 
 impl AsFd for Server {
@@ -161,7 +185,7 @@ mod tests {
         let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
         let mut sources = Sources::default();
         for in_order in [true, false] {
-            let mut server = Server::open(&upstream, &mut sources).expect("it listens");
+            let mut server = Server::open(&upstream, &mut sources, None).expect("it listens");
             let (mut accepted, from) = listener.accept().expect("a connection");
             assert!(from.ip().to_string().starts_with("127.1."), "{from}");
             server.finish_connecting().expect("accepted");
@@ -186,7 +210,7 @@ mod tests {
     fn a_reset_comes_after_the_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let upstream = Upstream::Tcp(listener.local_addr().expect("an address"));
-        let mut server = Server::open(&upstream, &mut Sources::default()).expect("it listens");
+        let mut server = Server::open(&upstream, &mut Sources::default(), None).expect("it listens");
         let (mut accepted, _) = listener.accept().expect("a connection");
         server.finish_connecting().expect("accepted");
         accepted.write_all(b"half").expect("room");

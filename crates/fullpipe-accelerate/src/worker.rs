@@ -26,8 +26,12 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{Admission, ConnId, IsnClock, Stack, StackConfig};
 use fullpipe_tcp::{Config, Event, KeepAlive, SendLimit};
-use fullpipe_units::{Bytes, Duration, Instant};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
@@ -84,6 +88,10 @@ pub(crate) struct WorkerSettings {
     pub(crate) connections: usize,
     /// File for the probes that the keeper sends if the worker dies.
     pub(crate) probes: PathBuf,
+    /// User ID and group ID to which the worker changes; `None` if the keeper has started it with them.
+    pub(crate) identity: Option<(u32, u32)>,
+    /// Maximum rate of all connections together, in bit/s; `None` without a limit.
+    pub(crate) limit: Option<u64>,
 }
 
 /// Report of the worker to the keeper.
@@ -112,8 +120,12 @@ pub struct Beat {
     pub packets_in: u64,
     /// Number of packets to clients.
     pub packets_out: u64,
+    /// Number of SYNs from clients, retransmitted ones included.
+    pub syns: u64,
     /// Number of packets that were neither valid nor for this port.
     pub refused: u64,
+    /// Number of ICMP messages about the path MTU that made the segments of a connection smaller.
+    pub too_big: u64,
     /// Seconds for which each limit has blocked the connections that are open, for at most 1000 of them.
     pub limits: BTreeMap<String, f64>,
 }
@@ -185,7 +197,8 @@ struct Worker {
     probe: Option<Probe>,
     pressure: Pressure,
     probes: ProbeFile,
-    /// Raw socket for the probes of this worker's clients if the keeper dies.
+    /// Raw socket for the probes of this worker's clients if the keeper dies, and for ICMP messages about
+    /// connections of the kernel.
     raw: Option<Socket>,
     /// Probes that are sent before the worker ends.
     last_probes: VecDeque<(IpAddr, Vec<u8>)>,
@@ -205,17 +218,18 @@ struct Worker {
 /// Returns an error if the process was not started by a keeper, if it cannot give up its privileges, or if a
 /// system call fails.
 pub fn work() -> Result<(), Error> {
-    give_up_privileges()?;
     let inherited = |fd: io::Result<OwnedFd>| fd.map_err(|error| system("take over a descriptor", error));
     let control = UnixStream::from(inherited(io::stdin().as_fd().try_clone_to_owned())?);
     let tun = inherited(io::stdout().as_fd().try_clone_to_owned())?;
     let (settings, raw) = read_settings(&control)?;
+    give_up_privileges(&settings)?;
     control.set_nonblocking(true).map_err(|error| system("prepare the socket to the keeper", error))?;
     let port = Port::from(Tun::inherited(tun, Datapath::Offload));
     let (clock, stop) = (Clock::starting_in(Duration::ZERO), Stop::new()?);
+    let limit = settings.limit.map(Rate::from_bps);
     let (stack, mut worker) = prepare(&port, settings, control, raw, &stop)?;
     sandbox::restrict()?;
-    serve(&port, &stack, clock, &mut worker, &stop).map(drop)
+    serve(&port, &stack, clock, &mut worker, limit, &stop).map(drop)
 }
 
 /// Creates the stack and the worker for a port, and opens all files.
@@ -231,13 +245,30 @@ fn prepare(
     Ok((stack, Worker::new(settings, control, raw, stop.clone(), probes)))
 }
 
-/// Gives up all capabilities of the process, for itself and for its children. The process must be
-/// single-threaded, because capabilities belong to threads.
-fn give_up_privileges() -> Result<(), Error> {
+/// Gives up all capabilities of the process that it does not need, for itself and for its children. The
+/// process must be single-threaded, because users and capabilities belong to threads.
+fn give_up_privileges(settings: &WorkerSettings) -> Result<(), Error> {
     let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    // Sockets with a client's address require this capability. The restriction of the system calls still
+    // forbids raw sockets.
+    let transparent = settings.client_address == ClientAddress::Transparent;
+    let kept = if transparent { CapabilitySet::NET_RAW } else { none };
+    if let Some(identity) = settings.identity {
+        change_user(identity).map_err(|error| system("change the user of the worker", error))?;
+    }
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
     set_capabilities(None, sets).map_err(|error| system("give up the capabilities of the worker", error))?;
     set_no_new_privs(true).map_err(|error| system("set no_new_privs", error))
+}
+
+/// Changes the user and the group of the process, and keeps its permitted capabilities.
+fn change_user((user, group): (u32, u32)) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    set_keep_capabilities(true)?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    Ok(set_keep_capabilities(false)?)
 }
 
 /// Receives the settings and the raw socket from the keeper.
@@ -269,8 +300,8 @@ fn stack(settings: &WorkerSettings, port: &Port) -> Result<Stack, Error> {
     let config = Config {
         mtu: settings.mtu.into(),
         cc,
-        // ICMP messages about large packets reach the kernel, which knows no such connection. The segment
-        // size shrinks after timeouts instead.
+        // Some routers drop large packets without an ICMP message. The segment size then shrinks after
+        // timeouts.
         mtu_probing: true,
         notsent_lowat: Some(UNSENT),
         sndbuf: Buffer::Auto { max: SEND_BUFFER },
@@ -331,14 +362,18 @@ impl Worker {
                 stack.abort(now, id);
                 continue;
             }
-            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources) else {
+            let client = match self.settings.client_address {
+                ClientAddress::Transparent => Some(tuple.remote),
+                ClientAddress::ProxyV2 | ClientAddress::Hidden => None,
+            };
+            let Ok(server) = Server::open(&self.settings.upstream, &mut self.sources, client) else {
                 self.unreachable();
                 stack.abort(now, id);
                 continue;
             };
             let first = match self.settings.client_address {
                 ClientAddress::ProxyV2 => proxy::header(tuple.remote, tuple.local),
-                ClientAddress::Hidden => Vec::new(),
+                ClientAddress::Transparent | ClientAddress::Hidden => Vec::new(),
             };
             if !server.is_connecting() {
                 self.health.succeeded(now);
@@ -582,7 +617,7 @@ impl Worker {
         if self.health.wants_probe(now, !self.started || stack.held_syns(listen) > 0) {
             self.started = true;
             self.health.probe_started(now);
-            match Server::open(&self.settings.upstream, &mut self.sources) {
+            match Server::open(&self.settings.upstream, &mut self.sources, None) {
                 Err(_) => self.health.probe_ended(now, false),
                 Ok(server) if server.is_connecting() => {
                     sockets.change(server.as_fd(), PROBE, WaitCondition::Nothing, WaitCondition::Room)?;
@@ -648,7 +683,9 @@ impl Worker {
             held: self.pressure.held.get(),
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
+            syns: counters.syns_in,
             refused: counters.refused,
+            too_big: counters.complaints,
             limits: SendLimit::ALL
                 .into_iter()
                 .zip(limits)
@@ -678,6 +715,12 @@ impl Service for Worker {
         self.ready(now, stack, sockets)?;
         self.accept(now, stack);
         self.events(now, stack);
+        while let Some(message) = stack.poll_unclaimed() {
+            // A packet to an own address passes the loopback device, and arrives at the kernel.
+            if let Some(raw) = &self.raw {
+                probes::send(raw, self.settings.listen.ip(), &message);
+            }
+        }
         // A connection that can go on is served again in the next round, after the packets.
         for number in std::mem::take(&mut self.again) {
             self.pump(now, stack, sockets, number)?;

@@ -73,6 +73,7 @@ fn settings(args: &AccelerateArgs) -> Result<Settings, Failure> {
         upstream: args.upstream.as_deref().map(str::parse::<Upstream>).transpose().map_err(usage)?,
         client_address: args.client_address.map(|name| match name {
             ClientAddressName::ProxyV2 => ClientAddress::ProxyV2,
+            ClientAddressName::Transparent => ClientAddress::Transparent,
             ClientAddressName::Hidden => ClientAddress::Hidden,
         }),
         cc: args.cc,

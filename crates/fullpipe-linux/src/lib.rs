@@ -13,6 +13,7 @@
 //! | [`rights`] | privileges that the process needs, and how it acquires them |
 //! | [`namespace`] | network namespaces that exist no longer than this process |
 //! | `netlink`, [`Tun`] | addresses and devices, in a network namespace or on the host |
+//! | [`device`] | speed of devices, and drops of their queues |
 //! | [`routing`] | devices, addresses, routes and rules of a network namespace, as data |
 //! | [`ipsec`] | whether a network namespace has IPsec policies |
 //! | [`link`] | the real-time loop: one thread per direction, the simulator's path, the kernel's clock |
@@ -24,6 +25,7 @@
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
 //! | [`watch`] | periodic samples of the TCP sockets of this host |
+//! | [`return_path`] | answers of a server to clients whose addresses this host has borrowed |
 //! | [`process`] | command lines of running processes |
 //! | [`command`] | any command behind an emulated path |
 //! | [`tune`] | TCP settings and routes of a host: read, change on trial, confirm, restore |
@@ -36,6 +38,7 @@
 mod arena;
 mod clock;
 pub mod command;
+pub mod device;
 pub mod emu;
 mod error;
 mod flows;
@@ -51,6 +54,7 @@ mod packet;
 mod pid_namespace;
 mod poll;
 pub mod process;
+pub mod return_path;
 pub mod rights;
 pub mod routing;
 pub mod sock_diag;

@@ -13,7 +13,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
 };
-use netlink_packet_route::tc::{TcAttribute, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -180,6 +180,27 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(of_device).collect())
     }
 
+    /// Returns the device index and the number of dropped packets of every queueing discipline at the root of a
+    /// device. The root counts the drops of its children.
+    pub(crate) fn queue_drops(&self) -> Result<Vec<(u32, u32)>, Error> {
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let of_device = |answer| match answer {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc) if qdisc.header.parent == TcHandle::ROOT => {
+                let drops = qdisc.attributes.into_iter().find_map(|attribute| match attribute {
+                    TcAttribute::Stats2(stats) => stats.into_iter().find_map(|stats| match stats {
+                        TcStats2::Queue(queue) => Some(queue.drops),
+                        _ => None,
+                    }),
+                    _ => None,
+                });
+                Some((u32::try_from(qdisc.header.index).ok()?, drops?))
+            }
+            _ => None,
+        };
+        let answers = self.dump(request).doing("list the queueing disciplines")?;
+        Ok(answers.into_iter().filter_map(of_device).collect())
+    }
+
     /// Requests all kernel objects of a type (`NLM_F_DUMP`).
     pub(crate) fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
@@ -194,7 +215,8 @@ impl Netlink {
         }
     }
 
-    fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    /// Requests a change, and waits for the acknowledgement.
+    pub(crate) fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 

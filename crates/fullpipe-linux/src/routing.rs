@@ -3,12 +3,13 @@
 //!
 //! The values are plain data, so that decisions about them can be tested without a kernel.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
@@ -79,6 +80,9 @@ pub struct Rule {
     pub table: u32,
     /// Whether the rule looks up a table for all packets. Other rules have a condition or another action.
     pub unconditional: bool,
+    /// Number of the program that has added the rule (`rtnetlink(7)`); 2 for the kernel's own rules, and 0 for
+    /// unknown programs.
+    pub protocol: u8,
 }
 
 /// Devices, addresses, routes and rules of a network namespace.
@@ -176,6 +180,28 @@ impl RoutingChanges {
 impl AsFd for RoutingChanges {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Adds an IPv4 address that only this host uses (`scope host`) to a device of the calling thread's network
+/// namespace. Nothing changes if the device has the address already.
+///
+/// # Errors
+/// Returns an error if there is no such device, or if the process lacks `CAP_NET_ADMIN`.
+pub fn add_host_address(device: &str, address: Ipv4Addr) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = Ipv4Addr::BITS as u8;
+    message.header.scope = AddressScope::Host;
+    message.header.index = netlink.index(device)?;
+    message.attributes =
+        vec![AddressAttribute::Local(address.into()), AddressAttribute::Address(address.into())];
+    match netlink.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).doing(format_args!("add the address {address}"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -292,13 +318,14 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
             && header.flags.is_empty()
             && header.dst_len == 0
             && header.src_len == 0,
+        protocol: 0,
     };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
             RuleAttribute::Table(table) => rule.table = *table,
             // These attributes do not select packets. The kernel reports -1 for no suppressed prefix length.
-            RuleAttribute::Protocol(_) => {}
+            RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             _ => rule.unconditional = false,
         }
@@ -346,7 +373,7 @@ mod tests {
         message.header.table = 253;
         message.header.action = RuleAction::ToTable;
         message.attributes = vec![RuleAttribute::Table(253), RuleAttribute::Priority(32_767)];
-        let expected = Rule { ipv6: false, priority: 32_767, table: 253, unconditional: true };
+        let expected = Rule { ipv6: false, priority: 32_767, table: 253, unconditional: true, protocol: 0 };
         assert_eq!(rule(&message), Some(expected));
     }
 

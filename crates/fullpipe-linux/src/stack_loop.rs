@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_tcp::stack::{Cut, Outgoing, Stack};
 use fullpipe_tcp::wire::{Checksums, Flags};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::io::{Errno, read, write, writev};
 use rustix::thread::set_current_timer_slack;
 
@@ -167,11 +167,11 @@ pub fn run(
     // stack does not wait for ordinary threads either.
     let _ = sys::run_in_real_time();
     let attend = |now, stack: &mut Stack, _: &Sockets<'_>| Ok(application.attend(now, stack));
-    run_loop(port, stack, clock, false, stop, attend)
+    run_loop(port, stack, clock, None, stop, attend)
 }
 
 /// Moves packets between `port` and `stack`, and calls `service`, until `stop` is set or the service returns
-/// an error. The thread keeps its scheduling class, because a service shares its host with the server.
+/// an error. With `limit`, all connections together stay below this rate on an Ethernet link. The thread keeps its scheduling class, because a service shares its host with the server.
 ///
 /// # Errors
 /// Returns an error if a system call fails unexpectedly, or if the service returns one.
@@ -180,19 +180,22 @@ pub fn serve(
     stack: &Mutex<Stack>,
     clock: Clock,
     service: &mut impl Service,
+    limit: Option<Rate>,
     stop: &Stop,
 ) -> Result<LoopReport, Error> {
     let attend = |now, stack: &mut Stack, sockets: &Sockets<'_>| service.attend(now, stack, sockets);
-    run_loop(port, stack, clock, true, stop, attend)
+    let shaper = limit.filter(|rate| !rate.is_zero()).map(Shaper::new);
+    run_loop(port, stack, clock, Some(shaper), stop, attend)
 }
 
-/// The loop of [`run`] and [`serve`]. With `has_sockets`, the loop also looks at the descriptors in rounds
-/// that do not sleep, so that packets cannot keep the sockets waiting.
+/// The loop of [`run`] and [`serve`]. For a service, which has sockets and may have a limit of its rate, the
+/// loop also looks at the descriptors in rounds that do not sleep, so that packets cannot keep the sockets
+/// waiting.
 fn run_loop(
     port: &Port,
     stack: &Mutex<Stack>,
     clock: Clock,
-    has_sockets: bool,
+    service: Option<Option<Shaper>>,
     stop: &Stop,
     mut attend: impl FnMut(Instant, &mut Stack, &Sockets<'_>) -> Result<Instant, Error>,
 ) -> Result<LoopReport, Error> {
@@ -203,8 +206,10 @@ fn run_loop(
     poll.watch(stop.as_fd(), STOPPING)?;
     // Timer slack is best effort: without it, pacing is coarser.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
+    let has_sockets = service.is_some();
     let mut device = Device {
         tun: &port.0,
+        shaper: service.flatten(),
         room: vec![0; VIRTIO_HEADER + MOST_BYTES],
         held: Vec::new(),
         report: LoopReport::default(),
@@ -219,7 +224,7 @@ fn run_loop(
             let wakes = attend(now, &mut stack, &Sockets { poll: &poll, happened: &happened })?;
             device.write_all(&mut stack, now);
             // Sending may make a socket writable, and the application then writes at once.
-            (more || stack.has_events(), wakes.min(stack.poll_timeout()))
+            (more || stack.has_events(), wakes.min(stack.poll_timeout()).min(device.free_at(now)))
         };
         let blocked = !device.held.is_empty();
         if blocked != waits_for_room {
@@ -242,8 +247,40 @@ fn run_loop(
     }
 }
 
+/// Octets that an Ethernet link spends on each packet: header, checksum, preamble and gap (IEEE 802.3).
+const ETHERNET_OVERHEAD: u64 = 14 + 4 + 8 + 12;
+/// Longest delay of a wake-up whose packets are sent at once afterwards.
+const CREDIT: Duration = Duration::from_millis(1);
+
+/// Keeps all packets of a port together below a rate. Without it, connections that fill the link would lose
+/// packets in the queue of this host.
+#[derive(Debug)]
+struct Shaper {
+    rate: Rate,
+    /// Time from which the next packet may be sent.
+    free_at: Instant,
+}
+
+impl Shaper {
+    fn new(rate: Rate) -> Self {
+        Self { rate, free_at: Instant::ZERO }
+    }
+
+    /// Records a packet that is sent at `now`.
+    fn on_sent(&mut self, now: Instant, packet: &Outgoing<'_>) {
+        let headers = packet.headers.as_bytes().len() as u64;
+        let payload = packet.len() as u64 - headers;
+        let segments = packet.gso_size.map_or(1, |size| payload.div_ceil(u64::from(size).max(1)).max(1));
+        let octets = payload + segments * (headers + ETHERNET_OVERHEAD);
+        let begin = self.free_at.max(Instant::from_nanos(now.as_nanos().saturating_sub(CREDIT.as_nanos())));
+        self.free_at = begin + self.rate.time_for(Bytes::new(octets));
+    }
+}
+
 struct Device<'a> {
     tun: &'a Tun,
+    /// Limit of the rate of all packets.
+    shaper: Option<Shaper>,
     room: Vec<u8>,
     /// A packet that did not fit into the device's queue. Until this packet is written, no further packet is
     /// taken from the stack.
@@ -272,7 +309,14 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Writes packets of the stack until the stack has no more packets to send or the device's queue is full.
+    /// Returns the time from which packets may be sent if the limit of the rate holds them back at `now`.
+    fn free_at(&self, now: Instant) -> Instant {
+        let free_at = self.shaper.as_ref().map(|shaper| shaper.free_at);
+        free_at.filter(|free_at| *free_at > now).unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Writes packets of the stack until the stack has no more packets to send, the device's queue is full, or
+    /// the limit of the rate is reached.
     fn write_all(&mut self, stack: &mut Stack, now: Instant) {
         if !self.held.is_empty() {
             if write(self.tun, &self.held) == Err(Errno::AGAIN) {
@@ -280,7 +324,11 @@ impl Device<'_> {
             }
             self.held.clear();
         }
-        while let Some(packet) = stack.poll_packet(now) {
+        while self.free_at(now).is_never() {
+            let Some(packet) = stack.poll_packet(now) else { return };
+            if let Some(shaper) = &mut self.shaper {
+                shaper.on_sent(now, &packet);
+            }
             self.report.writes += 1;
             let virtio = virtio_header(&packet);
             let parts = [

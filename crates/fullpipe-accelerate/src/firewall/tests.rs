@@ -239,3 +239,51 @@ fn networks_and_devices_are_compared() {
     assert!(contains(&v6, "2001:db8::5".parse().expect("an address")));
     assert!(is_device(&json!("eth*"), "eth0") && !is_device(&json!("eth1"), "eth0"));
 }
+
+/// Packets of the worker that the kernel forwards are untracked, and come from the worker's device.
+#[test]
+fn rules_that_block_forwarded_packets_are_objections() {
+    let judged = |chain: &str, rules: &str| {
+        let text = format!(
+            r#"{{"nftables": [
+                {{"chain": {{"family": "inet", "table": "f", "name": "c", "handle": 1, {chain}}}}}{rules}
+            ]}}"#
+        );
+        judge_forwarding(&text, "203.0.113.5:443".parse().expect("an address"), "fp0").expect("a ruleset")
+    };
+    let rule = |expressions: &str| {
+        format!(
+            r#", {{"rule": {{"family": "inet", "table": "f", "chain": "c", "handle": 2, "expr": [{expressions}]}}}}"#
+        )
+    };
+    let forward = r#""type": "filter", "hook": "forward", "prio": 0, "policy": "drop""#;
+    assert_eq!(judged(forward, ""), [Objection::Blocks("chain f c policy drop".into())]);
+    // Docker's rules, and the exception that the guide recommends.
+    let by_device = |device: &str| {
+        let left = r#"{"meta": {"key": "iifname"}}"#;
+        rule(&format!(
+            r#"{{"match": {{"op": "==", "left": {left}, "right": "{device}"}}}}, {{"accept": null}}"#
+        ))
+    };
+    assert_eq!(judged(forward, &by_device("docker0")).len(), 1);
+    assert_eq!(judged(forward, &by_device("fp*")), []);
+    let open = forward.replace("drop", "accept");
+    let state = |state: &str| {
+        let left = r#"{"ct": {"key": "state"}}"#;
+        rule(&format!(r#"{{"match": {{"op": "in", "left": {left}, "right": "{state}"}}}}, {{"drop": null}}"#))
+    };
+    assert_eq!(judged(&open, &state("invalid")), []);
+    assert_eq!(judged(&open, &state("untracked")).len(), 1);
+    let source = |port: u16| {
+        let left = r#"{"payload": {"protocol": "tcp", "field": "sport"}}"#;
+        rule(&format!(r#"{{"match": {{"op": "==", "left": {left}, "right": {port}}}}}, {{"drop": null}}"#))
+    };
+    assert_eq!(judged(&open, &source(80)), []);
+    assert_eq!(judged(&open, &source(443)).len(), 1);
+    // A reverse path filter, as firewalld has one for IPv6, is not understood. INPUT does not matter.
+    let fib = r#"{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false}}"#;
+    let reverse = rule(&format!(r#"{fib}, {{"drop": null}}"#));
+    let before = open.replace("forward", "prerouting");
+    assert!(matches!(judged(&before, &reverse)[..], [Objection::NotUnderstood(_)]));
+    assert_eq!(judged(&forward.replace("forward", "input"), ""), []);
+}

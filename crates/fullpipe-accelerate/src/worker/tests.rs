@@ -85,6 +85,8 @@ fn settings(upstream: SocketAddr, client_address: ClientAddress) -> WorkerSettin
         memory: 64 << 20,
         connections: 100,
         probes,
+        identity: None,
+        limit: None,
     }
 }
 
@@ -108,7 +110,7 @@ fn visit(settings: WorkerSettings, upload: Vec<u8>) -> Visitor {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (stack, mut worker) = prepare(&ours, settings, control, None, &stop_worker)?;
-            serve(&ours, &stack, clock, &mut worker, &stop_worker).map(drop)
+            serve(&ours, &stack, clock, &mut worker, None, &stop_worker).map(drop)
         });
         let shared = Arc::clone(&visitor);
         let visiting = scope.spawn(|| {

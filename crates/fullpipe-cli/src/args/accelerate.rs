@@ -41,8 +41,9 @@ pub(crate) struct AccelerateArgs {
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     pub(crate) upstream: Option<String>,
 
-    /// Tell the server the client's address in a PROXY protocol header (proxy-v2), or hide it (hidden);
-    /// required, because a server may trust connections from this host
+    /// Tell the server the client's address in a PROXY protocol header (proxy-v2), connect from the client's
+    /// address (transparent), or hide it (hidden); required, because a server may trust connections from this
+    /// host
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) client_address: Option<ClientAddressName>,
 
@@ -98,6 +99,7 @@ pub(crate) struct AccelerateStatusArgs {
 pub(crate) enum ClientAddressName {
     #[value(name = "proxy-v2")]
     ProxyV2,
+    Transparent,
     Hidden,
 }
 

@@ -7,6 +7,7 @@
 //! namespaces or nft.
 
 mod failures;
+mod path_mtu;
 mod peers;
 mod scene;
 mod speed;
@@ -23,6 +24,8 @@ use scene::{Scene, can_run, inside, start, wait_for};
 
 const FILE: u64 = 8 << 20;
 const UPSTREAM: &str = "127.0.0.1:8080";
+/// Port of the server without the PROXY protocol, on the loopback address.
+const PLAIN_PORT: u16 = 8_081;
 
 fn has_web() -> bool {
     let missing = [("nginx", "-v"), ("curl", "-V")]
@@ -40,17 +43,23 @@ impl Scene {
         if self.v6 { format!("[{}]", self.address()) } else { self.address().to_string() }
     }
 
+    /// Returns the address of the server without the PROXY protocol.
+    fn loopback(&self) -> String {
+        format!("{}:{PLAIN_PORT}", if self.v6 { "[::1]" } else { "127.0.0.1" })
+    }
+
     fn start_nginx(&mut self) {
         let bytes: Vec<u8> = (0..FILE).map(|i| draw(2, 0, i) as u8).collect();
         fs::write(self.folder.join("file"), bytes).expect("room");
-        let (at, host) = (self.folder.display(), self.host());
+        let (at, host, local) = (self.folder.display(), self.host(), self.loopback());
         let settings = format!(
             "daemon off; master_process off; user root; pid {at}/pid; error_log {at}/errors;\nevents {{}}\n\
              http {{ access_log off; sendfile on; client_body_temp_path {at}; proxy_temp_path {at};\n\
              fastcgi_temp_path {at}; uwsgi_temp_path {at}; scgi_temp_path {at}; root {at};\n\
              server {{ listen {host}:80; location = /who {{ return 200 \"kernel $remote_addr\"; }} }}\n\
              server {{ listen {UPSTREAM} proxy_protocol; set_real_ip_from 127.0.0.0/8;\n\
-             real_ip_header proxy_protocol; location = /who {{ return 200 \"fullpipe $remote_addr\"; }} }} }}\n"
+             real_ip_header proxy_protocol; location = /who {{ return 200 \"fullpipe $remote_addr\"; }} }}\n\
+             server {{ listen {local}; location = /who {{ return 200 \"plain $remote_addr\"; }} }} }}\n"
         );
         fs::write(self.folder.join("settings"), settings).expect("room");
         let mut nginx = Command::new("nginx");
@@ -66,7 +75,13 @@ impl Scene {
 
     /// Asks the server which way a request takes, and which client it sees.
     fn who(&self) -> String {
-        let said = inside(&self.client, "curl", &["-sS", "--max-time", "20", &self.url("who")]);
+        self.who_with(&[])
+    }
+
+    /// Like [`Self::who`], with further arguments of curl.
+    fn who_with(&self, arguments: &[&str]) -> String {
+        let url = self.url("who");
+        let said = inside(&self.client, "curl", &[&["-sS", "--max-time", "20", &url], arguments].concat());
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
         String::from_utf8(said.stdout).expect("UTF-8")
     }
@@ -116,6 +131,55 @@ fn connections_are_carried_byte_for_byte() {
         service.keeper.signal("-TERM");
         assert!(service.keeper.0.wait().expect("it ends").success());
         assert_eq!(scene.who(), format!("kernel {client}"));
+        assert_eq!(scene.settings(), before);
+    }
+}
+
+/// Returns a field of a process in `/proc/PID/status`.
+fn field_of(process: u64, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("a field").trim().to_owned()
+}
+
+/// In transparent mode, an unmodified server sees the address of the client, also if the client's port cannot
+/// be used. The policy rule returns if another program removes it. After `kill -9`, the next start removes
+/// what was left.
+#[test]
+fn a_server_sees_the_address_of_its_client() {
+    if !can_run() || !has_web() {
+        return;
+    }
+    for v6 in [false, true] {
+        let name = if v6 { "accelerate-transparent-6" } else { "accelerate-transparent-4" };
+        let mut scene = Scene::new(name, v6);
+        scene.start_nginx();
+        let seen = format!("plain {}", scene.client_address());
+        let before = scene.settings();
+        let mut service = scene.accelerate(80, &scene.loopback(), "transparent");
+        assert_eq!(scene.who(), seen);
+        // A worker without privileges cannot bind this port.
+        assert_eq!(scene.who_with(&["--local-port", "80"]), seen);
+        let (mut download, file) = scene.download("ours", "10G");
+        assert!(download.wait().expect("it ends").success());
+        assert!(scene.is_whole(&file));
+        // Bit 13 is CAP_NET_RAW.
+        assert_eq!(field_of(service.worker, "CapEff"), "0000000000002000");
+        assert_eq!(field_of(service.worker, "CapPrm"), "0000000000002000");
+        assert!(!field_of(service.worker, "Uid").split('\t').any(|user| user == "0"));
+        let version = if v6 { "-6" } else { "-4" };
+        assert!(inside(&scene.server, "ip", &[version, "rule", "delete", "pref", "1"]).status.success());
+        wait_for("the rule returns", || (scene.who() == seen).then_some(()));
+
+        let processes = [service.keeper.0.id().into(), service.worker];
+        scene::signal("-STOP", &processes);
+        scene::signal("-KILL", &processes);
+        let _ = service.keeper.0.wait();
+        assert!(scene.settings().contains("ipproto tcp sport 8081"), "the kernel keeps the rule");
+        let mut service = scene.accelerate(80, &scene.loopback(), "transparent");
+        assert_eq!(scene.who(), seen);
+        service.keeper.signal("-TERM");
+        assert!(service.keeper.0.wait().expect("it ends").success());
         assert_eq!(scene.settings(), before);
     }
 }
@@ -185,12 +249,23 @@ fn a_check_names_the_objections() {
     let (code, text) = check("203.0.113.5:81");
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("no server listens on 203.0.113.5:81"), "{text}");
-    // A policy rule and a rule of the firewall that drops some clients.
-    for (change, expected) in [
-        ("ip rule add from 203.0.113.99 lookup main pref 100", "there is a policy rule with priority 100"),
+    // A policy rule, with which the kernel must forward, a firewall that permits no forwarding, and a rule that
+    // drops some clients.
+    for (change, expected_code, expected) in [
+        (
+            "ip rule add from 203.0.113.99 lookup main pref 100",
+            0,
+            "there is a policy rule with priority 100, so the kernel routes the worker's packets",
+        ),
+        (
+            "nft add table ip g; add chain ip g f { type filter hook forward priority 0; policy drop; }",
+            5,
+            "the firewall drops them: chain g f policy drop",
+        ),
         (
             "nft add table ip f; add chain ip f i { type filter hook input priority 0; }; \
              add rule ip f i ip saddr 198.51.100.7 drop",
+            5,
             "the firewall drops packets that steering would let pass",
         ),
     ] {
@@ -199,10 +274,10 @@ fn a_check_names_the_objections() {
             if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
         assert!(inside(&scene.server, program, &words).status.success(), "{change}");
         let (code, text) = check("203.0.113.5:80");
-        assert_eq!(code, Some(5), "{text}");
+        assert_eq!(code, Some(expected_code), "{text}");
         assert!(text.contains(expected), "{text}");
     }
-    for undo in ["nft delete table ip f", "ip rule delete pref 100"] {
+    for undo in ["nft delete table ip f", "nft delete table ip g", "ip rule delete pref 100"] {
         let words: Vec<&str> = undo.split(' ').collect();
         assert!(inside(&scene.server, words[0], &words[1..]).status.success(), "{undo}");
     }

@@ -2,7 +2,7 @@
 
 use fullpipe_units::Instant;
 
-use super::{FourTuple, Stack};
+use super::{FourTuple, MOST_UNCLAIMED, Stack};
 use crate::wire::{Checksums, IcmpMessage};
 
 impl Stack {
@@ -12,7 +12,11 @@ impl Stack {
     pub(super) fn handle_icmp(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         match IcmpMessage::parse(bytes, checksums) {
             Ok(error) => {
-                let believed = error.is_some_and(|error| self.hear(now, &error));
+                let believed = error.and_then(|error| self.hear(now, &error));
+                if error.is_some() && believed.is_none() && self.unclaimed.len() < MOST_UNCLAIMED {
+                    self.unclaimed.push_back(bytes.to_vec());
+                }
+                let believed = believed.unwrap_or(false);
                 let counter =
                     if believed { &mut self.counters.complaints } else { &mut self.counters.ignored };
                 *counter += 1;
@@ -21,12 +25,20 @@ impl Stack {
         }
     }
 
-    fn hear(&mut self, now: Instant, error: &IcmpMessage) -> bool {
+    /// Returns the next ICMP error about a segment that no connection of this stack has sent. A stack that
+    /// shares its address with another TCP passes such a message on.
+    pub fn poll_unclaimed(&mut self) -> Option<Vec<u8>> {
+        self.unclaimed.pop_front()
+    }
+
+    /// Passes an error to its connection, and returns whether the connection believes it; `None` if there is
+    /// no connection.
+    fn hear(&mut self, now: Instant, error: &IcmpMessage) -> Option<bool> {
         let tuple = FourTuple { local: error.from, remote: error.to };
-        let Some(&slot) = self.by_tuple.get(&tuple) else { return false };
-        let Some(entry) = self.slots[slot as usize].1.as_mut() else { return false };
+        let slot = *self.by_tuple.get(&tuple)?;
+        let entry = self.slots[slot as usize].1.as_mut()?;
         let believed = entry.connection.on_icmp(now, error.error, error.seq);
         self.touched(slot);
-        believed
+        Some(believed)
     }
 }

@@ -24,6 +24,7 @@
 //! | half-open connections of a listener; established ones not yet accepted | its backlog, each |
 //! | SYNs that wait for the admission of a listener | its backlog |
 //! | queued answers that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
+//! | ICMP messages about segments of no connection | [`MOST_UNCLAIMED`] |
 //! | received payload of a connection | the advertised window, which its receive buffer bounds |
 //! | written payload of a connection | its send buffer and 64 KiB |
 //! | queued events | one of each kind per connection |
@@ -59,6 +60,8 @@ use stream::Ring;
 /// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
 /// dropped.
 pub const MOST_REPLIES: usize = 256;
+/// Maximum number of ICMP messages kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
+pub const MOST_UNCLAIMED: usize = 64;
 /// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
 /// fills a partly filled skb when the send buffer is full.
 const BEGUN: u64 = 64 << 10;
@@ -128,6 +131,8 @@ pub struct Counters {
     /// Number of TCP packets received for an address of the stack, from an address to which the stack may
     /// reply.
     pub packets_in: u64,
+    /// Number of received SYNs that belong to no connection, for a local socket that listens.
+    pub syns_in: u64,
     /// Number of packets sent.
     pub packets_out: u64,
     /// Number of packets rejected because they were malformed, had a wrong checksum, or were neither TCP nor
@@ -200,6 +205,8 @@ pub struct Stack {
     ready: VecDeque<u32>,
     events: VecDeque<(ConnId, Event)>,
     replies: VecDeque<Reply>,
+    /// ICMP messages about segments of no connection.
+    unclaimed: VecDeque<Vec<u8>>,
     cutting: Option<Cutting>,
     counters: Counters,
 }
@@ -218,6 +225,7 @@ impl Stack {
             ready: VecDeque::new(),
             events: VecDeque::new(),
             replies: VecDeque::new(),
+            unclaimed: VecDeque::new(),
             cutting: None,
             counters: Counters::default(),
         }
@@ -479,6 +487,7 @@ impl Stack {
         if !flags.has(Flags::SYN) {
             return;
         }
+        self.counters.syns_in += 1;
         match listener.admission {
             Admission::Open => {}
             Admission::Held => return listener.hold(tuple, segment),

@@ -1,12 +1,16 @@
 //! Processes that are killed or stopped, a server that ends, and devices that change.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::path_mtu::behind_router;
 use super::peers::{self, Server};
-use super::scene::{Scene, Service, can_run, inside, signal, wait_for};
+use super::scene::{Scene, Service, can_run, inside, ip, signal, wait_for};
+use crate::PROGRAM;
 
 const PORT: u16 = 9_000;
 const UPSTREAM: &str = "127.0.0.1:9001";
@@ -256,4 +260,143 @@ fn the_steering_follows_the_host() {
     assert!(host.is_ours());
     assert_eq!(peers::exchange(&mut ours).expect("the connection lives"), 7);
     drop(service);
+}
+
+/// Beyond the rate of SYNs, new connections are the kernel's, and stay with it after the set in which their
+/// SYNs have put them has forgotten them.
+#[test]
+fn connections_beyond_the_rate_are_the_kernels() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-rate");
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "syn_rate = 5\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let mut streams: Vec<TcpStream> = (0..30).map(|_| host.echo()).collect();
+    let (ours, kernels) = wait_for("every connection is counted", || {
+        let status = host.scene.status(&service.keeper)?;
+        let (ours, kernels) = (status["report"]["connections"].as_u64()?, status["kernels"].as_u64()?);
+        (ours + kernels == 30).then_some((ours, kernels))
+    });
+    assert!(ours >= 5 && kernels >= 5, "{ours} and {kernels}");
+    sleep(Duration::from_millis(4_500));
+    for stream in &mut streams {
+        assert_eq!(peers::exchange(stream).expect("the connection lives"), 7);
+    }
+}
+
+/// Behind a firewall that drops what connection tracking does not know, the kernel cannot reset the clients of
+/// a dead worker, so the keeper does.
+#[test]
+fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-invalid");
+    let rules = "add table ip f; add chain ip f i { type filter hook input priority 0; }; \
+                 add rule ip f i ct state invalid drop";
+    assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
+    // Otherwise, connection tracking takes packets in the middle of a connection for a new connection.
+    let strict = || Ok(fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting"));
+    host.scene.server.run(strict).expect("a namespace");
+    let service = host.accelerate();
+    assert!(host.is_ours());
+    let load = host.load();
+    signal("-KILL", &[service.worker]);
+    assert!(load.meets_resets_within(AT_ONCE), "clients of a killed worker");
+}
+
+/// On a host with policy routing, the kernel routes the packets of the service, also if the routing changes
+/// while it runs and if reverse paths are checked. After the end, all settings are as before.
+#[test]
+fn policy_routing_is_followed() {
+    if !can_run() {
+        return;
+    }
+    for v6 in [false, true] {
+        let scene = Scene::new(if v6 { "accelerate-routed-6" } else { "accelerate-routed-4" }, v6);
+        let (far, _sleeper) = behind_router(&scene, 1_500);
+        let version = if v6 { "-6" } else { "-4" };
+        let (gateway, address) = (scene.client_address(), scene.address());
+        let network = if v6 { "2001:db8:1::/64" } else { "198.51.100.0/24" };
+        let route = || {
+            ip(&scene.server, &format!("{version} route add {network} via {gateway} table 42"));
+            ip(&scene.server, &format!("{version} rule add from {address} lookup 42 pref 100"));
+        };
+        let strict = || Ok(fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting"));
+        scene.server.run(strict).expect("a namespace");
+        let listen = SocketAddr::new(address, PORT);
+        let _servers =
+            [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
+        if v6 {
+            route();
+        }
+        let before = scene.settings();
+        let mut service = scene.accelerate(PORT, UPSTREAM, "hidden");
+        let mut near = peers::echo(&scene.client, listen);
+        if !v6 {
+            route();
+        }
+        let mut connected =
+            wait_for("a connection over the new route", || peers::connect(&far, listen, AT_ONCE).ok());
+        connected.write_all(b"w").expect("room");
+        let mut seen = String::new();
+        connected.read_to_string(&mut seen).expect("an address");
+        assert!(seen.starts_with("127."), "{seen}");
+        assert_eq!(peers::exchange(&mut near).expect("the connection lives"), 7);
+        service.keeper.signal("-TERM");
+        assert!(service.keeper.0.wait().expect("it ends").success());
+        if !v6 {
+            ip(&scene.server, "rule delete pref 100");
+            ip(&scene.server, "route flush table 42");
+        }
+        assert_eq!(scene.settings(), before);
+    }
+}
+
+/// Connections that fill the link together stay below its speed, so its queue drops nothing.
+#[test]
+fn connections_stay_below_the_speed_of_the_device() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-speed-limit");
+    let tbf =
+        ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "40mbit", "burst", "20kb", "limit", "200kb"];
+    assert!(inside(&host.scene.server, "tc", &tbf).status.success());
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "speed = \"40mbit\"\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\n\
+         client_address = \"hidden\"\ncc = \"cubic\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let begun = now();
+    let downloads = (0..5).map(|_| {
+        let mut stream = peers::connect(&host.scene.client, host.listen, AT_ONCE).expect("a connection");
+        thread::spawn(move || {
+            stream.write_all(b"d").expect("room");
+            let mut bytes = vec![0; 1 << 21];
+            stream.read_exact(&mut bytes).expect("a download");
+        })
+    });
+    for download in downloads.collect::<Vec<_>>() {
+        download.join().expect("no panic");
+    }
+    // 5 times 2 MiB take 2.1 s.
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = 5.0 * f64::from(1 << 21) * 8e-6 / seconds;
+    assert!((30.0..40.0).contains(&rate), "{rate} Mbit/s");
+    sleep(Duration::from_millis(1_100));
+    let status = host.scene.status(&service.keeper).expect("a service");
+    assert_eq!((&status["drops"]["queues"], &status["drops"]["unread"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(status["limit"], 39_200_000);
 }

@@ -80,7 +80,7 @@ pub(super) fn start(namespace: &Namespace, command: &mut Command) -> Child {
     namespace.run(|| Ok(command.spawn().expect("it starts"))).expect("a namespace")
 }
 
-fn ip(namespace: &Namespace, arguments: &str) {
+pub(super) fn ip(namespace: &Namespace, arguments: &str) {
     let said = inside(namespace, "ip", &arguments.split(' ').collect::<Vec<_>>());
     assert!(said.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&said.stderr));
 }

@@ -1,0 +1,259 @@
+//! Answers of clients to the probes of a dead worker, read before the firewall sees them.
+//!
+//! ```text
+//!   keeper ─ probe ─► client ─ answer ─┬─► packet socket ─► keeper ─ reset ─► client
+//!                                      └─► INPUT ─► the kernel, which answers with a reset
+//! ```
+//!
+//! The kernel answers with a reset only if the answer passes INPUT. A firewall that drops what connection
+//! tracking does not know (`ct state invalid`) keeps the answer from it. The answer has the sequence number
+//! that the client expects (RFC 5961 section 3), which the keeper cannot know otherwise. A client that gets two
+//! resets has no connection left when the second one arrives.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use fullpipe_linux::Error;
+use fullpipe_tcp::reset_for;
+use fullpipe_tcp::wire::{Flags, Headers, Packet};
+use fullpipe_units::{Duration, Instant};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use crate::{probes, system};
+
+/// Time for which answers are awaited after the last probe was due: some round trips.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Ethernet types of IPv4 and IPv6.
+const ETH_P_IP: u16 = 0x0800;
+const ETH_P_IPV6: u16 = 0x86dd;
+/// Longest beginning of a packet that is read: the headers.
+const MOST_BYTES: usize = 256;
+/// Longest IP packet.
+const MOST_PACKET: usize = 65_535;
+/// Maximum number of answers that are handled at once.
+const AT_ONCE: usize = 1_000;
+
+/// Instructions of the classic packet filter (`linux/filter.h`).
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const LOAD_HALF_INDEXED: u16 = 0x48;
+const LOAD_BYTE_INDEXED: u16 = 0x50;
+const LOAD_IPV4_HEADER_LEN: u16 = 0xb1;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_SET: u16 = 0x45;
+const RETURN: u16 = 0x06;
+
+/// Protocol number of TCP.
+const TCP: u32 = 6;
+
+/// The packet socket, and the clients whose answers are awaited.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    socket: Socket,
+    listen: SocketAddr,
+    clients: BTreeSet<SocketAddr>,
+    until: Instant,
+}
+
+impl Answers {
+    /// Awaits answers of `clients` until some round trips after `probed`, the time of the last probe.
+    pub(crate) fn new(
+        listen: SocketAddr,
+        clients: BTreeSet<SocketAddr>,
+        probed: Instant,
+    ) -> Result<Self, Error> {
+        let failed = |error: io::Error| system("open a packet socket", error);
+        let kind = if listen.is_ipv4() { ETH_P_IP } else { ETH_P_IPV6 };
+        // The protocol of a packet socket is in network byte order.
+        let protocol = Protocol::from(i32::from(kind.to_be()));
+        let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).map_err(failed)?;
+        // Packets that have arrived before the filter are recognised by their content.
+        let of =
+            |Instruction { code, skip, value }: Instruction| SockFilter::new(code, skip[0], skip[1], value);
+        let program: Vec<SockFilter> = filter(listen).into_iter().map(of).collect();
+        socket.attach_filter(&program).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { socket, listen, clients, until: probed + PATIENCE })
+    }
+
+    /// Returns whether no further answer is awaited.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.clients.is_empty() || now >= self.until
+    }
+
+    /// Answers the packets that have arrived with resets. Returns the number of resets.
+    pub(crate) fn reset(&mut self, raw: &Socket) -> usize {
+        let (mut room, mut count) = ([0; MOST_BYTES], 0);
+        for _ in 0..AT_ONCE {
+            let len = match (&self.socket).read(&mut room) {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            let Some((client, reset)) = reset_of(&room[..len], self.listen) else { continue };
+            if self.clients.remove(&client) {
+                probes::send(raw, client.ip(), reset.as_bytes());
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl AsFd for Answers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Returns the client that has sent a packet to `listen`, and the reset that answers it.
+fn reset_of(bytes: &[u8], listen: SocketAddr) -> Option<(SocketAddr, Headers)> {
+    // Only the beginning of the packet was read.
+    let packet = Packet::parse_cut(bytes, MOST_PACKET).ok()?;
+    if packet.to != listen || packet.segment.flags.has(Flags::SYN) {
+        return None;
+    }
+    let reset = reset_for(&packet.segment)?;
+    Some((packet.from, Headers::between(&reset, packet.to, packet.from)?))
+}
+
+/// An instruction of the classic packet filter (`struct sock_filter`).
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    code: u16,
+    /// Number of instructions that are skipped if the condition holds, and if it does not hold.
+    skip: [u8; 2],
+    value: u32,
+}
+
+/// Returns a filter for packets to `listen` that are neither SYNs nor resets. The packets begin with the IP
+/// header.
+fn filter(listen: SocketAddr) -> Vec<Instruction> {
+    /// Offset of the flags in a TCP header.
+    const FLAGS: u32 = 13;
+    const SYN_OR_RST: u32 = 2 | 4;
+    let port = u32::from(listen.port());
+    // Each check loads a value, which must be equal to another, or have none of some bits.
+    let mut checks: Vec<(u16, u32, u16, u32)> = Vec::new();
+    match listen.ip() {
+        IpAddr::V4(address) => {
+            checks.push((LOAD_BYTE, 9, JUMP_EQUAL, TCP));
+            checks.push((LOAD_WORD, 16, JUMP_EQUAL, address.to_bits()));
+            checks.push((LOAD_HALF_INDEXED, 2, JUMP_EQUAL, port));
+            checks.push((LOAD_BYTE_INDEXED, FLAGS, JUMP_SET, SYN_OR_RST));
+        }
+        IpAddr::V6(address) => {
+            checks.push((LOAD_BYTE, 6, JUMP_EQUAL, TCP));
+            for (at, word) in (24..).step_by(4).zip(address.octets().as_chunks::<4>().0) {
+                checks.push((LOAD_WORD, at, JUMP_EQUAL, u32::from_be_bytes(*word)));
+            }
+            checks.push((LOAD_HALF, 42, JUMP_EQUAL, port));
+            checks.push((LOAD_BYTE, 40 + FLAGS, JUMP_SET, SYN_OR_RST));
+        }
+    }
+    let instruction = |code, skip, value| Instruction { code, skip, value };
+    let mut program = Vec::new();
+    if listen.is_ipv4() {
+        program.push(instruction(LOAD_IPV4_HEADER_LEN, [0, 0], 0));
+    }
+    let count = checks.len();
+    for (number, (load, at, jump, value)) in checks.into_iter().enumerate() {
+        // The last two instructions refuse and accept the packet. The last check skips the refusal.
+        let (to_refusal, is_last) = (2 * (count - number - 1) as u8, number + 1 == count);
+        let next = u8::from(is_last);
+        let skip = if jump == JUMP_EQUAL { [next, to_refusal] } else { [to_refusal, next] };
+        program.push(instruction(load, [0, 0], at));
+        program.push(instruction(jump, skip, value));
+    }
+    program.push(instruction(RETURN, [0, 0], 0));
+    program.push(instruction(RETURN, [0, 0], MOST_BYTES as u32));
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::wire::{Checksums, Segment, SeqNum};
+
+    use super::*;
+
+    fn packet(to: &str, flags: Flags) -> Vec<u8> {
+        let segment = Segment {
+            seq: SeqNum(1_000),
+            ack: SeqNum(77),
+            len: 0,
+            window: 0,
+            flags,
+            timestamps: None,
+            syn: None,
+            sack: Default::default(),
+            ecn: fullpipe_units::Ecn::NotEct,
+        };
+        let to: SocketAddr = to.parse().expect("an address");
+        let from = if to.is_ipv4() { "198.51.100.7:40000" } else { "[2001:db8::7]:40000" };
+        let from = from.parse().expect("an address");
+        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+    }
+
+    /// Runs a filter, as the kernel does.
+    fn accepts(program: &[Instruction], packet: &[u8]) -> bool {
+        let number = |at: usize, len: usize| {
+            packet[at..at + len].iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet))
+        };
+        let (mut value, mut index, mut next) = (0, 0, 0);
+        loop {
+            let Instruction { code, skip: [if_true, if_false], value: k } = program[next];
+            next += 1;
+            match code {
+                LOAD_WORD => value = number(k as usize, 4),
+                LOAD_HALF => value = number(k as usize, 2),
+                LOAD_BYTE => value = number(k as usize, 1),
+                LOAD_HALF_INDEXED => value = number(index + k as usize, 2),
+                LOAD_BYTE_INDEXED => value = number(index + k as usize, 1),
+                LOAD_IPV4_HEADER_LEN => index = 4 * (number(k as usize, 1) & 15) as usize,
+                JUMP_EQUAL => next += usize::from(if value == k { if_true } else { if_false }),
+                JUMP_SET => next += usize::from(if value & k != 0 { if_true } else { if_false }),
+                RETURN => return k > 0,
+                _ => panic!("{code:#x}"),
+            }
+        }
+    }
+
+    /// Of all packets of the host, the keeper gets only those that a client of the port sends in the middle
+    /// of a connection.
+    #[test]
+    fn only_answers_pass_the_filter() {
+        for (listen, others) in [
+            ("203.0.113.5:443", ["203.0.113.6:443", "203.0.113.5:444"]),
+            ("[2001:db8::5]:443", ["[2001:db8::6]:443", "[2001:db8::5]:444"]),
+        ] {
+            let program = filter(listen.parse().expect("an address"));
+            assert!(accepts(&program, &packet(listen, Flags::ACK)), "{listen}");
+            assert!(accepts(&program, &packet(listen, Flags::ACK.with(Flags::FIN))), "{listen}");
+            for flags in [Flags::SYN, Flags::RST, Flags::RST.with(Flags::ACK)] {
+                assert!(!accepts(&program, &packet(listen, flags)), "{listen} {flags:?}");
+            }
+            for other in others {
+                assert!(!accepts(&program, &packet(other, Flags::ACK)), "{other}");
+            }
+            let mut udp = packet(listen, Flags::ACK);
+            udp[if listen.starts_with('[') { 6 } else { 9 }] = 17;
+            assert!(!accepts(&program, &udp), "{listen}");
+        }
+    }
+
+    /// The reset has the sequence number that the client expects.
+    #[test]
+    fn an_answer_is_reset_with_its_own_numbers() {
+        let listen: SocketAddr = "203.0.113.5:443".parse().expect("an address");
+        let (client, reset) = reset_of(&packet("203.0.113.5:443", Flags::ACK), listen).expect("a reset");
+        let reset = Packet::parse(reset.as_bytes(), Checksums::Verify).expect("a packet");
+        assert_eq!((reset.from, reset.to), (listen, client));
+        assert!(reset.segment.flags.has(Flags::RST));
+        assert_eq!(reset.segment.seq, SeqNum(77));
+        assert!(reset_of(&packet("203.0.113.5:444", Flags::ACK), listen).is_none());
+        assert!(reset_of(&packet("203.0.113.5:443", Flags::SYN), listen).is_none());
+    }
+}
