@@ -12,7 +12,7 @@ use std::str::FromStr;
 use fullpipe_tcp::cc::{Algorithm, Launch};
 
 use crate::profile::{Profile, ProfileName};
-use crate::scenario::Scenario;
+use crate::scenario::{FlowSpec, Scenario};
 
 /// Launch window of `NAME+iw`, in segments: that of surge.
 pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
@@ -44,11 +44,22 @@ impl Arm {
     pub fn applied(self, scenario: &Scenario, profile: Option<Profile>) -> Scenario {
         let mut scenario = scenario.clone();
         for flow in &mut scenario.flows {
-            flow.cc = self.cc;
-            flow.profile = profile.or(flow.profile);
+            *flow = self.applied_to(flow, profile);
         }
+        // The emulator sets the initial window on the route, for all flows.
         scenario.host.initcwnd = self.launch.or(scenario.host.initcwnd);
         scenario
+    }
+
+    /// Returns `flow` with this sender, except for the initial window, which is that of the host.
+    fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
+        FlowSpec { cc: self.cc, profile: profile.or(flow.profile), ..flow.clone() }
+    }
+
+    /// Returns `flow` with this sender, including its initial window. Other flows of the host are not affected.
+    #[must_use]
+    pub fn applied_to_one(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
+        FlowSpec { initcwnd: self.launch, ..self.applied_to(flow, profile) }
     }
 }
 

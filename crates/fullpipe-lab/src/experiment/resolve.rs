@@ -505,6 +505,7 @@ fn flows(
         None => None,
         Some(name) => Some(*profiles.get(&name).ok_or_else(|| missing_profile(name))?),
     };
-    let flow = FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile };
+    let flow =
+        FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile, initcwnd: None };
     Ok(vec![flow; count as usize])
 }

@@ -16,6 +16,7 @@ use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinn
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
 use crate::profile::ProfileName;
+use crate::race::{UnknownVictim, Victim};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -362,6 +363,15 @@ impl Value for Arm {
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse().map_err(|error: UnknownArm| ExperimentError::new(error.to_string(), error.hint()))
+    }
+}
+
+/// Type: `cubic`, `reno`, `bbr1`, `stream` or `web`
+impl Value for Victim {
+    const EXAMPLE: &'static str = Self::KNOWN;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|error: UnknownVictim| ExperimentError::new(error.to_string(), Self::KNOWN))
     }
 }
 

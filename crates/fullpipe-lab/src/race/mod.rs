@@ -13,7 +13,12 @@
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
 //! [`RacePlan::accepts`] says whether a stored pair belongs to the plan.
+//!
+//! A second kind of race measures what a sender takes from others: [`HarmPlan`].
 
+mod harm;
+mod harm_report;
+mod harm_table;
 mod report;
 mod table;
 
@@ -31,6 +36,11 @@ use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
 
+pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, UnknownVictim, Victim};
+pub use harm_report::{
+    HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
+};
+pub use harm_table::HarmTable;
 pub use report::{
     ArmReport, BoundReport, CellReport, IntervalKind, RaceReport, RatioReport, SCHEMA, TimesReport,
 };
