@@ -315,6 +315,10 @@ swept_table! {
         /// Range: 1 to 10
         /// Default: `1`
         loss_window: Tries,
+        /// Minimum congestion window in segments, except after a timeout and during PRR.
+        /// Range: 0 to 60
+        /// Default: `0`
+        least_window: Tries,
         /// Timeout of the tail loss probe, as a multiple of SRTT.
         /// Default: `2`
         tlp_factor: Factor,

@@ -705,9 +705,8 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
             equal::<bool>(a, b)
         }
         "rto_min" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => equal::<Duration>(a, b),
-        "rto_linear" | "loss_window" | "syn_retries" | "syn_ack_retries" | "retries" | "orphan_retries" => {
-            equal::<Tries>(a, b)
-        }
+        "rto_linear" | "loss_window" | "least_window" | "syn_retries" | "syn_ack_retries" | "retries"
+        | "orphan_retries" => equal::<Tries>(a, b),
         "tlp_factor" => equal::<Factor>(a, b),
         "reo_wnd" => equal::<RttShare>(a, b),
         "point" => Ok(a == b),

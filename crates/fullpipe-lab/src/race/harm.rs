@@ -21,9 +21,9 @@ use std::str::FromStr;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate, draw};
 
-use super::RacePlan;
+use super::{RacePlan, profiles_of};
 use crate::arm::Arm;
-use crate::experiment::{Experiment, ExperimentError, HarmBound, Point, missing_profile};
+use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
 use crate::metric::HEADERS;
 use crate::outcome::{FlowOutcome, Outcome};
 use crate::profile::Profiles;
@@ -234,11 +234,7 @@ impl HarmPlan {
         victims: &[Victim],
     ) -> Result<Self, ExperimentError> {
         RacePlan::check_arms(arms, against)?;
-        let profiles = experiment.profiles();
-        let mut named = arms.iter().filter_map(|arm| arm.profile);
-        if let Some(missing) = named.find(|name| !profiles.contains_key(name)) {
-            return Err(missing_profile(missing));
-        }
+        let profiles = profiles_of(experiment, arms)?;
         experiment.check_simulated()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
@@ -257,7 +253,7 @@ impl HarmPlan {
             cells: cells.collect(),
             seeds: experiment.seeds(),
             arms: arms.into(),
-            profiles: profiles.clone(),
+            profiles,
             against,
             bounds: bounds.cloned().collect(),
         })

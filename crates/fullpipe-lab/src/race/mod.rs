@@ -23,6 +23,7 @@ mod report;
 mod table;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 
 use fullpipe_units::Bytes;
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
-use crate::profile::Profiles;
+use crate::profile::{Profile, Profiles};
 use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
@@ -159,14 +160,10 @@ impl RacePlan {
     /// simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
-        let profiles = experiment.profiles();
-        let mut named = arms.iter().filter_map(|arm| arm.profile);
-        if let Some(missing) = named.find(|name| !profiles.contains_key(name)) {
-            return Err(missing_profile(missing));
-        }
+        let profiles = profiles_of(experiment, arms)?;
         experiment.check_simulated()?;
-        let cells: Vec<Cell> =
-            experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
+        let cells = experiment.points().iter().map(|point| Cell::new(experiment, &profiles, point));
+        let cells: Vec<Cell> = cells.collect::<Result<_, _>>()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
                 "a race needs at least two pairs, and the experiment has one seed",
@@ -180,7 +177,7 @@ impl RacePlan {
             bounds: bounds.cloned().collect(),
             cells,
             arms: arms.into(),
-            profiles: profiles.clone(),
+            profiles,
             against,
         })
     }
@@ -293,6 +290,17 @@ impl RacePlan {
     }
 }
 
+/// Returns the profiles of `experiment`, and those of the program that `arms` name.
+fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
+    let mut profiles = experiment.profiles().clone();
+    for name in arms.iter().filter_map(|arm| arm.profile) {
+        if let Entry::Vacant(entry) = profiles.entry(name) {
+            entry.insert(Profile::built_in(name).ok_or_else(|| missing_profile(name))?);
+        }
+    }
+    Ok(profiles)
+}
+
 /// Returns the seeds of `pairs` pairs, or of fewer in a cell that is not random.
 fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
     let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
@@ -300,7 +308,7 @@ fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
 }
 
 impl Cell {
-    fn new(experiment: &Experiment, point: &Point) -> Result<Self, ExperimentError> {
+    fn new(experiment: &Experiment, profiles: &Profiles, point: &Point) -> Result<Self, ExperimentError> {
         let refused = |problem: &str| {
             Err(ExperimentError::new(
                 format!("point '{}' {problem}", point.label),
@@ -332,7 +340,7 @@ impl Cell {
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
         // A stored pair is valid only for profiles with the same settings.
-        for profile in experiment.profiles() {
+        for profile in profiles {
             format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
         }
         Ok(Self {
