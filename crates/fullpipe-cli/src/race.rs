@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use fullpipe::lab::experiment::Experiment;
-use fullpipe::race::{self, Arm, RacePlan, RaceTable, UnknownArm};
+use fullpipe::lab::experiment::{Experiment, ExperimentError};
+use fullpipe::race::{
+    self, Arm, HarmPlan, HarmTable, RacePlan, RaceTable, UnknownArm, UnknownVictim, Victim,
+};
 use fullpipe::report::html::render_race;
 
 use crate::args::{Format, RaceArgs, World};
@@ -14,15 +16,18 @@ use crate::suggestion::nearest_name;
 /// Arms of a race without `--arms`. Linux has no surge.
 const SIMULATED_ARMS: &str = "cubic,bbr1,bbr1+iw,surge";
 const KERNEL_ARMS: &str = "cubic,bbr1,bbr1+iw";
+/// Arms of a race that measures harm, without `--arms`.
+const HARM_ARMS: &str = "bbr1,surge";
 const PROGRESS: &str = "racing {bar:30} {pos}/{len} pairs";
+const HARM_PROGRESS: &str = "measuring harm {bar:30} {pos}/{len} seeds";
 
 pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
+    if args.harm {
+        return harm(args);
+    }
     let plan = plan(args)?;
     if args.check && plan.bounds().is_empty() {
-        return Err(Failure::new(
-            "--check requires a [[ratio]] for the arms of this race, and there is none",
-            "add a [[ratio]] to the file of --paths, or remove --check",
-        ));
+        return Err(no_bound("[[ratio]]"));
     }
     if let Some(path) = &args.html {
         output::check_html(path)?;
@@ -44,17 +49,66 @@ pub(crate) fn race(args: &RaceArgs) -> Result<ExitCode, Failure> {
         Format::Json => output::print(&output::json(&report)?)?,
         Format::Text => output::print(&RaceTable { report: &report }.to_string())?,
     }
-    let failed = args.check && report.failed() > 0;
-    Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
+    Ok(verdict(args.check, report.failed()))
+}
+
+/// Runs a race that measures the harm to other flows.
+fn harm(args: &RaceArgs) -> Result<ExitCode, Failure> {
+    if args.world == World::Emu {
+        return Err(Failure::usage("--harm runs in the simulator only", "remove --world emu"));
+    }
+    let victims = match &args.victims {
+        None => Victim::ALL.to_vec(),
+        Some(names) => names.split(',').map(|name| victim(name.trim())).collect::<Result<_, _>>()?,
+    };
+    let (arms, against) = arms(args, HARM_ARMS)?;
+    let experiment = experiment(args, if args.full { race::HARM_FULL } else { race::HARM_QUICK })?;
+    let plan = HarmPlan::new(&experiment, &arms, against, &victims).map_err(|error| about(args, error))?;
+    if args.check && plan.bounds().is_empty() {
+        return Err(no_bound("[[harm]]"));
+    }
+    let report = output::with_bar(HARM_PROGRESS, |observer| race::harm(&plan, observer))?;
+    match args.output.format() {
+        Format::Json => output::print(&output::json(&report)?)?,
+        Format::Text => output::print(&HarmTable { report: &report }.to_string())?,
+    }
+    Ok(verdict(args.check, report.failed()))
+}
+
+fn no_bound(table: &str) -> Failure {
+    Failure::new(
+        format!("--check requires a {table} for the arms of this race, and there is none"),
+        format!("add a {table} to the file of --paths, or remove --check"),
+    )
+}
+
+fn verdict(check: bool, failed: usize) -> ExitCode {
+    if check && failed > 0 { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS }
 }
 
 /// Returns the plan of the race: the cells, arms and pairs that the options select.
 fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
-    let arms = args.arms.as_deref().unwrap_or(match args.world {
-        World::Sim => SIMULATED_ARMS,
-        World::Emu => KERNEL_ARMS,
-    });
-    let arms = arms.split(',').map(|name| arm(name.trim())).collect::<Result<Vec<_>, _>>()?;
+    let (arms, against) = arms(
+        args,
+        match args.world {
+            World::Sim => SIMULATED_ARMS,
+            World::Emu => KERNEL_ARMS,
+        },
+    )?;
+    let experiment = experiment(args, if args.full { race::FULL } else { race::QUICK })?;
+    let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| about(args, error))?;
+    // In real time, 1000 pairs of each small download would take hours.
+    let emulated = args.world == World::Emu;
+    Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
+        Some(pairs) => plan.with_pairs(pairs),
+        None => plan,
+    })
+}
+
+/// Returns the arms of the race and the one with which the others are compared.
+fn arms(args: &RaceArgs, default: &str) -> Result<(Vec<Arm>, Arm), Failure> {
+    let names = args.arms.as_deref().unwrap_or(default);
+    let arms = names.split(',').map(|name| arm(name.trim())).collect::<Result<Vec<_>, _>>()?;
     let against = match &args.against {
         Some(name) => arm(name)?,
         None => {
@@ -63,9 +117,14 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
         }
     };
     RacePlan::check_arms(&arms, against).map_err(|error| Failure::from(error).exiting(USAGE))?;
+    Ok((arms, against))
+}
+
+/// Returns the experiment whose points are the cells: `default`, unless the options name a file.
+fn experiment(args: &RaceArgs, default: &str) -> Result<Experiment, Failure> {
     let experiment = match &args.paths {
         Some(path) => race::read(path)?,
-        None => Experiment::from_toml(if args.full { race::FULL } else { race::QUICK })?,
+        None => Experiment::from_toml(default)?,
     };
     let experiment = match args.seed {
         Some(seed) => experiment.with_seed(seed),
@@ -80,15 +139,23 @@ fn plan(args: &RaceArgs) -> Result<RacePlan, Failure> {
         None => experiment,
     };
     experiment.check_size()?;
-    let plan = RacePlan::new(&experiment, &arms, against).map_err(|error| match &args.paths {
+    Ok(experiment)
+}
+
+/// Returns the failure for an experiment that is no race.
+fn about(args: &RaceArgs, error: ExperimentError) -> Failure {
+    match &args.paths {
         Some(path) => Failure::from(error).about(path.display()),
         None => error.into(),
-    })?;
-    // In real time, 1000 pairs of each small download would take hours.
-    let emulated = args.world == World::Emu;
-    Ok(match args.pairs.or_else(|| emulated.then(|| experiment.seeds().len() as u64)) {
-        Some(pairs) => plan.with_pairs(pairs),
-        None => plan,
+    }
+}
+
+fn victim(name: &str) -> Result<Victim, Failure> {
+    name.parse().map_err(|error: UnknownVictim| {
+        let names = Victim::ALL.into_iter().map(Victim::name);
+        let nearest = nearest_name(&name.to_ascii_lowercase(), names);
+        let nearest = nearest.map_or_else(String::new, |name| format!("did you mean {name}? "));
+        Failure::usage(error.to_string(), nearest + Victim::KNOWN)
     })
 }
 

@@ -5,6 +5,7 @@
 //! | `bbr1` | a congestion control, with the initial window of the scenario |
 //! | `bbr1+iw` | the same with an initial window of [`LAUNCH_WINDOW`] segments |
 //! | `bbr1+web` | the same with the settings of the profile `web` ([`crate::profile`]) |
+//! | `tcpa` | `bbr1` with the settings of TCPA, which are part of the program |
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +13,16 @@ use std::str::FromStr;
 use fullpipe_tcp::cc::{Algorithm, Launch};
 
 use crate::profile::{Profile, ProfileName};
-use crate::scenario::Scenario;
+use crate::scenario::{FlowSpec, Scenario};
 
 /// Launch window of `NAME+iw`, in segments: that of surge.
 pub const LAUNCH_WINDOW: u32 = Launch::DEFAULT.window;
 
 /// Suffix of the name of an arm that starts with [`LAUNCH_WINDOW`].
 const WITH_LAUNCH: &str = "iw";
+
+/// Name of the arm with the settings of TCPA, and of its profile.
+const TCPA: &str = "tcpa";
 
 /// One of the senders that a race compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +48,22 @@ impl Arm {
     pub fn applied(self, scenario: &Scenario, profile: Option<Profile>) -> Scenario {
         let mut scenario = scenario.clone();
         for flow in &mut scenario.flows {
-            flow.cc = self.cc;
-            flow.profile = profile.or(flow.profile);
+            *flow = self.applied_to(flow, profile);
         }
+        // The emulator sets the initial window on the route, for all flows.
         scenario.host.initcwnd = self.launch.or(scenario.host.initcwnd);
         scenario
+    }
+
+    /// Returns `flow` with this sender, except for the initial window, which is that of the host.
+    fn applied_to(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
+        FlowSpec { cc: self.cc, profile: profile.or(flow.profile), ..flow.clone() }
+    }
+
+    /// Returns `flow` with this sender, including its initial window. Other flows of the host are not affected.
+    #[must_use]
+    pub fn applied_to_one(self, flow: &FlowSpec, profile: Option<Profile>) -> FlowSpec {
+        FlowSpec { initcwnd: self.launch, ..self.applied_to(flow, profile) }
     }
 }
 
@@ -56,6 +71,7 @@ impl fmt::Display for Arm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.cc.name();
         match (&self.profile, self.launch) {
+            (Some(profile), _) if self.cc == Algorithm::Bbr1 && profile.as_str() == TCPA => f.pad(TCPA),
             (Some(profile), _) => f.pad(&format!("{name}+{profile}")),
             (None, Some(_)) => f.pad(&format!("{name}+{WITH_LAUNCH}")),
             (None, None) => f.pad(name),
@@ -72,7 +88,7 @@ impl UnknownArm {
     pub fn hint(&self) -> String {
         format!(
             "{}; NAME+{WITH_LAUNCH} starts with a window of {LAUNCH_WINDOW} segments, \
-             NAME+PROFILE has a profile",
+             NAME+PROFILE has a profile, {TCPA} is bbr1+{TCPA}",
             Algorithm::KNOWN
         )
     }
@@ -91,6 +107,7 @@ impl FromStr for Arm {
 
     fn from_str(text: &str) -> Result<Self, UnknownArm> {
         let unknown = || UnknownArm(text.into());
+        let text = if text == TCPA { "bbr1+tcpa" } else { text };
         let (name, suffix) = text.split_once('+').map_or((text, None), |(name, suffix)| (name, Some(suffix)));
         let cc = name.parse().map_err(|_| unknown())?;
         let plain = Self { cc, launch: None, profile: None };
@@ -119,6 +136,11 @@ mod tests {
         assert_eq!(("bbr+iw".parse(), iw.to_string().as_str()), (Ok(iw), "bbr1+iw"), "the kernel's name");
         let web = Arm { launch: None, profile: Some("web".parse().expect("a name")), ..iw };
         assert_eq!(("bbr+web".parse(), web.to_string().as_str()), (Ok(web), "bbr1+web"));
+        let tcpa = Arm { launch: None, profile: Some("tcpa".parse().expect("a name")), ..iw };
+        assert_eq!(
+            ("tcpa".parse(), "bbr+tcpa".parse(), tcpa.to_string().as_str()),
+            (Ok(tcpa), Ok(tcpa), "tcpa")
+        );
         for name in ["", "+iw", "bbr1+iw+iw", "bbr9", "bbr1 ", "bbr1+", "bbr1+IW", "bbr9+web"] {
             let error = name.parse::<Arm>().expect_err(name);
             assert_eq!(error.to_string(), format!("unknown arm '{name}'"));

@@ -1,4 +1,4 @@
-//! The ratio of two means of paired samples, with a bootstrap confidence interval.
+//! The ratio of two means of paired samples, and the mean of one sample, with a bootstrap confidence interval.
 //!
 //! Download times are skewed: most losses cost little, and a few cost a timeout. An interval from the normal
 //! approximation would be symmetric and would therefore miss too often at one end. The bootstrap needs no
@@ -37,7 +37,11 @@ impl MeanRatio {
     /// Returns `None` for fewer than two pairs, which have no interval, and for values that are not above
     /// zero.
     pub fn of(pairs: &[(f64, f64)], seed: u64) -> Option<Self> {
-        let sums = sums(pairs)?;
+        Some(Self::with_sums(pairs, sums(pairs)?, seed))
+    }
+
+    /// Computes the ratio and its interval from pairs with these sums. The sum of the second values is not zero.
+    fn with_sums(pairs: &[(f64, f64)], sums: (f64, f64), seed: u64) -> Self {
         let ratio = sums.0 / sums.1;
         let mut resampled = resampled_ratios(pairs, seed);
         resampled.sort_unstable_by(f64::total_cmp);
@@ -49,7 +53,35 @@ impl MeanRatio {
             let rank = (share_of_normal(corrected) * (RESAMPLES + 1) as f64) as usize;
             resampled[rank.clamp(1, RESAMPLES) - 1]
         };
-        Some(Self { ratio, low: end(TAIL), high: end(1.0 - TAIL) })
+        Self { ratio, low: end(TAIL), high: end(1.0 - TAIL) }
+    }
+}
+
+/// Mean of a sample, with its 95 % confidence interval. Unlike the values of a ratio, those of a mean may have
+/// any sign.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanInterval {
+    /// Mean of the values.
+    pub mean: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl MeanInterval {
+    /// Computes the mean of `values` and its interval. `seed` selects the resamples.
+    ///
+    /// Returns `None` for fewer than two values, which have no interval, and for values that are not finite.
+    pub fn of(values: &[f64], seed: u64) -> Option<Self> {
+        if values.len() < 2 || !values.iter().all(|value| value.is_finite()) {
+            return None;
+        }
+        // A mean is the ratio of the sum of the values to their number.
+        let pairs: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
+        let sums = (values.iter().sum(), values.len() as f64);
+        let MeanRatio { ratio, low, high } = MeanRatio::with_sums(&pairs, sums, seed);
+        Some(Self { mean: ratio, low, high })
     }
 }
 
@@ -189,6 +221,24 @@ mod tests {
         let other = MeanRatio::of(&pairs, 8).expect("an interval");
         assert!(other.ratio == found.ratio && other.low != found.low, "{found:?} {other:?}");
         assert!((other.low / found.low - 1.0).abs() < 0.01, "{found:?} {other:?}");
+    }
+
+    /// The interval of a mean is that of the ratio to constant denominators, also if a value is negative.
+    #[test]
+    fn a_mean_may_be_negative() {
+        let values: Vec<f64> = skewed(0.3, 3).iter().map(|(a, _)| *a).collect();
+        let ratio =
+            MeanRatio::of(&values.iter().map(|a| (*a, 1.0)).collect::<Vec<_>>(), 7).expect("positive");
+        let mean = MeanInterval::of(&values, 7).expect("an interval");
+        assert_eq!((mean.mean, mean.low, mean.high), (ratio.ratio, ratio.low, ratio.high));
+        let shifted: Vec<f64> = values.iter().map(|value| value - 5.0).collect();
+        let shifted = MeanInterval::of(&shifted, 7).expect("an interval");
+        for (value, expected) in
+            [(shifted.mean, mean.mean), (shifted.low, mean.low), (shifted.high, mean.high)]
+        {
+            assert!((value + 5.0 - expected).abs() < 1e-9, "{shifted:?} {mean:?}");
+        }
+        assert_eq!((MeanInterval::of(&[1.0], 1), MeanInterval::of(&[1.0, f64::NAN], 1)), (None, None));
     }
 
     /// A unit does not change a ratio, and exchanging the sides inverts it.

@@ -72,6 +72,7 @@ mod tests {
             wire_second_half: WireOutcome::default(),
             finished: None,
             response: None,
+            delay_p99: None,
         }
     }
 

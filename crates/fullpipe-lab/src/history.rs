@@ -43,6 +43,8 @@ pub struct FinalState {
     pub rtt: Option<RttOutcome>,
     /// Time that the response took; `None` if the flow has no request or did not complete.
     pub response: Option<ResponseOutcome>,
+    /// 99th percentile of the delay of a paced writer's data; `None` if it was not recorded.
+    pub delay_p99: Option<Duration>,
 }
 
 impl From<&Row> for Moment {
@@ -80,7 +82,7 @@ impl History {
 
     /// Computes the outcome of the flow from its history and its final state.
     pub fn outcome(&self, ended: FinalState) -> FlowOutcome {
-        let FinalState { cc, last, finished, retransmits, rtt, response } = ended;
+        let FinalState { cc, last, finished, retransmits, rtt, response, delay_p99 } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: Bytes, span: Duration| Rate::mean(last.read.saturating_sub(from), span);
@@ -104,6 +106,7 @@ impl History {
             wire_second_half: self.wire_since(&half, &last),
             finished,
             response,
+            delay_p99,
         }
     }
 

@@ -50,6 +50,7 @@ impl Default for Profile {
             launch: Launch::DEFAULT,
             tunables: Tunables {
                 rto_max: Duration::from_secs(60),
+                least_window: 4,
                 probe_timeout: ProbeTimeout {
                     srtt_percent: 125,
                     floor: Some(Duration::from_millis(5)),
@@ -94,7 +95,7 @@ enum Quantity {
 }
 
 /// Keys of a profile, in the order of the documentation.
-pub static KEYS: [Key; 12] = [
+pub static KEYS: [Key; 13] = [
     Key {
         name: "launch.window",
         meaning: "Initial congestion window in segments. After a lost SYN or SYN-ACK, it is 10.",
@@ -114,6 +115,16 @@ pub static KEYS: [Key; 12] = [
         tcpa: &["init_default_pace", "min_pacing"],
         quantity: Quantity::Rate,
         set: |profile, rate| profile.launch.rate = Rate::from_bps(rate),
+    },
+    Key {
+        name: "control.least_window",
+        meaning: "Minimum congestion window in segments, except after a timeout and during PRR.",
+        default: "4",
+        range: ["2", "10"],
+        lab: ["2", "60"],
+        tcpa: &["min_cwnd"],
+        quantity: Quantity::Whole,
+        set: |profile, window| profile.tunables.least_window = window as u32,
     },
     Key {
         name: "timeout.least",
@@ -247,7 +258,18 @@ static REFUSED: [(&[&str], &str); 5] = [
     (&["tcp_timestamps"], "timestamps are always on: they show whether a retransmission was needed"),
 ];
 
+/// Profiles that are part of the program, by name and as TOML.
+static BUILT_IN: [(&str, &str); 1] = [("tcpa", include_str!("profile/tcpa.toml"))];
+
 impl Profile {
+    /// Returns the profile of this name that is part of the program. A profile of the same name in an experiment
+    /// replaces it.
+    pub fn built_in(name: ProfileName) -> Option<Self> {
+        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name.as_str())?;
+        // A test reads all of them.
+        Self::read(name, &text.parse().ok()?).ok()
+    }
+
     /// Reads the table `[profile.NAME]`.
     ///
     /// # Errors

@@ -513,6 +513,7 @@ mod tests {
             wire_second_half: WireOutcome::default(),
             finished: None,
             response: (mbit > 4).then_some(ResponseOutcome { from_syn: ms(221), from_request: ms(171) }),
+            delay_p99: None,
         };
         let run = |seed, mbit| RunResult {
             point: 0,

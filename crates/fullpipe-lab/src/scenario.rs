@@ -257,6 +257,8 @@ pub struct FlowSpec {
     pub stack: Option<Stack>,
     /// Settings of the sending connection, which replace those of the host; `None` for the host's settings.
     pub profile: Option<Profile>,
+    /// Initial congestion window of this flow in segments, in the simulator; `None` for that of the host.
+    pub initcwnd: Option<u32>,
 }
 
 impl FlowSpec {
@@ -271,6 +273,7 @@ impl FlowSpec {
             workload: Workload::default(),
             stack: None,
             profile: None,
+            initcwnd: None,
         }
     }
 }

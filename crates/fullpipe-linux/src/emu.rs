@@ -394,6 +394,7 @@ impl<'a> Watch<'a> {
                 retransmits: last.sender.retransmits,
                 rtt,
                 response: self.flows[number].response.get().copied(),
+                delay_p99: None,
             })
         });
         let path = match self.ending {

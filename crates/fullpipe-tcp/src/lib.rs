@@ -14,6 +14,7 @@
 //! | [`cc`] | congestion control |
 //! | [`estimate`] | round-trip time and delivery rate |
 //! | [`stack`] | many connections behind addresses; packets in, packets out |
+//! | [`memory`] | what earlier connections have learnt about paths, and limits of larger first flights |
 //! | [`buffers`] | conversion between socket buffer sizes and windows |
 //!
 //! Where the RFCs leave a choice, the crate follows Linux 6.18. Comments name each deviation.
@@ -29,6 +30,7 @@ pub mod cc;
 pub mod conn;
 pub mod estimate;
 mod limit;
+pub mod memory;
 pub mod ranges;
 pub mod recovery;
 mod rx;

@@ -23,6 +23,9 @@ pub struct Tunables {
     /// the window was smaller. After a repeated timeout, the window is always one segment, because the path
     /// may be dead. RFC 5681 section 3.1 requires one segment.
     pub loss_window: u32,
+    /// Minimum congestion window in segments, except in recovery after a retransmission timeout and where PRR
+    /// reduces the window; 0 leaves the minimum to the congestion control.
+    pub least_window: u32,
     /// Rule for the timeout of the tail loss probe.
     pub probe_timeout: ProbeTimeout,
     /// Rule for the reordering window of RACK.
@@ -114,6 +117,7 @@ impl Tunables {
         rto_max: Duration::from_secs(120),
         rto_linear: 0,
         loss_window: 1,
+        least_window: 0,
         probe_timeout: ProbeTimeout { srtt_percent: 200, floor: None, ack_delay: Duration::from_millis(200) },
         reo_wnd: ReoWnd { share: ReoWnd::UNIT / 4, on_evidence: false },
         syn_ack_early: None,
@@ -143,6 +147,7 @@ impl Tunables {
         within("rto_max", self.rto_max, ms(1_000)..=ms(120_000), "1s to 120s")?;
         within("rto_linear", self.rto_linear, 0..=2, "0 to 2")?;
         within("loss_window", self.loss_window, 1..=10, "1 to 10 segments")?;
+        within("least_window", self.least_window, 0..=60, "0 to 60 segments")?;
         let ProbeTimeout { srtt_percent, floor, ack_delay } = self.probe_timeout;
         within("tlp_factor", f64::from(srtt_percent) / 100.0, 1.0..=2.0, "1 to 2")?;
         within("tlp_floor", floor.unwrap_or_default(), ms(0)..=ms(200), "0ms to 200ms")?;
@@ -226,6 +231,7 @@ mod tests {
             (Tunables { rto_max: ms(999), ..LINUX }, "rto_max 999ms is out of range", "1s to 120s"),
             (Tunables { rto_linear: 3, ..LINUX }, "rto_linear 3 is out of range", "0 to 2"),
             (Tunables { loss_window: 0, ..LINUX }, "loss_window 0 is out of range", "1 to 10 segments"),
+            (Tunables { least_window: 61, ..LINUX }, "least_window 61 is out of range", "0 to 60 segments"),
             (
                 probe(ProbeTimeout { srtt_percent: 99, ..LINUX.probe_timeout }),
                 "tlp_factor 0.99 is out of range",

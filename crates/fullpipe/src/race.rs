@@ -6,6 +6,8 @@
 //!                                                                                 └─► race.jsonl: pairs
 //! ```
 
+mod harm;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -21,7 +23,10 @@ use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
-pub use fullpipe_lab::race::{Pair, RacePlan, RaceReport, RaceTable};
+pub use fullpipe_lab::race::{
+    HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable, UnknownVictim, Victim,
+};
+pub use harm::{HARM_FULL, HARM_QUICK, harm};
 
 use crate::files::{cannot_write, write_atomically};
 use crate::{Datapath, Error, Observer, emu, json, run};

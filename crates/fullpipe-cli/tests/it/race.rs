@@ -158,7 +158,7 @@ fn bounds_count_only_when_asked() {
 #[test]
 fn what_cannot_race_gets_one_line_and_a_hint() {
     let known = "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
-                 NAME+PROFILE has a profile";
+                 NAME+PROFILE has a profile, tcpa is bbr1+tcpa";
     let cases: [(&[&str], i32, &str, String); 9] = [
         (&["--arms", "bbr1,cubik"], 2, "unknown arm 'cubik'", format!("did you mean cubic? {known}")),
         (&["--arms", "bbr1,BBR3+iw"], 2, "unknown arm 'BBR3+iw'", format!("did you mean bbr3+iw? {known}")),

@@ -25,6 +25,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
         ("race", schema::<fullpipe::race::RaceReport>()),
+        ("harm", schema::<fullpipe::race::HarmReport>()),
         ("profile", schema::<fullpipe::lab::profile::Profile>()),
         ("iperf3-added", schema::<fullpipe::diagnosis::Iperf3Additions<Value>>()),
     ];

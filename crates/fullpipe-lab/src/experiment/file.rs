@@ -23,6 +23,7 @@ use super::value::{
 use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
 use crate::profile::ProfileName;
+use crate::race::Victim;
 use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
@@ -91,6 +92,11 @@ pub(super) struct ExperimentFile {
     /// Default: none
     #[serde(default)]
     pub(super) ratio: Vec<Spanned<RatioFile>>,
+    /// Bounds for `fullpipe race --harm`: [harm](#harm).
+    /// Type: tables
+    /// Default: none
+    #[serde(default)]
+    pub(super) harm: Vec<Spanned<HarmFile>>,
 }
 
 fn one() -> u64 {
@@ -309,6 +315,10 @@ swept_table! {
         /// Range: 1 to 10
         /// Default: `1`
         loss_window: Tries,
+        /// Minimum congestion window in segments, except after a timeout and during PRR.
+        /// Range: 0 to 60
+        /// Default: `0`
+        least_window: Tries,
         /// Timeout of the tail loss probe, as a multiple of SRTT.
         /// Default: `2`
         tlp_factor: Factor,
@@ -486,6 +496,30 @@ pub(super) struct RatioFile {
     /// Type: number
     /// Default: required
     pub(super) min: Scalar,
+}
+
+/// A `[[harm]]` table: a bound of the harm of an arm, compared with that of another arm.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HarmFile {
+    /// Values that select points, as in `[[expect]]`.
+    /// Type: table
+    /// Default: all points
+    #[serde(default, rename = "where")]
+    pub(super) conditions: BTreeMap<String, Scalar>,
+    /// Flow that is harmed.
+    /// Default: all victims
+    pub(super) victim: Option<Single<Victim>>,
+    /// Arm that the bound applies to.
+    /// Default: required
+    pub(super) arm: Single<Arm>,
+    /// Arm that it is compared with.
+    /// Default: required
+    pub(super) against: Single<Arm>,
+    /// Largest upper end of the interval of the harm by `arm` minus the harm by `against`.
+    /// Type: number
+    /// Default: required
+    pub(super) max: Scalar,
 }
 
 /// A metric or an aggregation, deserialized from its name.

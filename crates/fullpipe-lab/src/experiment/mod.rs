@@ -91,7 +91,7 @@ use std::collections::BTreeMap;
 
 pub use error::ExperimentError;
 use error::Source;
-use file::{ExpectFile, ExperimentFile, PathFile, RatioFile};
+use file::{ExpectFile, ExperimentFile, HarmFile, PathFile, RatioFile};
 use impairments::Traces;
 pub use profiles::{missing_profile, read_profiles};
 pub use value::Amount;
@@ -99,6 +99,7 @@ pub use value::Amount;
 use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::profile::Profiles;
+use crate::race::Victim;
 use crate::scenario::{Scenario, Stack};
 
 /// An experiment that has been validated and expanded into its points.
@@ -112,6 +113,7 @@ pub struct Experiment {
     profiles: Profiles,
     expectations: Vec<Expectation>,
     ratios: Vec<RatioBound>,
+    harms: Vec<HarmBound>,
 }
 
 /// A point of an experiment: one combination of field values.
@@ -162,6 +164,24 @@ pub struct RatioBound {
     pub against: Arm,
     /// Least value of the lower end of the ratio's interval.
     pub min: f64,
+    /// Indices of the points that meet the conditions; there is always at least one.
+    pub points: Vec<usize>,
+}
+
+/// Bound of the harm of an arm compared with that of another arm, at some of the points
+/// ([`HarmPlan`](crate::race::HarmPlan)).
+#[derive(Clone, Debug, PartialEq)]
+pub struct HarmBound {
+    /// Field values that select points, from the key `where` of the file.
+    pub conditions: BTreeMap<String, String>,
+    /// Flow that is harmed; `None` for all of them.
+    pub victim: Option<Victim>,
+    /// Arm whose harm is bounded.
+    pub arm: Arm,
+    /// Arm with whose harm it is compared.
+    pub against: Arm,
+    /// Largest value of the upper end of the interval of the difference.
+    pub max: f64,
     /// Indices of the points that meet the conditions; there is always at least one.
     pub points: Vec<usize>,
 }
@@ -302,9 +322,14 @@ impl Experiment {
             ratio_bound(ratio.into_inner(), &points).map_err(|e| source.at(at, e))
         });
         let ratios = ratios.collect::<Result<_, _>>()?;
+        let harms = file.harm.into_iter().map(|harm| {
+            let at = harm.span().start;
+            harm_bound(harm.into_inner(), &points).map_err(|e| source.at(at, e))
+        });
+        let harms = harms.collect::<Result<_, _>>()?;
         let (name, description) = (file.name, file.description);
         let (repeat, seed) = (file.repeat, file.seed);
-        Ok(Self { name, description, repeat, seed, points, profiles, expectations, ratios })
+        Ok(Self { name, description, repeat, seed, points, profiles, expectations, ratios, harms })
     }
 
     /// Returns the name of the experiment.
@@ -343,6 +368,11 @@ impl Experiment {
     /// Returns the bounds of ratios, which apply to races.
     pub fn ratios(&self) -> &[RatioBound] {
         &self.ratios
+    }
+
+    /// Returns the bounds of harm, which apply to races with victims.
+    pub fn harms(&self) -> &[HarmBound] {
+        &self.harms
     }
 
     /// Returns the random seeds with which every point is run: the first seed, and consecutive numbers for
@@ -406,6 +436,25 @@ fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, Experime
     };
     let (conditions, points) = selected(file.conditions, points)?;
     Ok(RatioBound { conditions, arm, against, min, points })
+}
+
+fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentError> {
+    let (arm, against) = (file.arm.0, file.against.0);
+    if arm == against {
+        return Err(ExperimentError::new(
+            format!("[[harm]] compares {arm} with itself"),
+            "name another arm in against",
+        ));
+    }
+    let max = file.max.text.parse::<f64>().ok().filter(|max| (-1.0..=1.0).contains(max));
+    let Some(max) = max else {
+        return Err(ExperimentError::new(
+            format!("max '{}' of [[harm]] is not a difference of two harms", file.max.text),
+            "allowed: -1 to 1; 0.05 if the arm may take a twentieth more than the other one",
+        ));
+    };
+    let (conditions, points) = selected(file.conditions, points)?;
+    Ok(HarmBound { conditions, victim: file.victim.map(|victim| victim.0), arm, against, max, points })
 }
 
 /// Returns the conditions as texts, and the indices of the points that meet all of them.

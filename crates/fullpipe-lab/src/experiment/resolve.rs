@@ -438,6 +438,7 @@ fn tunables(file: &TunablesFile, picker: &mut Picker) -> Result<Tunables, Experi
     let rto_max = pick(picker, "rto_max", file.rto_max.as_ref());
     let rto_linear = pick(picker, "rto_linear", file.rto_linear.as_ref());
     let loss_window = pick(picker, "loss_window", file.loss_window.as_ref());
+    let least_window = pick(picker, "least_window", file.least_window.as_ref());
     let factor = pick(picker, "tlp_factor", file.tlp_factor.as_ref());
     let floor = pick(picker, "tlp_floor", file.tlp_floor.as_ref());
     let ack_delay = pick(picker, "tlp_ack_delay", file.tlp_ack_delay.as_ref());
@@ -453,6 +454,7 @@ fn tunables(file: &TunablesFile, picker: &mut Picker) -> Result<Tunables, Experi
         rto_max: rto_max.unwrap_or(LINUX.rto_max),
         rto_linear: rto_linear.map_or(LINUX.rto_linear, |tries| tries.0),
         loss_window: loss_window.map_or(LINUX.loss_window, |segments| segments.0),
+        least_window: least_window.map_or(LINUX.least_window, |segments| segments.0),
         probe_timeout: ProbeTimeout {
             srtt_percent: factor.map_or(LINUX.probe_timeout.srtt_percent, |factor| factor.0),
             floor,
@@ -505,6 +507,7 @@ fn flows(
         None => None,
         Some(name) => Some(*profiles.get(&name).ok_or_else(|| missing_profile(name))?),
     };
-    let flow = FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile };
+    let flow =
+        FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack, profile, initcwnd: None };
     Ok(vec![flow; count as usize])
 }

@@ -634,7 +634,7 @@ fn ratios_are_read() {
             "arm = 'bbr2'\nagainst = 'bbr1'\nmin = 1.1",
             "line 12, column 7: unknown arm 'bbr2'",
             "known: reno, bic, cubic, vegas, bbr1, bbr3, surge; NAME+iw starts with a window of 44 segments, \
-             NAME+PROFILE has a profile",
+             NAME+PROFILE has a profile, tcpa is bbr1+tcpa",
         ),
         (
             "arm = 'bbr1+iw'\nagainst = 'bbr1+iw'\nmin = 1.1",

@@ -16,6 +16,7 @@ use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinn
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
 use crate::profile::ProfileName;
+use crate::race::{UnknownVictim, Victim};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
@@ -365,6 +366,15 @@ impl Value for Arm {
     }
 }
 
+/// Type: `cubic`, `reno`, `bbr1`, `stream` or `web`
+impl Value for Victim {
+    const EXAMPLE: &'static str = Self::KNOWN;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|error: UnknownVictim| ExperimentError::new(error.to_string(), Self::KNOWN))
+    }
+}
+
 /// Type: text
 impl Value for ProfileName {
     const EXAMPLE: &'static str = "write the name of a [profile.NAME]";
@@ -695,9 +705,8 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
             equal::<bool>(a, b)
         }
         "rto_min" | "rto_max" | "tlp_floor" | "tlp_ack_delay" | "syn_ack_early" => equal::<Duration>(a, b),
-        "rto_linear" | "loss_window" | "syn_retries" | "syn_ack_retries" | "retries" | "orphan_retries" => {
-            equal::<Tries>(a, b)
-        }
+        "rto_linear" | "loss_window" | "least_window" | "syn_retries" | "syn_ack_retries" | "retries"
+        | "orphan_retries" => equal::<Tries>(a, b),
         "tlp_factor" => equal::<Factor>(a, b),
         "reo_wnd" => equal::<RttShare>(a, b),
         "point" => Ok(a == b),

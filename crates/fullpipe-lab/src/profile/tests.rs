@@ -34,10 +34,27 @@ fn every_key_has_a_default_and_ranges() {
     }
 }
 
+/// TCPA's settings need the wider ranges, and a profile without them refuses each of its larger values.
+#[test]
+fn the_built_in_profiles_are_valid() {
+    for (name, text) in BUILT_IN {
+        let name: ProfileName = name.parse().expect("a name");
+        let profile = Profile::built_in(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(Profile::read(name, &text.parse().expect("TOML")), Ok(profile));
+        assert!(profile.lab && profile.tunables.check().is_ok(), "{name}");
+        let error = read(&text.replace("lab = true", "")).expect_err("refused");
+        assert!(error.message.ends_with("requires lab = true"), "{error}");
+    }
+    let tcpa = Profile::built_in("tcpa".parse().expect("a name")).expect("built in");
+    assert_eq!(tcpa.launch, Launch { window: 160, rate: Rate::from_bps(120_000_000) });
+    assert_eq!((tcpa.tunables.least_window, tcpa.tunables.loss_window), (60, 10));
+    assert_eq!(Profile::built_in(name()), None);
+}
+
 #[test]
 fn a_profile_sets_the_sender() {
     let profile = read(
-        "lab = true\nlaunch = { window = 160, rate = \"120mbit\" }\nbuffers.send = \"8MiB\"\n\
+        "lab = true\nlaunch = { window = 160, rate = \"120mbit\" }\nbuffers.send = \"8MiB\"\ncontrol.least_window = 60\n\
          timeout = { least = \"50ms\", most = \"1s\", linear = 1, window = 10 }\nloss.reordering = 0.125\n\
          probe = { tail = 1.5, floor = \"10ms\", ack_delay = \"30ms\" }\nhandshake.syn_ack = \"300ms\"\n",
     )
@@ -51,6 +68,7 @@ fn a_profile_sets_the_sender() {
         rto_max: ms(1_000),
         rto_linear: 1,
         loss_window: 10,
+        least_window: 60,
         probe_timeout: ProbeTimeout { srtt_percent: 150, floor: Some(ms(10)), ack_delay: ms(30) },
         reo_wnd: ReoWnd { share: 8, on_evidence: true },
         syn_ack_early: Some(ms(300)),

@@ -13,11 +13,17 @@
 //! [`RacePlan::run_pair`] runs one pair in the simulator, and [`RacePlan::run_pair_in`] in another world. The
 //! caller runs the pairs, for example with [`campaign::run`](crate::campaign::run), and may store them:
 //! [`RacePlan::accepts`] says whether a stored pair belongs to the plan.
+//!
+//! A second kind of race measures what a sender takes from others: [`HarmPlan`].
 
+mod harm;
+mod harm_report;
+mod harm_table;
 mod report;
 mod table;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 
 use fullpipe_units::Bytes;
@@ -26,11 +32,16 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::experiment::{Experiment, ExperimentError, Point, RatioBound, missing_profile};
 use crate::outcome::Outcome;
-use crate::profile::Profiles;
+use crate::profile::{Profile, Profiles};
 use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
 
+pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, UnknownVictim, Victim};
+pub use harm_report::{
+    HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
+};
+pub use harm_table::HarmTable;
 pub use report::{
     ArmReport, BoundReport, CellReport, IntervalKind, RaceReport, RatioReport, SCHEMA, TimesReport,
 };
@@ -149,14 +160,10 @@ impl RacePlan {
     /// simulated ones.
     pub fn new(experiment: &Experiment, arms: &[Arm], against: Arm) -> Result<Self, ExperimentError> {
         Self::check_arms(arms, against)?;
-        let profiles = experiment.profiles();
-        let mut named = arms.iter().filter_map(|arm| arm.profile);
-        if let Some(missing) = named.find(|name| !profiles.contains_key(name)) {
-            return Err(missing_profile(missing));
-        }
+        let profiles = profiles_of(experiment, arms)?;
         experiment.check_simulated()?;
-        let cells: Vec<Cell> =
-            experiment.points().iter().map(|point| Cell::new(experiment, point)).collect::<Result<_, _>>()?;
+        let cells = experiment.points().iter().map(|point| Cell::new(experiment, &profiles, point));
+        let cells: Vec<Cell> = cells.collect::<Result<_, _>>()?;
         if experiment.seeds().len() < 2 {
             return Err(ExperimentError::new(
                 "a race needs at least two pairs, and the experiment has one seed",
@@ -170,7 +177,7 @@ impl RacePlan {
             bounds: bounds.cloned().collect(),
             cells,
             arms: arms.into(),
-            profiles: profiles.clone(),
+            profiles,
             against,
         })
     }
@@ -283,6 +290,17 @@ impl RacePlan {
     }
 }
 
+/// Returns the profiles of `experiment`, and those of the program that `arms` name.
+fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
+    let mut profiles = experiment.profiles().clone();
+    for name in arms.iter().filter_map(|arm| arm.profile) {
+        if let Entry::Vacant(entry) = profiles.entry(name) {
+            entry.insert(Profile::built_in(name).ok_or_else(|| missing_profile(name))?);
+        }
+    }
+    Ok(profiles)
+}
+
 /// Returns the seeds of `pairs` pairs, or of fewer in a cell that is not random.
 fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
     let pairs = if random { pairs } else { pairs.min(PAIRS_WITHOUT_LOSS) };
@@ -290,7 +308,7 @@ fn seeds(first: u64, pairs: u64, random: bool) -> Vec<u64> {
 }
 
 impl Cell {
-    fn new(experiment: &Experiment, point: &Point) -> Result<Self, ExperimentError> {
+    fn new(experiment: &Experiment, profiles: &Profiles, point: &Point) -> Result<Self, ExperimentError> {
         let refused = |problem: &str| {
             Err(ExperimentError::new(
                 format!("point '{}' {problem}", point.label),
@@ -322,7 +340,7 @@ impl Cell {
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
         // A stored pair is valid only for profiles with the same settings.
-        for profile in experiment.profiles() {
+        for profile in profiles {
             format!("{profile:?}").bytes().for_each(|byte| hash.add(byte.into()));
         }
         Ok(Self {

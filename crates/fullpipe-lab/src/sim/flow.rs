@@ -1,6 +1,7 @@
 //! One simulated flow: two connections, the applications at both ends, and the history from which its outcome
 //! is computed.
 
+use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
@@ -9,7 +10,7 @@ use crate::history::{FinalState, History, Moment};
 use crate::outcome::{FlowOutcome, ResponseOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
-use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
+use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer, Writing};
 
 /// Maximum payload of a merged (GRO) segment, in bytes. A merged segment consists of whole segments and fits
 /// into the 64 KiB of an IP packet.
@@ -31,6 +32,8 @@ pub(crate) struct Flow {
     /// Time at which a write into a full buffer completes; far future if no such write is in progress.
     writes_until: Instant,
     reader: Reader,
+    /// Delays of the data of a paced writer; `None` for other writers.
+    delays: Option<Box<Delays>>,
     /// Whether the receiver has received the sender's FIN.
     peer_closed: bool,
     finished_at: Option<Instant>,
@@ -60,6 +63,37 @@ impl Request {
     }
 }
 
+/// Delays from the time at which a paced writer produces a chunk until the receiving application has read it.
+#[derive(Default)]
+struct Delays {
+    histogram: RttHistogram,
+    /// Number of chunks that the receiving application has read completely.
+    chunks: u64,
+}
+
+impl Delays {
+    /// Records the chunks that are complete after the receiving application has read `read` bytes at `now`.
+    fn on_read(&mut self, writer: &Writer, read: u64, now: Instant) {
+        while let Some((produced, end)) = writer.chunk(self.chunks)
+            && end <= read
+        {
+            self.histogram.add(now.saturating_since(produced));
+            self.chunks += 1;
+        }
+    }
+
+    /// Returns the 99th percentile. A chunk that was not read until `end` counts with the time that it has
+    /// waited.
+    fn p99(&self, writer: &Writer, end: Instant) -> Option<Duration> {
+        let mut histogram = self.histogram.clone();
+        let unread = (self.chunks..).map_while(|chunk| writer.chunk(chunk));
+        for (produced, _) in unread.take_while(|(produced, _)| *produced < end) {
+            histogram.add(end.saturating_since(produced));
+        }
+        histogram.permille(990)
+    }
+}
+
 /// Receive merging (GRO): consecutive segments that arrive within the time `within` of the first one are
 /// delivered as one segment.
 struct Merge {
@@ -75,7 +109,7 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         mtu: scenario.path.mtu,
         cc: spec.cc,
         slow_start: spec.slow_start,
-        initcwnd: host.initcwnd,
+        initcwnd: spec.initcwnd.or(host.initcwnd),
         slow_start_after_idle: host.slow_start_after_idle,
         notsent_lowat: host.notsent_lowat,
         sndbuf: host.sndbuf,
@@ -113,6 +147,7 @@ impl Flow {
             opened: false,
             request,
             writer: Writer::new(spec.workload.writing, spec.bytes),
+            delays: matches!(spec.workload.writing, Writing::Paced { .. }).then(Box::default),
             offered: 0,
             writes_until: Instant::FAR_FUTURE,
             reader: Reader::new(spec.workload.reading, starts_at),
@@ -275,6 +310,7 @@ impl Flow {
         if self.reader.is_greedy() {
             self.receiver.read(now, u64::MAX);
             self.read_at = now;
+            self.record_delays(now);
             return;
         }
         loop {
@@ -285,6 +321,15 @@ impl Flow {
             let taken = self.receiver.read(now, wanted);
             self.reader.took(now, taken);
             self.read_at = now;
+            self.record_delays(now);
+        }
+    }
+
+    #[inline]
+    fn record_delays(&mut self, now: Instant) {
+        let read = self.read();
+        if let Some(delays) = &mut self.delays {
+            delays.on_read(&self.writer, read, now);
         }
     }
 
@@ -378,6 +423,7 @@ impl Flow {
             retransmits: self.sender.stats().retransmits,
             rtt,
             response: self.response(),
+            delay_p99: self.delays.as_ref().and_then(|delays| delays.p99(&self.writer, end)),
         })
     }
 

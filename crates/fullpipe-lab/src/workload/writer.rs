@@ -80,6 +80,15 @@ impl Writer {
         if self.started.is_none() || self.blocked { Instant::FAR_FUTURE } else { self.next_chunk() }
     }
 
+    /// Returns the time at which a paced writer produces chunk `number`, counted from zero, and the stream offset
+    /// of the chunk's end. Returns `None` if there is no such chunk, or before the writer has started.
+    pub fn chunk(&self, number: u64) -> Option<(Instant, u64)> {
+        let Writing::Paced { rate, chunk } = self.writing else { return None };
+        let begin = number.saturating_mul(chunk.get());
+        let produced = self.started? + rate.time_for(Bytes::new(begin));
+        (begin < self.total).then(|| (produced, (begin + chunk.get()).min(self.total)))
+    }
+
     /// Returns the number of bytes that the application has produced so far, whether or not they have been
     /// written.
     fn produced(&self) -> u64 {
@@ -114,6 +123,17 @@ mod tests {
     fn paced(total: Option<Bytes>) -> Writer {
         // The writer produces 1000 bytes every 10 ms.
         Writer::new(Writing::Paced { rate: Rate::from_bps(800_000), chunk: Bytes::new(1_000) }, total)
+    }
+
+    /// The chunks of a paced writer have the times of [`Writer::wakes_at`], and the last one may be short.
+    #[test]
+    fn chunks_have_times_and_ends() {
+        let mut writer = paced(Some(Bytes::new(2_500)));
+        assert_eq!(writer.chunk(0), None, "not started");
+        assert_eq!(writer.offers(at_ms(30)), 1_000);
+        let chunks: Vec<_> = (0..).map_while(|number| writer.chunk(number)).collect();
+        assert_eq!(chunks, [(at_ms(30), 1_000), (at_ms(40), 2_000), (at_ms(50), 2_500)]);
+        assert_eq!(Writer::new(Writing::Greedy, None).chunk(0), None);
     }
 
     /// A paced writer produces chunks on a time grid that starts at the first call and does not depend on the

@@ -14,7 +14,7 @@ use snapbox::data::DataFormat;
 use snapbox::{Assert, Data};
 
 /// Types of the tables of an experiment file, in the order of the page.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "ExperimentFile",
     "PathFile",
     "DirectionFile",
@@ -26,6 +26,7 @@ const TABLES: [&str; 11] = [
     "SampleFile",
     "ExpectFile",
     "RatioFile",
+    "HarmFile",
 ];
 /// Types that contain the type of a value.
 const WRAPPERS: [&str; 5] = ["Option<", "Sweep<", "Single<", "Vec<", "Spanned<"];

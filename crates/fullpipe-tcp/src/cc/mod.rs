@@ -15,7 +15,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use fullpipe_units::{Draws, Duration, Instant, Rate};
+use fullpipe_units::{Draws, Duration, Instant, Probability, Rate};
 
 mod bbr1;
 mod bbr3;
@@ -110,6 +110,8 @@ pub struct Context {
     pub delivered_time: Instant,
     /// Bytes marked lost since the start of the connection.
     pub lost: u64,
+    /// Bytes sent as copies since the start of the connection ([`Repair`]); part of `sent`.
+    pub copied: u64,
     /// Smoothed RTT (RFC 6298); `None` before the first RTT sample.
     pub srtt: Option<Duration>,
     /// RTT variation (RFC 6298).
@@ -150,6 +152,7 @@ impl Context {
             delivered: 0,
             delivered_time: Instant::ZERO,
             lost: 0,
+            copied: 0,
             srtt: None,
             rttvar: Duration::ZERO,
             min_rtt: None,
@@ -184,6 +187,8 @@ pub struct Hints {
     pub loss_window: Option<u32>,
     /// Exit rule of slow start, for Reno and CUBIC; `None` selects the algorithm's default.
     pub slow_start: Option<SlowStart>,
+    /// Random loss that earlier connections have measured on this path; zero if it is not known.
+    pub loss: Probability,
 }
 
 /// Rule by which slow start ends before the first loss.
@@ -260,6 +265,8 @@ pub enum SentKind {
     Retransmission,
     /// Tail loss probe, which elicits an ACK.
     Probe,
+    /// Copy of a segment that is not marked lost ([`Repair`]).
+    Copy,
 }
 
 /// Record of sent data that was marked lost.
@@ -403,6 +410,31 @@ pub struct Control {
     /// until all data in flight is delivered. A controller sets it while its transmissions do not reflect the
     /// bandwidth of the path.
     pub mark_app_limited: bool,
+    /// Copies of segments that may be sent although they are not marked lost.
+    pub repair: Repair,
+}
+
+/// Copies that may be sent in addition to retransmissions, while the peer's window, the send buffer or the
+/// application is the limit. Copies use capacity that would otherwise stay unused, within a budget
+/// (`tx/retransmit.rs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Whether each retransmission is followed by a copy. A retransmission that is lost costs another round
+    /// trip, in which the hole blocks the peer's window.
+    pub second_copy: bool,
+    /// Number of segments at the end of the data of which a copy is sent. If the end is lost, no later segment
+    /// reveals the loss.
+    pub tail_copies: u32,
+}
+
+impl Repair {
+    /// No copies.
+    pub const NONE: Self = Self { second_copy: false, tail_copies: 0 };
+
+    /// Returns whether copies may be sent.
+    pub const fn is_any(self) -> bool {
+        self.second_copy || self.tail_copies > 0
+    }
 }
 
 /// Pacing of transmissions.

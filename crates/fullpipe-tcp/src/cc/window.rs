@@ -17,7 +17,7 @@
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, Signal};
+use super::{AckSample, Context, Control, Hints, Pacing, Recovery, Repair, SendQuantum, Signal};
 
 /// Initial congestion window in segments (RFC 6928; kernels do not apply the byte limit of the RFC).
 pub const INITIAL_SEGMENTS: u64 = 10;
@@ -286,6 +286,7 @@ impl Window {
             send_quantum: SendQuantum::FromRate { min_segments: 2 },
             recovery: Recovery::Prr,
             mark_app_limited: false,
+            repair: Repair::NONE,
         }
     }
 

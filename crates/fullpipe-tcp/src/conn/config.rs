@@ -1,6 +1,6 @@
 //! Configuration of a TCP connection.
 
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::KeepAlive;
 use crate::Tunables;
@@ -95,6 +95,9 @@ pub struct Config {
     /// (`TCP_USER_TIMEOUT`; RFC 5482 without its TCP option). With `None`, the number of retransmissions
     /// decides when the connection gives up.
     pub user_timeout: Option<Duration>,
+    /// Random loss that earlier connections have measured on this path ([`memory`](crate::memory)); zero if it
+    /// is not known.
+    pub known_loss: Probability,
     /// Behaviour that differs between TCP stacks.
     pub tunables: Tunables,
     /// Seed of the initial sequence number and of the congestion controller's random numbers.
@@ -140,6 +143,7 @@ impl Default for Config {
             nodelay: false,
             keep_alive: None,
             user_timeout: None,
+            known_loss: Probability::ZERO,
             tunables: Tunables::LINUX,
             seed: 1,
         }

@@ -101,7 +101,8 @@ impl Sender {
         };
         self.limits.set(now, limit);
         self.guard_closed_window(now, limit);
-        None
+        let copies = self.decision.control.repair.is_any() || self.retransmission.copies.due.is_some();
+        if copies { self.transmit_copy(now, limit) } else { None }
     }
 
     /// Returns whether a writer that has waited for less unsent data can continue, after all data that may

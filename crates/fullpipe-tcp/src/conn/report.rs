@@ -17,6 +17,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Number of segments retransmitted.
     pub retransmits: u64,
+    /// Number of copies sent of segments that were not marked lost; part of `retransmits`.
+    pub copies: u64,
     /// Number of expiries of the retransmission timeout.
     pub timeouts: u64,
     /// Number of tail loss probes sent.

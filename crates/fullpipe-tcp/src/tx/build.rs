@@ -158,7 +158,9 @@ mod tests {
                 let pacing = Pacing::Rate(Rate::from_bps(mbps * 1_000_000));
                 let (recovery, mark_app_limited) = (crate::cc::Recovery::Prr, false);
                 let ssthresh = u64::MAX;
-                let control = Control { cwnd, ssthresh, pacing, send_quantum, recovery, mark_app_limited };
+                let repair = crate::cc::Repair::NONE;
+                let control =
+                    Control { cwnd, ssthresh, pacing, send_quantum, recovery, mark_app_limited, repair };
                 let basis = Basis { srtt: None, min_rtt: None, flight_size: cwnd, mss: 1448 };
                 let quantum = basis.release(&control, None).quantum;
                 for len in (0..70_000).step_by(724) {

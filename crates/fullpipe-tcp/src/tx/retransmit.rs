@@ -1,17 +1,169 @@
-//! Retransmission: selects the next lost range and sends it. Only `recovery/` marks data lost.
+//! Retransmission: selects the next lost range and sends it, and copies of segments that are not marked lost.
+//! Only `recovery/` marks data lost.
+//!
+//! A copy leaves the records of sent data as they are: RACK, the undo of reductions and the measurement of
+//! reordering see the transmission before it only. An RTT that a copy has ended is too long by the distance of
+//! the copy, at most [`LATEST_TAIL`].
 
-use fullpipe_units::Ecn;
+use std::collections::VecDeque;
+
+use fullpipe_units::{Duration, Ecn, Instant};
 
 use super::{Departure, Transmit};
-use crate::cc::SentKind;
+use crate::cc::{Repair, SentKind};
 use crate::estimate::DeliveryRate;
 use crate::recovery::LossRecovery;
-use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard};
+use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 use crate::wire::Flags;
+
+/// Least time between a transmission and its copy. A burst of losses, in a queue that overflows or on a radio
+/// link, is over by then.
+const COPY_DELAY: Duration = Duration::from_millis(5);
+/// Time after a transmission until which a copy of the end of the data may be sent.
+const LATEST_TAIL: Duration = Duration::from_millis(20);
+/// Share of the octets sent that may be sent again as copies, in percent.
+const COPY_PERCENT: u64 = 3;
+/// Segments that may be copied in addition, so that the end of a short response has its copies.
+const FIRST_COPIES: u64 = 2;
+/// Largest number of unused copies, in segments: a long transfer does not save up for a burst of copies.
+const SAVED_COPIES: u64 = 64;
+/// Largest number of retransmissions that wait for their copy, and of copies that are remembered.
+const REMEMBERED: usize = 256;
+
+/// Copies: which are due, how many may be sent, and which a D-SACK may report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Copies {
+    /// Retransmissions that may get a copy, in the order of their departure.
+    waiting: VecDeque<(RecordNo, Instant)>,
+    /// Copies that no D-SACK has reported yet: begin and end in the stream, and departure.
+    sent: VecDeque<(u64, u64, Instant)>,
+    /// Stream offset below which the end of the data has had its copies.
+    tail_done: u64,
+    /// Octets that were sent when the budget was last filled, and octets in the budget.
+    filled_at: u64,
+    budget: u64,
+    /// Octets sent as copies since the start of the connection.
+    pub(crate) octets: u64,
+    /// Time at which the next copy is due; `None` if none waits for a time.
+    pub(crate) due: Option<Instant>,
+}
+
+/// Limits on the next copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyLimits {
+    pub(crate) repair: Repair,
+    /// Octets by which the data in flight may grow within the congestion window.
+    pub(crate) cwnd_left: u64,
+    /// Stream offset at which the peer's window ends.
+    pub(crate) window_end: u64,
+    /// Whether everything that the application has written was sent.
+    pub(crate) at_end: bool,
+    /// Octets sent since the start of the connection.
+    pub(crate) sent: u64,
+    pub(crate) srtt: Duration,
+    pub(crate) mss: u64,
+}
+
+impl Copies {
+    /// Records the retransmission of record `number` at `now`.
+    fn on_retransmission(&mut self, number: RecordNo, now: Instant) {
+        if self.waiting.len() == REMEMBERED {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((number, now));
+    }
+
+    /// Returns the record of which a copy may be sent now. If one has to wait for a time, sets [`Self::due`].
+    pub(crate) fn next(&mut self, now: Instant, board: &Scoreboard, limits: CopyLimits) -> Option<RecordNo> {
+        let CopyLimits { repair, cwnd_left, window_end, sent, srtt, mss, .. } = limits;
+        self.due = None;
+        let earned = sent.saturating_sub(self.filled_at) * COPY_PERCENT / 100;
+        if earned >= mss {
+            (self.filled_at, self.budget) = (sent, (self.budget + earned).min(SAVED_COPIES * mss));
+        }
+        if self.octets == 0 {
+            self.budget = self.budget.max(FIRST_COPIES * mss);
+        }
+        // The data in flight excludes copies, so those of the last round trip count in addition.
+        let in_network = self.sent.iter().rev().take_while(|(_, _, at)| *at + srtt > now);
+        let in_network: u64 = in_network.map(|(start, end, _)| end - start).sum();
+        let (number, from) =
+            self.waiting(now, board, repair, srtt).or_else(|| self.tail(now, board, limits))?;
+        let record = board.get(number)?;
+        let len = u64::from(record.len);
+        if len > self.budget || in_network + len > cwnd_left || record.end() > window_end {
+            return None;
+        }
+        if from > now {
+            self.due = Some(from);
+            return None;
+        }
+        Some(number)
+    }
+
+    /// Returns the oldest retransmission that still is in the network and has no copy, and the time from which
+    /// its copy may be sent. After half a round trip, a copy would save less than half of one.
+    fn waiting(
+        &mut self,
+        now: Instant,
+        board: &Scoreboard,
+        repair: Repair,
+        srtt: Duration,
+    ) -> Option<(RecordNo, Instant)> {
+        while let Some(&(number, sent_at)) = self.waiting.front() {
+            let current =
+                |record: &SentRecord| record.state == RecordState::Resent && record.sent_at == sent_at;
+            if repair.second_copy && now < sent_at + srtt / 2 && board.get(number).is_some_and(current) {
+                return Some((number, sent_at + COPY_DELAY));
+            }
+            self.waiting.pop_front();
+        }
+        None
+    }
+
+    /// Returns the next segment at the end of the data that has no copy, and the time from which its copy may be
+    /// sent.
+    fn tail(&self, now: Instant, board: &Scoreboard, limits: CopyLimits) -> Option<(RecordNo, Instant)> {
+        let copies = u64::from(limits.repair.tail_copies);
+        if !limits.at_end || copies == 0 {
+            return None;
+        }
+        let first = board.end().saturating_sub(copies).max(board.base());
+        let wanted = |record: &SentRecord| {
+            record.is_fresh() && record.offset >= self.tail_done && now < record.sent_at + LATEST_TAIL
+        };
+        (first..board.end()).find_map(|number| {
+            let record = board.get(number).filter(|record| wanted(record))?;
+            Some((number, record.sent_at + COPY_DELAY))
+        })
+    }
+
+    fn on_copy(&mut self, now: Instant, number: RecordNo, record: &SentRecord) {
+        if self.waiting.front().is_some_and(|(waiting, _)| *waiting == number) {
+            self.waiting.pop_front();
+        } else {
+            self.tail_done = record.end();
+        }
+        if self.sent.len() == REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((record.offset, record.end(), now));
+        self.octets += u64::from(record.len);
+        self.budget -= u64::from(record.len).min(self.budget);
+    }
+
+    /// Returns whether a copy explains the duplicate `from..to` that the peer has reported. Each copy explains one
+    /// report.
+    pub(crate) fn explains(&mut self, from: u64, to: u64) -> bool {
+        let copied = self.sent.iter().position(|&(start, end, _)| start < to && from < end);
+        copied.is_some_and(|index| self.sent.remove(index).is_some())
+    }
+}
 
 /// State of the retransmission logic, apart from the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
+    pub(crate) copies: Copies,
     /// Whether the next retransmission ignores the windows because the retransmission timer has expired.
     forced: bool,
 }
@@ -45,6 +197,12 @@ impl Retransmission {
         (board.next_lost(), std::mem::take(&mut self.forced))
     }
 
+    /// Records the retransmission of record `number` at `now`, of which a copy may follow.
+    #[cold]
+    pub(crate) fn await_copy(&mut self, number: RecordNo, now: Instant) {
+        self.copies.on_retransmission(number, now);
+    }
+
     /// Returns the newest record if it is in the network. A tail loss probe retransmits this record.
     pub(crate) fn newest_in_network(board: &Scoreboard) -> Option<RecordNo> {
         let number = board.end().checked_sub(1)?;
@@ -64,12 +222,33 @@ pub(crate) fn retransmit(
     let board = &recovery.board;
     let record = board.get(number)?;
     let (offset, len, payload) = (record.offset, u64::from(record.len), record.payload());
-    let flags = if record.psh { Flags::ACK.with(Flags::PSH) } else { Flags::ACK };
-    let flags = if record.fin { flags.with(Flags::FIN) } else { flags };
+    let flags = flags_of(record);
     let snapshot = rate.on_send(departure.at, board.inflight(), len, board.lost_total());
     recovery.on_retransmission(departure.at, number, snapshot, kind);
     // A retransmission is not ECN-capable (RFC 3168 section 6.1.5).
     let transmit = Transmit::of_data(departure, departure.header(offset, flags, Ecn::NotEct), payload);
     let segments = payload.div_ceil(departure.mss).max(1);
     Some(Retransmitted { transmit, offset, len, segments })
+}
+
+/// Sends a copy of record `number`, which stays as it is. Returns `None` if the record is already acknowledged.
+#[cold]
+pub(crate) fn copy(
+    departure: Departure,
+    board: &Scoreboard,
+    copies: &mut Copies,
+    number: RecordNo,
+) -> Option<Retransmitted> {
+    let record = board.get(number)?;
+    copies.on_copy(departure.at, number, record);
+    let (offset, len, payload) = (record.offset, u64::from(record.len), record.payload());
+    let transmit =
+        Transmit::of_data(departure, departure.header(offset, flags_of(record), Ecn::NotEct), payload);
+    Some(Retransmitted { transmit, offset, len, segments: payload.div_ceil(departure.mss).max(1) })
+}
+
+/// Returns the flags of a retransmission or copy of `record`.
+fn flags_of(record: &SentRecord) -> Flags {
+    let flags = if record.psh { Flags::ACK.with(Flags::PSH) } else { Flags::ACK };
+    if record.fin { flags.with(Flags::FIN) } else { flags }
 }

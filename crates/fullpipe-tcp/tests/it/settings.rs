@@ -19,6 +19,7 @@ pub(crate) fn any_tunables(seed: u64) -> Tunables {
         rto_max: ms(3, 1_000, 120_000),
         rto_linear: count(4, 0, 2),
         loss_window: count(5, 1, 10),
+        least_window: if either(40) { count(41, 0, 60) } else { 0 },
         probe_timeout: ProbeTimeout {
             srtt_percent: count(6, 100, 200),
             floor: either(7).then(|| ms(8, 0, 200)),

@@ -574,6 +574,7 @@ impl CongestionControl for Bbr1 {
             send_quantum: SendQuantum::FromRate { min_segments: self.min_tso_segments() },
             recovery: Recovery::Own,
             mark_app_limited: self.window_is_low,
+            repair: super::Repair::NONE,
         }
     }
 

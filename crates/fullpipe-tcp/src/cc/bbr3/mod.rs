@@ -48,8 +48,8 @@ use self::signals::{Aggregation, FullPipe, MaxBw, Rounds, Sample};
 use super::gain::{amount, rate_of};
 use super::window::INITIAL_SEGMENTS;
 use super::{
-    AckSample, CongestionControl, Context, Control, Hints, Lost, MAX_QUANTUM, Pacing, Recovery, SendQuantum,
-    Sent, Signal, Status,
+    AckSample, CongestionControl, Context, Control, Hints, Lost, MAX_QUANTUM, Pacing, Recovery, Repair,
+    SendQuantum, Sent, Signal, Status,
 };
 
 mod bounds;
@@ -619,6 +619,7 @@ impl CongestionControl for Bbr3 {
             send_quantum: SendQuantum::Bytes(self.send_quantum),
             recovery: Recovery::Own,
             mark_app_limited: self.state == State::ProbeRtt,
+            repair: Repair::NONE,
         }
     }
 

@@ -7,7 +7,7 @@
 use fullpipe_units::{Duration, Rate};
 
 use super::settle::Settle;
-use super::{Observation, State, queue_threshold, spread};
+use super::{Observation, State, queue_threshold, retreat, spread};
 use crate::cc::Bbr1;
 
 /// Segments by which the window grows for each segment delivered (Linux: `tcp_grow_window`).
@@ -45,7 +45,8 @@ pub(super) fn on_ack(path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
         return settle.on_ack(path, seen).or(Some(State::Settle(settle)));
     }
     if seen.congestion {
-        return Some(State::Cruise);
+        retreat::limit(path, seen);
+        return Some(State::Retreat);
     }
     if !path.is_conserving() {
         grow(path, seen);

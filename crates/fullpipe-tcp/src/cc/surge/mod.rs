@@ -10,10 +10,14 @@
 //!            │ 44 seg │ ACKed    │  x 3  │                    │ rate of│ measured  │ BBRv1  │
 //!            └────────┘          └───────┘                    │ ACKs   │           └────────┘
 //!                │                   │                        └────────┘                ▲
-//!                └───────────────────┴── congestive loss, timeout, or no growth ────────┘
+//!                │ congestive loss   │                             ▲ ACKs are dispersed │
+//!                ▼                   ▼                             │                    │
+//!            ┌─────────────────────────────────────────────────────────┐  no growth     │
+//!            │ Retreat: 5/4 of the rate that the ACKs show             │────────────────┘
+//!            └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Cruise is BBRv1 ([`Bbr1`]), including its Startup if Climb ends without a measurement. In all states, the
+//! A timeout, and bandwidth that does not grow, end the start in every state. Cruise is BBRv1 ([`Bbr1`]), including its Startup if Climb ends without a measurement. In all states, the
 //! path model of BBRv1 is kept up to date, and [`loss`] decides whether a loss is answered by packet
 //! conservation. [`train`] measures the dispersion of ACKs.
 
@@ -21,6 +25,7 @@ use fullpipe_units::{Duration, Rate};
 
 use self::launch::FirstFlight;
 use self::loss::{LossJudge, LossVerdict};
+use self::repair::RepairPolicy;
 use self::settle::Settle;
 use self::train::{Train, TrainRate};
 use super::gain::rate_of;
@@ -29,6 +34,8 @@ use super::{AckSample, Bbr1, CongestionControl, Context, Control, Hints, Lost, S
 mod climb;
 mod launch;
 mod loss;
+mod repair;
+mod retreat;
 mod settle;
 mod train;
 
@@ -45,6 +52,7 @@ enum State {
     Launch(FirstFlight),
     Climb,
     Settle(Settle),
+    Retreat,
     Cruise,
 }
 
@@ -75,6 +83,7 @@ pub struct Surge {
     path: Bbr1,
     train: Train,
     losses: LossJudge,
+    repair: RepairPolicy,
 }
 
 impl Surge {
@@ -86,6 +95,7 @@ impl Surge {
             path,
             train: Train::default(),
             losses: LossJudge::default(),
+            repair: RepairPolicy::new(hints.loss),
         }
     }
 
@@ -116,6 +126,7 @@ impl Surge {
             State::Launch(flight) => flight.on_ack(&mut self.path, &seen),
             State::Climb => climb::on_ack(&mut self.path, &seen),
             State::Settle(settle) => settle.on_ack(&mut self.path, &seen),
+            State::Retreat => retreat::on_ack(&mut self.path, &seen),
             State::Cruise => None,
         };
         match next {
@@ -156,6 +167,7 @@ impl CongestionControl for Surge {
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let verdict = self.losses.on_ack(cx, sample, self.path.path_rtt());
         let congestion = verdict == Some(LossVerdict::Congestion);
+        self.repair.on_ack(cx, sample.newly_lost, verdict);
         if verdict.is_some() {
             self.path.set_conserves(congestion);
         }
@@ -175,7 +187,7 @@ impl CongestionControl for Surge {
     }
 
     fn control(&self) -> Control {
-        self.path.control()
+        Control { repair: self.repair.repair(), ..self.path.control() }
     }
 
     fn status(&self) -> Status {
@@ -184,6 +196,7 @@ impl CongestionControl for Surge {
             State::Launch(_) => "Launch",
             State::Climb => "Climb",
             State::Settle(_) => "Settle",
+            State::Retreat => "Retreat",
             State::Cruise => status.phase,
         };
         Status { phase, ..status }

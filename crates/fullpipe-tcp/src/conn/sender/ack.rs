@@ -270,6 +270,10 @@ impl Sender {
             if octets == 0 || octets > self.peer.max {
                 return false;
             }
+            // A copy is expected to arrive twice.
+            if self.retransmission.copies.explains(from, to) {
+                return false;
+            }
             delivery.repeated = self.recovery.undo.spurious_segments(octets, self.mss);
             delivery.repeated > 0
         });

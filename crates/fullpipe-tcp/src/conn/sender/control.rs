@@ -17,16 +17,18 @@ pub(in crate::conn) struct Decision {
     /// Input from which `release` is still to be computed; `None` once it has been computed. Rate and quantum
     /// each cost a division per ACK, and an unpaced sender that only refills the window needs neither.
     pub(super) basis: Option<Basis>,
+    /// Minimum congestion window in segments ([`Tunables::least_window`](crate::Tunables::least_window)).
+    least_segments: u64,
 }
 
 impl Decision {
-    pub(super) fn new(cc: Box<dyn CongestionControl>, mss: u64) -> Self {
+    pub(super) fn new(cc: Box<dyn CongestionControl>, mss: u64, least_segments: u64) -> Self {
         let control = cc.control();
-        Self { cc, control, release: Release { rate: None, quantum: 2 * mss }, basis: None }
+        Self { cc, control, release: Release { rate: None, quantum: 2 * mss }, basis: None, least_segments }
     }
 
     /// Replaces the congestion controller. The caller then reads the new controller's decision.
-    pub(super) fn replace(&mut self, cc: Box<dyn CongestionControl>) {
+    pub(in crate::conn) fn replace(&mut self, cc: Box<dyn CongestionControl>) {
         self.cc = cc;
     }
 
@@ -34,11 +36,21 @@ impl Decision {
     #[inline]
     pub(super) fn refresh(&mut self, cx: &Context) {
         // The decision rarely changes, and comparing it is cheaper than copying it.
-        let control = self.cc.control();
+        let control = self.read(cx);
         if control != self.control {
             self.control = control;
         }
         self.basis = Some(Basis::of(cx));
+    }
+
+    /// Returns the controller's decision, with at least the minimum window.
+    #[inline]
+    fn read(&self, cx: &Context) -> Control {
+        let control = self.cc.control();
+        if self.least_segments == 0 || cx.in_loss {
+            return control;
+        }
+        Control { cwnd: control.cwnd.max(self.least_segments * cx.mss), ..control }
     }
 
     /// Returns the release parameters that follow from the current decision.
@@ -113,7 +125,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn context(&self, now: Instant) -> Context {
+    pub(in crate::conn) fn context(&self, now: Instant) -> Context {
         let board = &self.recovery.board;
         Context {
             now,
@@ -129,6 +141,7 @@ impl Sender {
             delivered: self.rate.delivered,
             delivered_time: self.rate.delivered_time,
             lost: board.lost_total(),
+            copied: self.retransmission.copies.octets,
             srtt: self.rtt.srtt(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min_rtt(),
@@ -147,7 +160,7 @@ impl Sender {
         self.settle_release();
         let cx = self.context(now);
         self.decision.cc.on_signal(&cx, signal);
-        self.decision.control = self.decision.cc.control();
+        self.decision.control = self.decision.read(&cx);
     }
 
     /// Reads the controller's decision after an event other than an ACK.
@@ -209,13 +222,14 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which the pacer allows the next transmission, or [`Instant::FAR_FUTURE`] if the
-    /// pacer is not the limit.
+    /// Returns the time at which the pacer allows the next transmission, or at which the next copy is due, or
+    /// [`Instant::FAR_FUTURE`] if neither is waited for.
     pub(in crate::conn) fn pacing_deadline(&self) -> Instant {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()
         } else {
-            Instant::FAR_FUTURE
+            let due = self.retransmission.copies.due.filter(|_| !self.recovery.board.is_empty());
+            due.unwrap_or(Instant::FAR_FUTURE)
         }
     }
 }

@@ -101,7 +101,8 @@ impl Sender {
     pub(super) fn new(config: Arc<Config>, draws: Draws, mss: u64) -> Self {
         let queue = SendQueue::new(config.sndbuf, config.notsent_lowat, config.initial_window(mss), mss);
         let cx = Context::fresh(mss, draws);
-        let decision = Decision::new(config.cc.build(&cx, &Hints::default()), mss);
+        let least = u64::from(config.tunables.least_window);
+        let decision = Decision::new(config.cc.build(&cx, &Hints::default()), mss, least);
         let agreed = Agreed { sack: config.sack, timestamps: true };
         let rtt = RttEstimator::new(config.tunables.rto);
         let recovery = LossRecovery::new(agreed.sack, &config.tunables);
@@ -176,6 +177,7 @@ impl Sender {
             launch: launch.map(|launch| launch.pacing_rate(self.mss, rtt)),
             loss_window: Some(self.config.tunables.loss_window),
             slow_start: self.config.slow_start,
+            loss: self.config.known_loss,
         };
         let cx = self.context(now);
         self.decision.replace(self.config.cc.build(&cx, &hints));
@@ -234,6 +236,7 @@ impl Sender {
     pub(super) fn end(&mut self, now: Instant) {
         self.queue.close();
         self.timer = None;
+        self.retransmission.copies.due = None;
         self.limits.set(now, SendLimit::App);
     }
 

@@ -3,13 +3,13 @@
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
-use super::Sender;
 use super::timers::RetransmitTimer;
+use super::{Phase, Sender};
 use crate::SendLimit;
 use crate::cc::{Sent, SentKind, Signal};
 use crate::recovery::probe::ProbeKind;
 use crate::recovery::scoreboard::RecordNo;
-use crate::tx::retransmit::{Retransmission, Retransmitted, retransmit};
+use crate::tx::retransmit::{CopyLimits, Retransmission, Retransmitted, copy, retransmit};
 use crate::tx::{Departure, Transmit};
 use crate::wire::{Flags, Segment};
 
@@ -61,11 +61,49 @@ impl Sender {
         let Retransmitted { transmit, offset, len, segments } =
             retransmit(departure, &mut self.recovery, &mut self.rate, number, kind)?;
         self.stats.retransmits += 1;
+        if self.decision.control.repair.second_copy && kind == SentKind::Retransmission {
+            self.retransmission.await_copy(number, now);
+        }
         let sent = Sent { offset, len, kind, first_after_idle: false, idle: Duration::ZERO, departure: now };
         self.on_sent(now, sent, segments);
         if self.timer.is_none() {
             self.arm_timeout(now);
         }
+        Some(transmit)
+    }
+
+    /// Sends a copy of a segment that is not marked lost, if the controller asks for copies, one is due, and
+    /// neither the congestion window nor the pacer is the `limit`. A copy never exceeds the windows.
+    #[cold]
+    pub(in crate::conn) fn transmit_copy(&mut self, now: Instant, limit: SendLimit) -> Option<Transmit> {
+        let copies = &mut self.retransmission.copies;
+        copies.due = None;
+        let idle = matches!(limit, SendLimit::Rwnd | SendLimit::Sndbuf | SendLimit::App);
+        if !idle || self.recovery.phase == Phase::Loss || !self.recovery.has_sack {
+            return None;
+        }
+        let limits = CopyLimits {
+            repair: self.decision.control.repair,
+            cwnd_left: self.decision.control.cwnd.saturating_sub(self.recovery.board.inflight()),
+            window_end: self.snd_una + self.peer.wnd,
+            at_end: self.fresh.unsent(&self.queue) == 0 && !self.queue.is_blocked(),
+            sent: self.stats.bytes_sent,
+            srtt: self.rtt.srtt()?,
+            mss: self.mss,
+        };
+        let number = copies.next(now, &self.recovery.board, limits)?;
+        if self.paced() && self.pacer.next_departure() > now {
+            self.retransmission.copies.due = Some(self.pacer.next_departure());
+            return None;
+        }
+        let departure = self.departure(now);
+        let Retransmitted { transmit, offset, len, segments } =
+            copy(departure, &self.recovery.board, &mut self.retransmission.copies, number)?;
+        self.stats.retransmits += 1;
+        self.stats.copies += 1;
+        let kind = SentKind::Copy;
+        let sent = Sent { offset, len, kind, first_after_idle: false, idle: Duration::ZERO, departure: now };
+        self.on_sent(now, sent, segments);
         Some(transmit)
     }
 

@@ -13,6 +13,7 @@
 //! Offsets count from the first octet after the SYN, times from the end of the handshake.
 
 mod close;
+mod copies;
 #[path = "../../../tests/it/driver.rs"]
 mod driver;
 mod ecn;

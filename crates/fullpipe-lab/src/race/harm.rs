@@ -1,0 +1,441 @@
+//! Harm: what a flow loses beside a sender, compared with another sender in its place.
+//!
+//! ```text
+//!                     ┌─ victim alone ───────────────┐
+//!   cell, seed ───────┼─ victim beside bbr1 ─────────┼──► harm of each arm, and their difference
+//!                     └─ victim beside surge ────────┘
+//! ```
+//!
+//! The harm is the share of its performance that the victim loses (R. Ware and others, "Beyond Jain's Fairness
+//! Index: Setting the Bar For The Deployment of Congestion Control Algorithms", HotNets 2019). With the
+//! performance x alone and y beside the sender, it is (x - y) / x if more is better, and (y - x) / y if less is.
+//! Fairness indices cannot tell which flow won; harm can.
+//!
+//! A cell is one point of an experiment and one victim. The flows of the experiment are the senders under test;
+//! the arms replace their congestion control. Each seed draws other start times for all flows, because flows that
+//! start in a fixed order meet each other in a single phase. The arms of a cell take turns with the same seeds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate, draw};
+
+use super::{RacePlan, profiles_of};
+use crate::arm::Arm;
+use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
+use crate::metric::HEADERS;
+use crate::outcome::{FlowOutcome, Outcome};
+use crate::profile::Profiles;
+use crate::scenario::{FlowSpec, Scenario};
+use crate::sim;
+use crate::workload::{Workload, Writing};
+
+/// Streams of the random numbers for the start times.
+const VICTIM_STARTS: u64 = 0x7669_6374;
+const SENDER_STARTS: u64 = 0x7365_6e64;
+
+/// Share of the run in which long flows start: an eighth.
+const STARTS_SHARE: u64 = 8;
+
+/// Downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
+const DOWNLOADS: usize = 24;
+const SIZES: [Bytes; 4] = [Bytes::new(15_000), Bytes::new(60_000), Bytes::new(200_000), Bytes::new(640_000)];
+/// Size of each request of the web mix.
+const REQUEST: Bytes = Bytes::new(200);
+/// Share of the run in which the downloads start; the rest is for the last ones to complete.
+const DOWNLOADS_SHARE: (u64, u64) = (3, 4);
+
+/// Rate of the stream: that of a video in full HD.
+const STREAM_RATE: Rate = Rate::from_bps(5_000_000);
+
+/// Flow that is harmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// A long transfer by CUBIC; its goodput is measured.
+    Cubic,
+    /// A long transfer by Reno; its goodput is measured.
+    Reno,
+    /// A long transfer by BBRv1; its goodput is measured.
+    Bbr1,
+    /// Data that is produced at 5 Mbit/s and sent by CUBIC; the 99th percentile of its delay is measured.
+    Stream,
+    /// 24 downloads of 15 to 640 kB by CUBIC; their mean time from the SYN is measured.
+    Web,
+}
+
+impl Victim {
+    /// All victims.
+    pub const ALL: [Self; 5] = [Self::Cubic, Self::Reno, Self::Bbr1, Self::Stream, Self::Web];
+
+    /// Hint that lists the names of all victims.
+    pub const KNOWN: &'static str = "known: cubic, reno, bbr1, stream, web";
+
+    /// Returns the name of the victim.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+            Self::Bbr1 => "bbr1",
+            Self::Stream => "stream",
+            Self::Web => "web",
+        }
+    }
+
+    /// Returns whether a higher value of the victim's metric is better.
+    pub(super) const fn more_is_better(self) -> bool {
+        matches!(self, Self::Cubic | Self::Reno | Self::Bbr1)
+    }
+
+    /// Returns the flows of the victim in a run of this duration.
+    fn flows(self, duration: Duration, seed: u64) -> Vec<FlowSpec> {
+        let long = |cc| {
+            let start = scaled(duration / STARTS_SHARE, draw(seed, VICTIM_STARTS, 0));
+            FlowSpec { start, ..FlowSpec::plain(cc) }
+        };
+        match self {
+            Self::Cubic => vec![long(Algorithm::Cubic)],
+            Self::Reno => vec![long(Algorithm::Reno)],
+            Self::Bbr1 => vec![long(Algorithm::Bbr1)],
+            Self::Stream => {
+                let workload = Workload { writing: Writing::smooth(STREAM_RATE), ..Workload::default() };
+                vec![FlowSpec { workload, ..long(Algorithm::Cubic) }]
+            }
+            Self::Web => {
+                let within = duration * DOWNLOADS_SHARE.0 / DOWNLOADS_SHARE.1;
+                let starts = spread(DOWNLOADS, within, seed, VICTIM_STARTS);
+                let workload = Workload { request: Some(REQUEST), ..Workload::default() };
+                let download = |(start, size): (Duration, &Bytes)| FlowSpec {
+                    start,
+                    bytes: Some(*size),
+                    workload,
+                    ..FlowSpec::plain(Algorithm::Cubic)
+                };
+                starts.zip(SIZES.iter().cycle()).map(download).collect()
+            }
+        }
+    }
+
+    /// Returns the victim's metric: bit/s for a long transfer, otherwise seconds. `specs` are the specifications
+    /// of `flows`.
+    fn measured(self, specs: &[FlowSpec], flows: &[FlowOutcome], duration: Duration) -> Option<f64> {
+        match self {
+            Self::Cubic | Self::Reno | Self::Bbr1 => Some(flows.first()?.goodput.as_bps() as f64),
+            Self::Stream => Some(flows.first()?.delay_p99?.as_secs_f64()),
+            Self::Web => {
+                // A download that did not complete counts with the time that it has taken so far.
+                let time = |(spec, flow): (&FlowSpec, &FlowOutcome)| {
+                    let response = flow.response.map(|response| response.from_syn);
+                    response.unwrap_or(duration.saturating_sub(spec.start)).as_secs_f64()
+                };
+                crate::stats::mean(specs.iter().zip(flows).map(time))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Error for a name that is not the name of a victim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownVictim(String);
+
+impl fmt::Display for UnknownVictim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown victim '{}'", self.0)
+    }
+}
+
+impl std::error::Error for UnknownVictim {}
+
+impl FromStr for Victim {
+    type Err = UnknownVictim;
+
+    fn from_str(text: &str) -> Result<Self, UnknownVictim> {
+        Self::ALL.into_iter().find(|victim| victim.name() == text).ok_or_else(|| UnknownVictim(text.into()))
+    }
+}
+
+/// Returns the share of `span` that the random number selects.
+fn scaled(span: Duration, random: u64) -> Duration {
+    Duration::from_nanos(((u128::from(span.as_nanos()) * u128::from(random)) >> 64) as u64)
+}
+
+/// Returns `count` start times within `span`: one at random in each of `count` equal parts.
+fn spread(count: usize, span: Duration, seed: u64, stream: u64) -> impl Iterator<Item = Duration> {
+    let part = span / (count as u64).max(1);
+    (0..count as u64).map(move |number| part * number + scaled(part, draw(seed, stream, number)))
+}
+
+/// Plan of a race that measures harm: cells, arms and seeds, all of which are fixed before the first run.
+#[derive(Clone, Debug)]
+pub struct HarmPlan {
+    name: String,
+    cells: Vec<HarmCell>,
+    seeds: Vec<u64>,
+    arms: Vec<Arm>,
+    profiles: Profiles,
+    against: Arm,
+    bounds: Vec<HarmBound>,
+}
+
+/// A cell: one path with senders under test, and one victim.
+#[derive(Clone, Debug)]
+pub struct HarmCell {
+    /// Point of the experiment. The congestion control in its scenario is a placeholder for that of the arms.
+    pub point: Point,
+    /// Number of the point in the experiment.
+    pub(super) number: usize,
+    /// Flow that is harmed.
+    pub victim: Victim,
+}
+
+/// Runs of a cell with one seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HarmRuns {
+    /// Metric of the victim alone.
+    pub alone: Option<f64>,
+    /// Run beside each arm, in the order of the plan.
+    pub arms: Vec<HarmRun>,
+}
+
+/// Run of the victim beside one arm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HarmRun {
+    /// Metric of the victim.
+    pub beside: Option<f64>,
+    /// Data segments that the senders under test sent, including retransmissions, and those needed for the data
+    /// that arrived.
+    pub sent: u64,
+    /// See `sent`.
+    pub needed: u64,
+    /// Data packets that all flows sent into the path, and those that a queue, an AQM or a policer dropped.
+    pub offered: u64,
+    /// See `offered`.
+    pub dropped: u64,
+}
+
+impl HarmPlan {
+    /// Creates the plan of a race between `arms` beside each of the `victims`, on the points of `experiment`. The
+    /// harm of all other arms is compared with that of the arm `against`. The number of seeds of the experiment
+    /// is the number of runs of each arm in each cell.
+    ///
+    /// # Errors
+    /// Returns an error if the arms cannot be compared ([`RacePlan::check_arms`]), if the experiment lacks the
+    /// profile of an arm, if its flows cannot run in the simulator, or if it has only one seed.
+    pub fn new(
+        experiment: &Experiment,
+        arms: &[Arm],
+        against: Arm,
+        victims: &[Victim],
+    ) -> Result<Self, ExperimentError> {
+        RacePlan::check_arms(arms, against)?;
+        let profiles = profiles_of(experiment, arms)?;
+        experiment.check_simulated()?;
+        if experiment.seeds().len() < 2 {
+            return Err(ExperimentError::new(
+                "a race needs at least two pairs, and the experiment has one seed",
+                "set repeat = 10, or pass --pairs 10",
+            ));
+        }
+        let points = || experiment.points().iter().enumerate();
+        let cells = points().flat_map(|(number, point)| {
+            victims.iter().map(move |victim| HarmCell::new(experiment, number, point, *victim))
+        });
+        let bounds = experiment.harms().iter();
+        let bounds = bounds.filter(|bound| bound.against == against && arms.contains(&bound.arm));
+        Ok(Self {
+            name: experiment.name().into(),
+            cells: cells.collect(),
+            seeds: experiment.seeds(),
+            arms: arms.into(),
+            profiles,
+            against,
+            bounds: bounds.cloned().collect(),
+        })
+    }
+
+    /// Returns the name of the race.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the cells of the race, in the order of the experiment.
+    pub fn cells(&self) -> &[HarmCell] {
+        &self.cells
+    }
+
+    /// Returns the seed of each pair.
+    pub fn seeds(&self) -> &[u64] {
+        &self.seeds
+    }
+
+    /// Returns the arms of the race.
+    pub fn arms(&self) -> &[Arm] {
+        &self.arms
+    }
+
+    /// Returns the arm with which the other arms are compared.
+    pub fn against(&self) -> Arm {
+        self.against
+    }
+
+    /// Returns the bounds of the experiment that apply to the arms of this race.
+    pub fn bounds(&self) -> &[HarmBound] {
+        &self.bounds
+    }
+
+    /// Runs the victim of `cell` alone and beside each arm with one seed in the simulator. `scenario` is the
+    /// scenario of the cell with that seed.
+    pub fn run(&self, cell: &HarmCell, scenario: &Scenario) -> HarmRuns {
+        let victims = cell.victim.flows(scenario.duration, scenario.seed);
+        let alone = sim::run(&Scenario { flows: victims.clone(), ..scenario.clone() });
+        let beside = |arm: &Arm| {
+            let profile = arm.profile.and_then(|name| self.profiles.get(&name)).copied();
+            let senders = started(scenario).map(|flow| arm.applied_to_one(&flow, profile));
+            // The victims come first, so that they have the same random losses with and without the others.
+            let flows = victims.iter().cloned().chain(senders).collect();
+            let outcome = sim::run(&Scenario { flows, ..scenario.clone() });
+            HarmRun::of(cell.victim, &victims, scenario, &outcome)
+        };
+        HarmRuns {
+            alone: cell.victim.measured(&victims, &alone.flows, scenario.duration),
+            arms: self.arms.iter().map(beside).collect(),
+        }
+    }
+}
+
+/// Returns the senders under test with their start times: long flows start in the first part of the run, and
+/// flows of limited size one after the other.
+fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
+    let Scenario { flows, duration, seed, .. } = scenario;
+    let short = spread(flows.len(), *duration, *seed, SENDER_STARTS);
+    flows.iter().zip(short).zip(0..).map(|((flow, short), number)| {
+        let long = scaled(*duration / STARTS_SHARE, draw(*seed, SENDER_STARTS, number));
+        FlowSpec { start: if flow.bytes.is_some() { short } else { long }, ..flow.clone() }
+    })
+}
+
+impl HarmRun {
+    fn of(victim: Victim, victims: &[FlowSpec], scenario: &Scenario, outcome: &Outcome) -> Self {
+        let (harmed, senders) = outcome.flows.split_at(victims.len().min(outcome.flows.len()));
+        let payload = scenario.path.mtu.saturating_sub(HEADERS).max(1);
+        let needed = senders.iter().map(|flow| flow.bytes.get().div_ceil(payload)).sum();
+        let again: u64 = senders.iter().map(|flow| flow.retransmits).sum();
+        let path = &outcome.path;
+        Self {
+            beside: victim.measured(victims, harmed, scenario.duration),
+            sent: needed + again,
+            needed,
+            offered: path.sent(),
+            dropped: path.queue_drops + path.aqm_drops + path.policed,
+        }
+    }
+}
+
+impl HarmCell {
+    fn new(experiment: &Experiment, number: usize, point: &Point, victim: Victim) -> Self {
+        let mut point = point.clone();
+        // A race needs no trace rows.
+        point.scenario.sample_every = point.scenario.duration;
+        // The label of the only point of an experiment names the congestion control, which the arms replace.
+        if experiment.points().len() == 1 && point.label.starts_with("cc=") {
+            point.label = experiment.name().into();
+        }
+        Self { point, number, victim }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CELLS: &str = "name = 'small'\nduration = '8s'\nrepeat = 3\nseed = 5\n\
+                         [path]\nrate = '8mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr1'\n";
+
+    fn planned(text: &str, arms: &str) -> Result<HarmPlan, ExperimentError> {
+        let arms: Vec<Arm> = arms.split(',').map(|arm| arm.parse().expect("an arm")).collect();
+        let experiment = Experiment::from_toml(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        HarmPlan::new(&experiment, &arms, arms[0], &Victim::ALL)
+    }
+
+    fn scenario(cell: &HarmCell, seed: u64) -> Scenario {
+        Scenario { seed, ..cell.point.scenario.clone() }
+    }
+
+    #[test]
+    fn every_victim_answers_to_its_name() {
+        for victim in Victim::ALL {
+            assert_eq!(victim.to_string().parse(), Ok(victim));
+            assert!(Victim::KNOWN.contains(victim.name()));
+        }
+        assert_eq!("bbr".parse::<Victim>().expect_err("no victim").to_string(), "unknown victim 'bbr'");
+    }
+
+    /// Beside a bulk flow, each victim does worse than alone: a transfer is slower, a stream is later, and
+    /// downloads take longer. The same seed gives the same runs.
+    #[test]
+    fn a_bulk_flow_harms_every_victim() {
+        let plan = planned(CELLS, "bbr1,cubic").expect("a plan");
+        assert_eq!((plan.cells().len(), plan.seeds()), (5, &[5, 6, 7][..]));
+        for cell in plan.cells() {
+            let runs = plan.run(cell, &scenario(cell, 5));
+            let alone = runs.alone.expect("a metric");
+            for run in &runs.arms {
+                let beside = run.beside.expect("a metric");
+                let worse = if cell.victim.more_is_better() { beside < 0.95 * alone } else { beside > alone };
+                assert!(worse, "{}: {alone} {beside}", cell.victim);
+                assert!(run.needed > 100 && run.sent >= run.needed && run.offered > run.dropped, "{run:?}");
+            }
+            if cell.victim == Victim::Web {
+                assert_eq!(plan.run(cell, &scenario(cell, 5)), runs);
+                assert_ne!(plan.run(cell, &scenario(cell, 6)).alone, runs.alone, "other start times");
+            }
+        }
+    }
+
+    /// A stream alone arrives after half of the RTT, and downloads take at least three round trips.
+    #[test]
+    fn metrics_alone_are_those_of_the_path() {
+        let plan = planned(CELLS, "bbr1,cubic").expect("a plan");
+        let alone = |victim: Victim| {
+            let cell = plan.cells().iter().find(|cell| cell.victim == victim).expect("a cell");
+            plan.run(cell, &scenario(cell, 5)).alone.expect("a metric")
+        };
+        assert!((6.5e6..8e6).contains(&alone(Victim::Cubic)), "{}", alone(Victim::Cubic));
+        assert!((0.010..0.013).contains(&alone(Victim::Stream)), "{}", alone(Victim::Stream));
+        assert!((0.06..1.0).contains(&alone(Victim::Web)), "{}", alone(Victim::Web));
+    }
+
+    /// The initial window of an arm applies to the senders under test, and not to the victim.
+    #[test]
+    fn arms_do_not_change_the_victim() {
+        let many = CELLS
+            .replace("cc = 'bbr1'", "cc = 'bbr1'\ncount = 4\nbytes = '60kB'\napp = { request = '200B' }");
+        let plan = planned(&many, "cubic,cubic+iw").expect("a plan");
+        let cell = &plan.cells()[0];
+        let scenario = scenario(cell, 5);
+        let starts: Vec<_> = started(&scenario).map(|flow| flow.start).collect();
+        assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "{starts:?}");
+        assert!(starts[3] > Duration::from_secs(6) && starts[3] < Duration::from_secs(8), "{starts:?}");
+        let runs = plan.run(cell, &scenario);
+        assert_eq!(runs.arms[0].needed, 4 * 42);
+        assert_ne!(runs.arms[0].beside, runs.arms[1].beside, "the window has an effect");
+        let flow = plan.arms()[1].applied_to_one(&FlowSpec::plain(Algorithm::Reno), None);
+        assert_eq!((flow.cc, flow.initcwnd), (Algorithm::Cubic, Some(44)));
+    }
+
+    #[test]
+    fn what_is_not_a_race_is_refused() {
+        let error = planned(&CELLS.replace("repeat = 3\n", ""), "bbr1,cubic").expect_err("refused");
+        assert!(error.message.starts_with("a race needs at least two pairs"), "{error}");
+        let error = planned(CELLS, "bbr1,bbr1+web").expect_err("refused");
+        assert_eq!(error.message, "there is no profile 'web'");
+        let kernel = CELLS.replace("cc = 'bbr1'", "cc = 'bbr1'\nstack = 'kernel'");
+        assert!(planned(&kernel, "bbr1,cubic").expect_err("refused").message.contains("kernel TCP stack"));
+    }
+}

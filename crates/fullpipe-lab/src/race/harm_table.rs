@@ -1,0 +1,126 @@
+//! Results of a race that measures harm as text: one table per arm, with one line per cell.
+
+use std::fmt;
+
+use super::Cell;
+use super::harm_report::{HarmArmReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric};
+
+/// Largest mean and largest upper end of the excess that count as no more harm.
+const NO_MORE: (f64, f64) = (0.02, 0.05);
+
+/// The results of a race that measures harm as tables, at most 100 columns wide if the labels of the cells are
+/// short. There is one table for each arm that is compared, in which the cell with the highest upper end of the
+/// excess comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct HarmTable<'a> {
+    /// Results that the tables contain.
+    pub report: &'a HarmReport,
+}
+
+/// One line of a table: the cell, the arm with which the other one is compared, and the compared arm.
+type Line<'a> = (&'a HarmCellReport, &'a HarmArmReport, &'a HarmArmReport);
+
+impl fmt::Display for HarmTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report } = self;
+        let HarmReport { race, world, against, .. } = report;
+        writeln!(f, "race {race}, world {world}; harm: share of its performance that the victim loses")?;
+        writeln!(
+            f,
+            "victims: goodput in Mbit/s (cubic, reno, bbr1), p99 delay (stream), mean download time (web) in s"
+        )?;
+        let names = report.cells.first().into_iter().flat_map(|cell| &cell.arms).map(|arm| &arm.arm);
+        for name in names.filter(|name| *name != against) {
+            writeln!(
+                f,
+                "\n{name} compared with {against} in its place; more: harm by {name} - harm by {against}\n"
+            )?;
+            self.table(f, name)?;
+        }
+        writeln!(f, "\ninterval: 95 % confidence over the seeds (BCa bootstrap), paired by seed")?;
+        self.bounds(f)
+    }
+}
+
+impl HarmTable<'_> {
+    fn table(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        let HarmReport { cells, against, .. } = self.report;
+        let mut lines: Vec<Line<'_>> =
+            cells.iter().filter_map(|cell| Some((cell, cell.arm(against)?, cell.arm(name)?))).collect();
+        let high = |(_, _, arm): &Line<'_>| arm.excess.map_or(f64::INFINITY, |excess| excess.high);
+        lines.sort_by(|a, b| high(b).total_cmp(&high(a)));
+        let labels: Vec<String> = lines.iter().map(|(cell, ..)| Cell::short_label(&cell.cell)).collect();
+        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0).max(4);
+        writeln!(
+            f,
+            "{:width$}  {:6}  {:^22}  {:^12}  {:^20}  {:>5}  {:>5}",
+            "", "", "victim", "harm by", "", "sent/", "drops"
+        )?;
+        writeln!(
+            f,
+            "{:width$}  {:6}  {:>6}  {:>6.6}  {:>6.6}  {:>5.5}  {:>5.5}  {:>6}  {:^12}  {:>5}  {:>5}",
+            "cell", "victim", "alone", against, name, against, name, "more", "interval", "need", "%"
+        )?;
+        for (label, (cell, base, arm)) in labels.iter().zip(&lines) {
+            let [alone, beside_base, beside] =
+                [cell.alone, base.beside, arm.beside].map(|value| shown(cell.metric, value));
+            let [base_harm, harm] = [base.harm, arm.harm].map(|harm| number(harm.map(|harm| harm.mean), 2));
+            let interval = arm
+                .excess
+                .map_or("-".into(), |HarmInterval { low, high, .. }| format!("{low:.3}..{high:.3}"));
+            writeln!(
+                f,
+                "{label:width$}  {:6}  {alone:>6}  {beside_base:>6}  {beside:>6}  {base_harm:>5}  {harm:>5}  {:>6}  {interval:^12}  {:>5}  {:>5}",
+                cell.victim,
+                number(arm.excess.map(|excess| excess.mean), 3),
+                number(arm.sent_per_needed, 3),
+                number(arm.dropped.map(|share| 100.0 * share), 1),
+            )?;
+        }
+        let excess: Vec<HarmInterval> = lines.iter().filter_map(|(_, _, arm)| arm.excess).collect();
+        let (mean, upper) = NO_MORE;
+        let within = excess.iter().filter(|excess| excess.mean <= mean && excess.high <= upper).count();
+        writeln!(
+            f,
+            "\n{name}: more harm of at most {mean} in the mean and {upper} at the upper end in {within} of {} cells",
+            lines.len()
+        )
+    }
+
+    /// Writes one line per bound; writes nothing if the race has no bounds.
+    fn bounds(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bounds = &self.report.bounds;
+        if bounds.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        for bound in bounds.iter().filter(|bound| !bound.pass) {
+            let (label, high) = (Cell::short_label(&bound.cell), number(bound.high, 3));
+            writeln!(
+                f,
+                "FAIL  {label}  {}  {}: upper end {high}, expected <= {}",
+                bound.victim, bound.arm, bound.max
+            )?;
+        }
+        let failed = self.report.failed();
+        writeln!(
+            f,
+            "{}{} of {} bounds met",
+            if failed > 0 { "\n" } else { "" },
+            bounds.len() - failed,
+            bounds.len()
+        )
+    }
+}
+
+/// Formats a metric of a victim in at most six characters: Mbit/s or seconds.
+fn shown(metric: VictimMetric, value: Option<f64>) -> String {
+    match metric {
+        VictimMetric::Goodput => number(value.map(|bps| bps / 1e6), 2),
+        VictimMetric::DelayP99 | VictimMetric::DownloadTime => number(value, 3),
+    }
+}
+
+fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.decimals$}"))
+}

@@ -1,0 +1,107 @@
+//! Repair: when copies of segments are worth their cost.
+//!
+//! On a path with random loss of a share p, one retransmission in 1/p is lost again. A copy saves the round trip
+//! that this would cost, or the timeout at the end of the data. It costs the share p of the traffic, and is sent
+//! only while the congestion window is not the limit. After a congestive loss, it would add to the queue.
+
+use fullpipe_units::Probability;
+
+use super::loss::LossVerdict;
+use crate::cc::{Context, Repair};
+
+/// Random loss from which retransmissions have a second copy: 0.5 %.
+const SECOND_COPY_LOSS: Probability = Probability::from_ppm(5_000);
+/// Delivered segments below which the loss that this connection has measured counts as if there were as many.
+const LEAST_SEGMENTS: u64 = 32;
+
+/// Random loss of one connection, and the copies that follow from it.
+#[derive(Debug)]
+pub(super) struct RepairPolicy {
+    /// Random loss that earlier connections have measured.
+    known: Probability,
+    /// Bytes lost at random since the last congestive loss.
+    lost: u64,
+    /// Bytes delivered before the last congestive loss.
+    delivered: u64,
+    /// Whether the last loss was congestive.
+    congested: bool,
+    repair: Repair,
+}
+
+impl RepairPolicy {
+    pub(super) fn new(known: Probability) -> Self {
+        let mut policy = Self { known, lost: 0, delivered: 0, congested: false, repair: Repair::NONE };
+        policy.repair = policy.decided(Probability::ZERO);
+        policy
+    }
+
+    /// Returns the copies to send now.
+    pub(super) fn repair(&self) -> Repair {
+        self.repair
+    }
+
+    /// Handles an ACK that reported `lost` bytes as lost, with the judgement of these losses.
+    pub(super) fn on_ack(&mut self, cx: &Context, lost: u64, verdict: Option<LossVerdict>) {
+        match verdict {
+            None => return,
+            Some(LossVerdict::Congestion) => {
+                (self.congested, self.lost, self.delivered) = (true, 0, cx.delivered);
+            }
+            Some(LossVerdict::Random) => {
+                (self.congested, self.lost) = (false, self.lost + lost);
+            }
+        }
+        let of = (cx.delivered - self.delivered).max(LEAST_SEGMENTS * cx.mss) + self.lost;
+        self.repair = self.decided(Probability::from_ratio(self.lost, of));
+    }
+
+    fn decided(&self, measured: Probability) -> Repair {
+        if self.congested {
+            return Repair::NONE;
+        }
+        // Copies of the end of the data bring no measurable gain, and take the budget of the second copies.
+        Repair { second_copy: measured.max(self.known) >= SECOND_COPY_LOSS, tail_copies: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::testing::{MSS, context};
+
+    /// Returns whether a retransmission is copied after `lost` of `segments` segments, and then a congestive loss
+    /// if `congested`.
+    fn copies(known_ppm: u64, segments: u64, lost: u64, congested: bool) -> bool {
+        let mut policy = RepairPolicy::new(Probability::from_ppm(known_ppm));
+        let cx = Context { delivered: segments * MSS, ..context() };
+        if lost > 0 {
+            policy.on_ack(&cx, lost * MSS, Some(LossVerdict::Random));
+        }
+        if congested {
+            policy.on_ack(&cx, MSS, Some(LossVerdict::Congestion));
+        }
+        policy.on_ack(&cx, 0, None);
+        policy.repair().second_copy
+    }
+
+    #[test]
+    fn copies_follow_random_loss() {
+        assert_eq!([0, 1, 4, 5].map(|lost| copies(0, 900, lost, false)), [false, false, false, true]);
+        assert_eq!([0, 1].map(|lost| copies(0, 1, lost, false)), [false, true], "a short connection");
+        assert_eq!([4_999, 5_000].map(|known| copies(known, 0, 0, false)), [false, true], "remembered");
+        assert!(!copies(30_000, 900, 50, true), "congestion");
+    }
+
+    /// Loss before a congestive loss does not count, and later random loss does.
+    #[test]
+    fn congestion_begins_a_new_measurement() {
+        let mut policy = RepairPolicy::new(Probability::ZERO);
+        let cx = |segments: u64| Context { delivered: segments * MSS, ..context() };
+        policy.on_ack(&cx(100), 50 * MSS, Some(LossVerdict::Random));
+        policy.on_ack(&cx(200), MSS, Some(LossVerdict::Congestion));
+        policy.on_ack(&cx(1_000), 2 * MSS, Some(LossVerdict::Random));
+        assert!(!policy.repair().second_copy);
+        policy.on_ack(&cx(1_100), 4 * MSS, Some(LossVerdict::Random));
+        assert!(policy.repair().second_copy);
+    }
+}

@@ -1,0 +1,203 @@
+//! Kill switch: ends larger launches on a host that sends much more than its clients need.
+
+use std::fmt;
+
+use fullpipe_units::{Duration, Instant};
+
+/// Segments sent per segment needed, beyond 1 / (1 - loss), above which the switch acts: 0.1.
+const OVERHEAD: f64 = 0.1;
+/// Time for which the overhead has to last.
+const LASTING: Duration = Duration::from_secs(30);
+/// Multiple of the usual share of connections with a timeout, above which the switch acts.
+const TIMEOUTS: f64 = 2.0;
+/// Connections in an observation for a comparison of their timeouts.
+const LEAST_CONNECTIONS: u64 = 100;
+
+/// Sums over all connections of a sender since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderTotals {
+    /// Data segments sent, including retransmissions and copies.
+    pub sent: u64,
+    /// Data segments that the clients have received.
+    pub needed: u64,
+    /// Segments marked lost.
+    pub lost: u64,
+    /// Connections that launched more than ten segments, and those of them with a retransmission timeout.
+    pub launched: u64,
+    /// See `launched`.
+    pub launched_timeouts: u64,
+    /// Connections that launched ten segments, and those of them with a retransmission timeout.
+    pub plain: u64,
+    /// See `plain`.
+    pub plain_timeouts: u64,
+}
+
+impl SenderTotals {
+    fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(before.sent),
+            needed: self.needed.saturating_sub(before.needed),
+            lost: self.lost.saturating_sub(before.lost),
+            launched: self.launched.saturating_sub(before.launched),
+            launched_timeouts: self.launched_timeouts.saturating_sub(before.launched_timeouts),
+            plain: self.plain.saturating_sub(before.plain),
+            plain_timeouts: self.plain_timeouts.saturating_sub(before.plain_timeouts),
+        }
+    }
+}
+
+/// Reason for which the switch has acted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TripReason {
+    /// More was sent than needed for half a minute.
+    Overhead {
+        /// Segments sent per segment needed.
+        sent_per_needed: f64,
+        /// Bound that the loss of the path permits.
+        bound: f64,
+    },
+    /// More connections than usual had a timeout.
+    Timeouts {
+        /// Share of the connections with a larger launch that had a timeout.
+        share: f64,
+        /// Share of the other connections.
+        usual: f64,
+    },
+}
+
+impl fmt::Display for TripReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overhead { sent_per_needed, bound } => write!(
+                f,
+                "{sent_per_needed:.2} segments were sent per segment needed for {LASTING}, more than {bound:.2}"
+            ),
+            Self::Timeouts { share, usual } => write!(
+                f,
+                "{:.1} % of the connections with a larger launch had a timeout, and {:.1} % of the others",
+                100.0 * share,
+                100.0 * usual
+            ),
+        }
+    }
+}
+
+/// Observer of all connections of a sender, which acts once and stays so until [`KillSwitch::reset`].
+#[derive(Clone, Debug, Default)]
+pub struct KillSwitch {
+    /// Time and totals at the begin of the current observation.
+    from: Option<(Instant, SenderTotals)>,
+    reason: Option<TripReason>,
+}
+
+impl KillSwitch {
+    /// Returns the reason for which the switch has acted; `None` if launches are permitted.
+    pub fn reason(&self) -> Option<TripReason> {
+        self.reason
+    }
+
+    /// Permits launches again.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes the sums over all connections, about once per second. Returns the reason if the switch acts now.
+    pub fn observe(&mut self, now: Instant, totals: SenderTotals) -> Option<TripReason> {
+        let (from, before) = *self.from.get_or_insert((now, totals));
+        if self.reason.is_some() || now.saturating_since(from) < LASTING {
+            return None;
+        }
+        self.from = Some((now, totals));
+        self.reason = overhead(totals.since(before)).or_else(|| timeouts(totals.since(before)));
+        self.reason
+    }
+}
+
+fn overhead(totals: SenderTotals) -> Option<TripReason> {
+    let SenderTotals { sent, needed, lost, .. } = totals;
+    // Retransmissions are lost as well, so the loss is a share of all segments.
+    let loss = lost.min(needed) as f64 / sent.max(1) as f64;
+    let bound = 1.0 / (1.0 - loss.min(0.5)) + OVERHEAD;
+    let sent_per_needed = sent as f64 / needed.max(1) as f64;
+    (sent > 0 && sent_per_needed > bound).then_some(TripReason::Overhead { sent_per_needed, bound })
+}
+
+fn timeouts(totals: SenderTotals) -> Option<TripReason> {
+    let SenderTotals { launched, launched_timeouts, plain, plain_timeouts, .. } = totals;
+    if launched < LEAST_CONNECTIONS || plain < LEAST_CONNECTIONS {
+        return None;
+    }
+    let (share, usual) = (launched_timeouts as f64 / launched as f64, plain_timeouts as f64 / plain as f64);
+    // Without any timeout among the others, one of them counts.
+    let usual = usual.max(1.0 / plain as f64);
+    (share > TIMEOUTS * usual).then_some(TripReason::Timeouts { share, usual })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// Returns what the switch says about each second, if each adds `step`.
+    fn observed(step: SenderTotals, seconds: u64) -> (KillSwitch, Vec<u64>) {
+        let (mut switch, mut acted) = (KillSwitch::default(), Vec::new());
+        for second in 0..=seconds {
+            let totals = SenderTotals {
+                sent: step.sent * second,
+                needed: step.needed * second,
+                lost: step.lost * second,
+                launched: step.launched * second,
+                launched_timeouts: step.launched_timeouts * second,
+                plain: step.plain * second,
+                plain_timeouts: step.plain_timeouts * second,
+            };
+            if switch.observe(at(second), totals).is_some() {
+                acted.push(second);
+            }
+        }
+        (switch, acted)
+    }
+
+    #[test]
+    fn it_acts_after_half_a_minute_and_says_why() {
+        let wasteful = SenderTotals { sent: 120, needed: 100, lost: 2, ..SenderTotals::default() };
+        let (mut switch, acted) = observed(wasteful, 100);
+        assert_eq!(acted, [30]);
+        let reason = switch.reason().expect("a reason").to_string();
+        assert_eq!(reason, "1.20 segments were sent per segment needed for 30s, more than 1.12");
+        switch.reset();
+        assert_eq!((switch.reason(), switch.observe(at(200), SenderTotals::default())), (None, None));
+    }
+
+    /// Loss explains as many retransmissions as segments were lost.
+    #[test]
+    fn loss_is_no_reason() {
+        let lossy = SenderTotals { sent: 111, needed: 100, lost: 10, ..SenderTotals::default() };
+        assert_eq!(observed(lossy, 100).1, []);
+        assert_eq!(observed(SenderTotals { lost: 0, ..lossy }, 100).1, [30]);
+    }
+
+    #[test]
+    fn timeouts_are_compared_with_those_of_other_connections() {
+        let usual = SenderTotals {
+            sent: 100,
+            needed: 100,
+            launched: 10,
+            plain: 10,
+            plain_timeouts: 1,
+            launched_timeouts: 2,
+            ..SenderTotals::default()
+        };
+        assert_eq!(observed(usual, 100).1, []);
+        let (switch, acted) = observed(SenderTotals { launched_timeouts: 3, ..usual }, 100);
+        assert_eq!(acted, [30]);
+        let reason = switch.reason().expect("a reason").to_string();
+        assert_eq!(
+            reason,
+            "30.0 % of the connections with a larger launch had a timeout, and 10.0 % of the others"
+        );
+    }
+}
