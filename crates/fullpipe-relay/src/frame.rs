@@ -1,12 +1,13 @@
-//! Frames of the copy protocol: a fixed header, followed by a JSON message or a block of a file.
+//! Frames of the copy protocol: a fixed header, followed by a JSON message, a block of a file, or a whole file.
 //!
 //! ```text
 //!   0      1      2          4                8                          16                         24
 //!   | kind | flags| reserved | length (bytes) | stream                   | offset                   |
 //! ```
 //!
-//! Numbers are big-endian. A control frame has the stream and the offset zero. A reader checks the header
-//! before it reads or allocates anything, so a frame costs at most 64 KiB or 1 MiB.
+//! Numbers are big-endian. A control frame has the stream and the offset zero; the content of a whole file
+//! begins with its hash. A reader checks the header before it reads or allocates anything, so a frame costs
+//! at most 64 KiB or 1 MiB.
 //! `docs/reference/copy-protocol.md` describes the exchange of messages.
 
 use std::fmt;
@@ -26,9 +27,12 @@ pub const HEADER: usize = 24;
 pub const MOST_JSON: usize = 64 << 10;
 /// Maximum number of connections of a transfer.
 pub const MOST_CONNECTIONS: u32 = 16;
+/// Length in bytes of the hash with which the content of a whole file begins.
+pub const HASH: usize = 32;
 
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
+const WHOLE: u8 = 3;
 
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +44,13 @@ pub enum Header {
     },
     /// Header of a block.
     Data(DataHeader),
+    /// Header of a whole file of at most 1 MiB: its BLAKE3 hash, followed by its content.
+    Whole {
+        /// Stream of the file.
+        stream: u64,
+        /// Length of hash and content in bytes.
+        length: usize,
+    },
 }
 
 /// Position and length of the block that follows a header.
@@ -99,6 +110,11 @@ impl Header {
                 Err(refused(format!("the offset of a block is {offset}, which is not valid")))
             }
             DATA => Ok(Self::Data(DataHeader { stream, offset, length })),
+            WHOLE if length < HASH || length as u64 > BLOCK + HASH as u64 => {
+                Err(refused(format!("the peer announced a file of {length} bytes; the limit is {BLOCK}")))
+            }
+            WHOLE if offset != 0 => Err(refused("the header of a file is not valid")),
+            WHOLE => Ok(Self::Whole { stream, length }),
             kind => Err(refused(format!("the peer sent a frame of the unknown kind {kind}"))),
         }
     }
@@ -108,8 +124,9 @@ impl Header {
         let (kind, length, stream, offset) = match self {
             Self::Control { length } => (CONTROL, length, 0, 0),
             Self::Data(DataHeader { stream, offset, length }) => (DATA, length, stream, offset),
+            Self::Whole { stream, length } => (WHOLE, length, stream, 0),
         };
-        // No frame is longer than 1 MiB.
+        // The length of a frame has 21 bits.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let mut bytes = [0; HEADER];
         bytes[0] = kind;
@@ -162,7 +179,7 @@ pub enum Request {
         /// Path of the folder below the root.
         target: RelativePath,
     },
-    /// States the hash of a file. Blocks may still follow on other connections.
+    /// States the hash of a file of more than 1 MiB. Blocks may still follow on other connections.
     Finish {
         /// Stream of the file.
         stream: u64,
@@ -182,7 +199,7 @@ pub enum Reply {
         /// Version of the protocol to use.
         version: u32,
     },
-    /// Requests the blocks of a file that the receiver does not have.
+    /// Requests a file, except the blocks that the receiver has already.
     Opened {
         /// Stream of the file.
         stream: u64,
@@ -250,8 +267,13 @@ mod tests {
     fn headers_are_read_as_they_are_written() {
         let data = DataHeader { stream: 7, offset: 5 * BLOCK, length: 4097 };
         let last = DataHeader { stream: u64::MAX, offset: u64::MAX - 2 * BLOCK + 1, length: BLOCK as usize };
-        for header in [Header::Control { length: MOST_JSON }, Header::Data(data), Header::Data(last)] {
+        let whole = |length| Header::Whole { stream: 9, length };
+        let blocks = [Header::Control { length: MOST_JSON }, Header::Data(data), Header::Data(last)];
+        for header in blocks.into_iter().chain([HASH, HASH + BLOCK as usize].map(whole)) {
             assert_eq!(Header::parse(&header.encode()), Ok(header));
+        }
+        for length in [0, HASH - 1, HASH + BLOCK as usize + 1] {
+            assert!(Header::parse(&whole(length).encode()).is_err(), "{length}");
         }
         assert_eq!(Header::Data(data).encode()[..8], [2, 0, 0, 0, 0, 0, 0x10, 1]);
     }
@@ -266,7 +288,7 @@ mod tests {
         let (control, block) =
             (Header::Control { length: 2 }, Header::Data(DataHeader { stream: 1, offset: BLOCK, length: 1 }));
         assert!(changed(control, 0, 1).is_ok() && changed(block, 0, 2).is_ok());
-        for (at, byte) in [(0, 0), (0, 3), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 0), (15, 1), (23, 1)] {
+        for (at, byte) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 0), (15, 1), (23, 1)] {
             assert!(changed(control, at, byte).is_err(), "control, byte {at}");
         }
         for (at, byte) in [(0, 9), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0x11), (7, 0), (22, 1), (23, 1)] {
@@ -294,6 +316,7 @@ mod tests {
             match header {
                 Header::Control { length } => assert!((1..=MOST_JSON).contains(&length)),
                 Header::Data(data) => assert!((1..=BLOCK as usize).contains(&data.length)),
+                Header::Whole { length, .. } => assert!((HASH..=HASH + BLOCK as usize).contains(&length)),
             }
         }
         assert!(accepted > 100, "{accepted}");

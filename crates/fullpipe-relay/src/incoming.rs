@@ -1,4 +1,4 @@
-//! One file that a session receives.
+//! One file of more than one block that a session receives.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +9,9 @@ use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
 use crate::locked;
 use crate::store::{FileStore, Unfinished};
+
+/// Message for a content whose hash is not that of the sender.
+pub(crate) const DIFFERS: &str = "its content differs from that of the source";
 
 /// A file that is being received.
 #[derive(Debug)]
@@ -103,7 +106,7 @@ impl Incoming {
     /// Makes the written blocks durable, and returns their ranges.
     pub(crate) fn sync(&self, store: &FileStore) -> io::Result<Vec<(u64, u64)>> {
         let mut stored = locked(&self.stored);
-        let Some(file) = stored.as_mut().filter(|file| file.is_journaled()) else { return Ok(Vec::new()) };
+        let Some(file) = stored.as_mut() else { return Ok(Vec::new()) };
         let (begun, after) = {
             let mut progress = locked(&self.progress);
             (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
@@ -146,7 +149,7 @@ impl Incoming {
         let mut stored = locked(&self.stored);
         let placed = match (decision, stored.as_mut()) {
             (Decision::Place, Some(file)) => store.place(file, self.mode),
-            (Decision::Discard, _) => Err(io::Error::other("its content differs from that of the source")),
+            (Decision::Discard, _) => Err(io::Error::other(DIFFERS)),
             (Decision::Place, None) => Err(io::Error::other("an earlier write failed")),
         };
         if placed.is_err() {
@@ -154,15 +157,6 @@ impl Incoming {
         }
         *stored = None;
         placed
-    }
-
-    /// Discards the temporary file if no later copy can continue it.
-    pub(crate) fn release(&self, store: &FileStore) {
-        let mut stored = locked(&self.stored);
-        let is_decided = locked(&self.progress).is_decided;
-        if !is_decided && stored.as_ref().is_some_and(|file| !file.is_journaled()) {
-            Self::discard(&mut stored, store);
-        }
     }
 
     /// Discards the temporary file. A failure is not reported, because it follows one that is.

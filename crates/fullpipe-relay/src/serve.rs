@@ -29,6 +29,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of transfers at the same time.
 const MOST_TRANSFERS: usize = 64;
+/// Maximum number of replies that are written at once.
+const MOST_TOGETHER: usize = 256;
 /// Pause after an error of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -213,17 +215,25 @@ impl Relay {
         session.reply(Reply::Welcome { version: VERSION });
         let (mut reader, mut writer) = tokio::io::split(tls);
         let sending = tokio::spawn(async move {
-            while let Some(reply) = outgoing.recv().await {
-                wire::write_message(&mut writer, &reply).await?;
+            let mut replies = Vec::new();
+            // Several replies share a record of TLS and a packet.
+            while outgoing.recv_many(&mut replies, MOST_TOGETHER).await > 0 {
+                let mut buffer = Vec::new();
+                for reply in replies.drain(..) {
+                    wire::push_message(&mut buffer, &reply)?;
+                }
+                writer.write_all(&buffer).await?;
+                writer.flush().await?;
             }
             writer.shutdown().await
         });
         let keeping = tokio::spawn(Arc::clone(&session).keep_durable());
+        let settling = tokio::spawn(Arc::clone(&session).keep_settled());
         let served = session.read(&mut reader).await;
         locked(&self.transfers).remove(&transfer);
         session.end().await;
-        // An error of the task would be a panic, which it has reported.
-        let _ = keeping.await;
+        // An error of a task would be a panic, which it has reported.
+        let _ = (keeping.await, settling.await);
         let totals = session.totals();
         drop(session);
         let _ = timeout(FAREWELL, sending).await;

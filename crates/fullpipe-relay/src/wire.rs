@@ -63,8 +63,20 @@ pub(crate) async fn next_message<T: DeserializeOwned>(
     match read_header(reader).await? {
         None => Ok(None),
         Some(Header::Control { length }) => read_message(reader, length).await.map(Some),
-        Some(Header::Data(_)) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a block")),
+        Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a part of a file")),
     }
+}
+
+/// Returns whether `buffer` begins with a whole message, which can be read without waiting.
+pub(crate) fn has_message(buffer: &[u8]) -> bool {
+    let Some((header, content)) = buffer.split_first_chunk::<HEADER>() else { return false };
+    matches!(Header::parse(header), Ok(Header::Control { length }) if content.len() >= length)
+}
+
+/// Appends a message to `buffer`.
+pub(crate) fn push_message(buffer: &mut Vec<u8>, message: &impl Serialize) -> io::Result<()> {
+    buffer.extend_from_slice(&frame::encode(message).map_err(invalid)?);
+    Ok(())
 }
 
 /// Writes a message, and passes it to the kernel.

@@ -40,8 +40,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Creates a file; fails if the name exists.
-    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// Creates a file of `size` bytes, all of them a hole; fails if the name exists.
+    fn create(&self, path: &Path, size: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
     /// Writes `bytes` at `offset`.
@@ -50,8 +50,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Makes the written content durable (`fdatasync`).
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
-    /// Sets size and attributes, and makes them durable together with the content (`fsync`).
-    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()>;
+    /// Sets the attributes, and makes them durable together with the content (`fsync`).
+    fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()>;
     /// Returns the number of the file's inode.
     fn inode(&self, file: &Self::File) -> io::Result<u64>;
     /// Returns the attributes of a name, without following a symbolic link; `None` if it does not exist.
@@ -95,10 +95,12 @@ impl RootDisk {
 impl Disk for RootDisk {
     type File = std::fs::File;
 
-    fn create(&self, path: &Path) -> io::Result<Self::File> {
+    fn create(&self, path: &Path, size: u64) -> io::Result<Self::File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(PRIVATE);
-        Ok(self.root.open_with(path, &options)?.into_std())
+        let file = self.root.open_with(path, &options)?.into_std();
+        file.set_len(size)?;
+        Ok(file)
     }
 
     fn open(&self, path: &Path) -> io::Result<Self::File> {
@@ -117,8 +119,7 @@ impl Disk for RootDisk {
         file.sync_data()
     }
 
-    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()> {
-        file.set_len(size)?;
+    fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(attributes.mode & PERMISSIONS))?;
         file.set_times(FileTimes::new().set_modified(time(attributes.mtime_ns)))?;
         file.sync_all()
@@ -184,10 +185,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = RootDisk::open(folder.path()).expect("a folder");
         let path = Path::new("file");
-        let file = disk.create(path).expect("created");
+        let file = disk.create(path, 8).expect("created");
         disk.write_at(&file, b"12345", 3).expect("written");
         for mtime_ns in [-1, 0, 1_234_567_890_123_456_789] {
-            disk.finish(&file, 8, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
+            disk.finish(&file, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
             let status = disk.status(path).expect("readable").expect("a file");
             assert_eq!((status.is_file, status.size, status.mtime_ns), (true, 8, mtime_ns));
             assert_eq!(Some(status.inode), disk.inode(&file).ok());
@@ -206,7 +207,7 @@ mod tests {
         symlink(outside.path().join("secret"), folder.path().join("link")).expect("a link");
         let disk = RootDisk::open(folder.path()).expect("a folder");
         for path in ["out/new", "out/secret", "link", "../escape", "/tmp/escape"] {
-            assert!(disk.create(Path::new(path)).is_err(), "{path}");
+            assert!(disk.create(Path::new(path), 0).is_err(), "{path}");
             assert!(disk.open(Path::new(path)).is_err(), "{path}");
         }
         assert!(disk.create_folder(Path::new("out/folder")).is_err());

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Whatever the journal claims is therefore on disk, and a target has either its old or its whole new
-//! content. A file of one block has no record in the journal, because there is nothing to continue; the rest
-//! of the order is the same. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
+//! content. [`whole`] has the order for files of at most one block. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
 //! second call would succeed without writing them. The temporary file is then abandoned, and never synced
 //! again.
 
@@ -17,6 +16,7 @@ mod disk;
 mod journal;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
 pub(crate) use journal::{Journal, Record, RedbJournal};
+pub(crate) use whole::Announced;
 
 use crate::engine::{BLOCK, MOST_SIZE};
 use crate::error::Error;
@@ -75,8 +76,6 @@ pub(crate) struct Unfinished<F> {
     record: Record,
     /// The name of the temporary file survives a crash.
     has_durable_name: bool,
-    /// The journal has a record of the file.
-    is_journaled: bool,
     lease: Lease,
 }
 
@@ -86,15 +85,19 @@ impl<F> Unfinished<F> {
         Arc::clone(&self.file)
     }
 
-    /// Returns whether a later copy can continue the file.
-    pub(crate) fn is_journaled(&self) -> bool {
-        self.is_journaled
-    }
-
     /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
     pub(crate) fn durable(&self) -> &[(u64, u64)] {
         &self.record.durable
     }
+}
+
+/// What the name of a target is at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// A file of the size and the modification time of the source.
+    Same,
+    /// Nothing, or another file.
+    Other,
 }
 
 /// How a target was found.
@@ -173,34 +176,48 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(self.disk.status(path)?.map(|status| status.inode))
     }
 
-    /// Opens the temporary file of a target, and continues an earlier copy of the same source.
-    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
-        if source.size > MOST_SIZE {
-            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
-            return Err(Error::usage(message, "copy it in parts"));
-        }
+    /// Takes the exclusive right to write a target.
+    fn lease(&self, target: &RelativePath) -> Result<Lease, Error> {
         if !locked(&self.busy).insert(target.clone()) {
             return Err(Error::runtime(
                 format!("another transfer is writing {target}"),
                 "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
             ));
         }
-        let lease = Lease { busy: Arc::clone(&self.busy), target: target.clone() };
+        Ok(Lease { busy: Arc::clone(&self.busy), target: target.clone() })
+    }
+
+    /// Compares a target with its source.
+    fn target(&self, lease: &Lease, source: Source) -> io::Result<Target> {
+        let target = &lease.target;
+        let Some(status) = self.disk.status(target.as_path())? else { return Ok(Target::Other) };
+        if !status.is_file {
+            return Err(io::Error::other("it exists and is not a regular file"));
+        }
+        if (status.size, status.mtime_ns) != (source.size, source.mtime_ns) {
+            return Ok(Target::Other);
+        }
+        self.forget(target)?;
+        self.settle(target.folder())?;
+        Ok(Target::Same)
+    }
+
+    /// Opens the temporary file of a target of more than one block, and continues an earlier copy of the same
+    /// source.
+    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
+        if source.size > MOST_SIZE {
+            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        let lease = self.lease(target)?;
         self.open_leased(lease, source).map_err(|error| Error::system(format_args!("write {target}"), &error))
     }
 
     fn open_leased(&self, lease: Lease, source: Source) -> io::Result<Opened<D::File>> {
-        let target = &lease.target;
-        if let Some(status) = self.disk.status(target.as_path())? {
-            if !status.is_file {
-                return Err(io::Error::other("it exists and is not a regular file"));
-            }
-            if (status.size, status.mtime_ns) == (source.size, source.mtime_ns) {
-                self.forget(target)?;
-                self.settle(target.folder())?;
-                return Ok(Opened::Same);
-            }
+        if self.target(&lease, source)? == Target::Same {
+            return Ok(Opened::Same);
         }
+        let target = &lease.target;
         let temporary = temporary(target);
         let earlier = self.journal.get(target)?;
         if let Some(record) = &earlier
@@ -211,25 +228,19 @@ impl<D: Disk, J: Journal> Store<D, J> {
         {
             let record = Record { placing: false, ..record.clone() };
             let file = Arc::new(file);
-            let file =
-                Unfinished { file, temporary, record, has_durable_name: true, is_journaled: true, lease };
+            let file = Unfinished { file, temporary, record, has_durable_name: true, lease };
             return Ok(Opened::Unfinished { file, restarted: false });
         }
         let restarted = earlier.as_ref().is_some_and(|record| record.source != source);
         let record = Record { source, inode: None, durable: Vec::new(), placing: false };
-        let is_journaled = source.size > BLOCK;
         self.create_folders(target.folder())?;
         // The record comes first, so that a crash leaves no large temporary file that nothing knows.
-        if is_journaled {
-            self.journal.put(target, &record)?;
-        } else if earlier.is_some() {
-            self.journal.remove(target)?;
-        }
+        self.journal.put(target, &record)?;
         if self.disk.status(&temporary)?.is_some() {
             self.disk.remove(&temporary)?;
         }
-        let file = Arc::new(self.disk.create(&temporary)?);
-        let file = Unfinished { file, temporary, record, has_durable_name: false, is_journaled, lease };
+        let file = Arc::new(self.disk.create(&temporary, source.size)?);
+        let file = Unfinished { file, temporary, record, has_durable_name: false, lease };
         Ok(Opened::Unfinished { file, restarted })
     }
 
@@ -269,6 +280,12 @@ impl<D: Disk, J: Journal> Store<D, J> {
             }
         });
         created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
+    }
+
+    /// Creates a folder, unless its name is known to survive a crash.
+    fn durable_folder(&self, folder: &Path) -> io::Result<()> {
+        let is_durable = folder == Path::new(".") || locked(&self.durable_folders).contains(folder);
+        if is_durable { Ok(()) } else { self.create_folders(folder) }
     }
 
     fn create_folders(&self, folder: &Path) -> io::Result<()> {
@@ -318,15 +335,11 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Gives a complete and verified file its name.
     pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
         let Source { size, mtime_ns, .. } = file.record.source;
-        self.disk.finish(&file.file, size, Attributes { mode, mtime_ns })?;
+        self.disk.finish(&file.file, Attributes { mode, mtime_ns })?;
         file.record.inode = Some(self.disk.inode(&file.file)?);
-        // The same folder may have two names, through a symbolic link. A copy to the other name has then
-        // replaced the temporary file.
+        // Someone else may have replaced the temporary file.
         if self.inode_of(&file.temporary)? != file.record.inode {
             return Err(io::Error::other("another copy has replaced the temporary file"));
-        }
-        if !file.is_journaled {
-            return self.rename(file);
         }
         if !file.has_durable_name {
             // Until the rename, nothing needs the name; but recovery must find the file if the journal says
@@ -345,11 +358,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     fn rename(&self, file: &Unfinished<D::File>) -> io::Result<()> {
         let target = &file.lease.target;
         self.disk.rename(&file.temporary, target.as_path())?;
-        let synced = self.disk.sync_folder(target.folder());
-        if synced.is_err() {
-            locked(&self.settled_folders).remove(target.folder());
-        }
-        synced
+        self.settle_renames(target.folder())
     }
 
     /// Discards an unfinished file whose content cannot be trusted.
@@ -357,7 +366,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if self.inode_of(&file.temporary)? == Some(self.disk.inode(&file.file)?) {
             self.disk.remove(&file.temporary)?;
         }
-        if file.is_journaled { self.journal.remove(&file.lease.target) } else { Ok(()) }
+        self.journal.remove(&file.lease.target)
     }
 }
 
@@ -371,8 +380,9 @@ fn remember(folders: &Mutex<BTreeSet<PathBuf>>, folder: &Path) {
 }
 
 /// Returns the path of a target's temporary file, in the same folder. The name is a hash, because the
-/// target's name may be too long for an addition.
+/// target's name may be too long for an addition. It is that of the whole path, because the same folder may
+/// have two names, through a symbolic link.
 fn temporary(target: &RelativePath) -> PathBuf {
-    let hash = blake3::hash(target.name().as_encoded_bytes()).to_hex();
+    let hash = blake3::hash(target.as_path().as_os_str().as_encoded_bytes()).to_hex();
     target.folder().join(format!("{}{}{}", TEMPORARY.0, &hash[..16], TEMPORARY.1))
 }

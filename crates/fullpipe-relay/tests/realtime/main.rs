@@ -4,6 +4,7 @@
 mod copies;
 mod proxy;
 mod refusals;
+mod small;
 
 use std::fs;
 use std::net::SocketAddr;
