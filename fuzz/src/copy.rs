@@ -12,7 +12,7 @@ pub fn frames(data: &[u8]) {
         assert_eq!(accepted.encode(), *header);
         let length = match accepted {
             Header::Control { length } => length,
-            Header::Data(data) => data.length,
+            Header::Data(data) => data.length.max(data.carried()),
             Header::Whole { length, .. } => length - HASH + 1,
         };
         assert!((1..=(1 << 20) + 1).contains(&length), "{accepted:?}");

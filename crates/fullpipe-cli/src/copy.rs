@@ -26,6 +26,7 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         connections: args.connections,
         identity: identity(args.key.as_deref())?,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
+        verify: args.verify,
     };
     let shown = CopyProgress::new();
     let report = fullpipe::relay::copy(&options, &shown);

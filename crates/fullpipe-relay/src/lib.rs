@@ -46,7 +46,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
-pub use name::{NameError, RelativePath};
+pub use name::{LinkContent, NameError, RelativePath};
 pub use report::{ConnectionReport, CopyReport};
 pub use send::{CopyObserver, CopyOptions, copy};
 pub use serve::{ServeObserver, ServeOptions, serve};

@@ -15,8 +15,8 @@ use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::Error;
 use crate::frame::{DataHeader, HASH, Header, Reply, Request, Source};
 use crate::incoming::{DIFFERS, Decision, Incoming};
-use crate::name::RelativePath;
-use crate::store::{Announced, FileStore, Opened};
+use crate::name::{LinkContent, RelativePath};
+use crate::store::{Announced, FileStore, Lease, Opened, Whole};
 use crate::{locked, wire};
 
 /// Maximum number of files of more than one block of a transfer that are open at the same time.
@@ -40,8 +40,8 @@ pub(crate) struct Session {
     streams: Mutex<BTreeMap<u64, Arc<Incoming>>>,
     /// Small files that have been announced and have not arrived.
     announced: Mutex<BTreeMap<u64, Announced>>,
-    /// Small files whose new names do not survive a crash yet.
-    renamed: Mutex<Vec<(u64, Announced)>>,
+    /// Small files and links whose new names do not survive a crash yet.
+    renamed: Mutex<Vec<(u64, Lease)>>,
     groups: Mutex<Groups>,
     /// Numbers of the connections besides connection 0.
     connections: Mutex<BTreeSet<u32>>,
@@ -135,12 +135,12 @@ impl Session {
             match header {
                 None => return Ok(()),
                 Some(Header::Data(data)) => {
-                    let bytes = wire::read_content(&mut reader, data.length).await?;
+                    let bytes = wire::read_content(&mut reader, data.carried()).await?;
                     self.block(data, bytes).await?;
                 }
-                Some(Header::Whole { stream, length }) => {
+                Some(Header::Whole { stream, length, sparse }) => {
                     let bytes = wire::read_content(&mut reader, length).await?;
-                    self.whole(stream, bytes).await?;
+                    self.whole(stream, bytes, sparse).await?;
                 }
                 Some(Header::Control { length }) => {
                     let mut requests = vec![wire::read_message::<Request>(&mut reader, length).await?];
@@ -159,8 +159,8 @@ impl Session {
     async fn requests(self: &Arc<Self>, requests: Vec<Request>) -> io::Result<bool> {
         let mut files = Vec::new();
         for request in requests {
-            if let Request::Open { stream, target, source, mode } = request {
-                files.push(OpenedFile { stream, target, source, mode });
+            if let Request::Open { stream, target, source, mode, verify, replace } = request {
+                files.push(OpenedFile { stream, target, source, mode, verify, replace });
                 continue;
             }
             self.open(std::mem::take(&mut files)).await?;
@@ -174,6 +174,7 @@ impl Session {
                     self.conclude(incoming);
                 }
                 Request::Folder { stream, target } => self.folder(stream, target).await?,
+                Request::Link { stream, target, to } => self.link(stream, target, to).await?,
                 Request::Open { .. } => {}
             }
         }
@@ -221,27 +222,24 @@ impl Session {
     }
 
     fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
-        let OpenedFile { stream, target, source, mode } = file;
+        let OpenedFile { stream, target, source, mode, verify, replace } = file;
         if source.size <= BLOCK {
-            let reply = match self.store.announce(&target, source, mode)? {
-                None => Reply::Same { stream },
-                Some(announced) => {
+            match self.store.announce(&target, source, mode, (verify, replace))? {
+                Whole::Same => self.same(stream, &target, source.size, verify)?,
+                Whole::Announced(announced) => {
                     locked(&self.announced).insert(stream, announced);
-                    Reply::Opened { stream, durable: Vec::new(), restarted: false }
+                    self.reply(Reply::Opened { stream, durable: Vec::new(), restarted: false });
                 }
-            };
-            self.reply(reply);
+            }
             return Ok(());
         }
-        let (file, restarted) = match self.store.open(&target, source)? {
-            Opened::Same => {
-                self.reply(Reply::Same { stream });
-                return Ok(());
-            }
+        let (file, restarted) = match self.store.open(&target, source, replace)? {
+            Opened::Same => return self.same(stream, &target, source.size, verify),
             Opened::Unfinished { file, restarted } => (file, restarted),
         };
         let durable = file.durable().to_vec();
-        let incoming = Arc::new(Incoming::new(stream, target.to_string(), source.size, mode, file));
+        let name = target.to_string();
+        let incoming = Arc::new(Incoming::new(stream, name, source.size, (mode, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
         // Of ranges that are not reported, the blocks are retransmitted and dropped.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
@@ -253,8 +251,36 @@ impl Session {
         Ok(())
     }
 
+    /// Reports a target that has the size and the modification time of its source.
+    fn same(&self, stream: u64, target: &RelativePath, size: u64, verify: bool) -> Result<(), Error> {
+        let reply = match verify {
+            false => Reply::Same { stream },
+            true => {
+                let hash = self.store.hash(target, size);
+                let blake3 = hash.map_err(|error| Error::system(format_args!("read {target}"), &error))?;
+                Reply::Exists { stream, blake3 }
+            }
+        };
+        self.reply(reply);
+        Ok(())
+    }
+
+    /// Creates a symbolic link.
+    async fn link(self: &Arc<Self>, stream: u64, target: RelativePath, to: LinkContent) -> io::Result<()> {
+        let store = Arc::clone(&self.store);
+        match spawn_blocking(move || store.link(&target, to.as_path())).await? {
+            Ok(None) => self.reply(Reply::Same { stream }),
+            Ok(Some(lease)) => {
+                locked(&self.renamed).push((stream, lease));
+                self.has_renamed.notify_one();
+            }
+            Err(error) => self.fail(error),
+        }
+        Ok(())
+    }
+
     /// Places a small file that has arrived.
-    async fn whole(self: &Arc<Self>, stream: u64, bytes: Vec<u8>) -> io::Result<()> {
+    async fn whole(self: &Arc<Self>, stream: u64, bytes: Vec<u8>, sparse: bool) -> io::Result<()> {
         // A second copy may arrive after the loss of a connection.
         let Some(file) = locked(&self.announced).remove(&stream) else { return Ok(()) };
         let (hash, content) = bytes.split_at(HASH);
@@ -269,13 +295,13 @@ impl Session {
         spawn_blocking(move || {
             let _permit = permit;
             let placed = match is_intact {
-                true => session.store.place_whole(&file, &bytes[HASH..]),
+                true => session.store.place_whole(&file, &bytes[HASH..], sparse),
                 false => Err(io::Error::other(DIFFERS)),
             };
             match placed {
                 Ok(()) => {
                     locked(&session.totals).received += Bytes::new(file.size());
-                    locked(&session.renamed).push((stream, file));
+                    locked(&session.renamed).push((stream, file.into_lease()));
                     session.has_renamed.notify_one();
                 }
                 Err(error) => session.not_placed(&file.target().to_string(), &error, is_intact),
@@ -363,12 +389,12 @@ impl Session {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
-        let written = spawn_blocking(move || file.write(&store, index, data.offset, &bytes)).await;
+        let written = spawn_blocking(move || file.write(&store, data, &bytes)).await;
         if let Err(error) = flat(written) {
             self.fail(Error::system(format_args!("write {}", incoming.name), &error));
             return Ok(());
         }
-        let length = Bytes::new(data.length as u64);
+        let length = Bytes::new(data.carried() as u64);
         locked(&self.totals).received += length;
         locked(&self.groups).written(self.now(), length);
         self.written.notify_one();
@@ -451,6 +477,8 @@ struct OpenedFile {
     target: RelativePath,
     source: Source,
     mode: u32,
+    verify: bool,
+    replace: bool,
 }
 
 /// Joins the error of a blocking task with that of its work.
@@ -490,12 +518,17 @@ mod tests {
         assert!(session.enter(1));
     }
 
+    fn announced(stream: u64, target: RelativePath, size: u64) -> OpenedFile {
+        let source = Source { size, mtime_ns: 0, inode: stream };
+        OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false }
+    }
+
     #[test]
     fn a_client_cannot_open_more_than_the_limits() {
         let (folder, session, mut receiver) = session(MOST_REPLIES);
         let file = |stream: u64, size: u64| {
             let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-            OpenedFile { stream, target, source: Source { size, mtime_ns: 0, inode: stream }, mode: 0o600 }
+            announced(stream, target, size)
         };
         crate::runtime().expect("a runtime").block_on(async {
             let open = async |stream: u64, size: u64| session.open(vec![file(stream, size)]).await;
@@ -511,7 +544,7 @@ mod tests {
             open(1000, 5).await.expect("a small file needs less");
             let many = (2000..).take(MOST_ANNOUNCED).map(|stream| file(stream, 5)).collect();
             assert!(session.open(many).await.is_err(), "too many small files");
-            session.whole(1000, vec![0; HASH + 4]).await.expect_err("another size than was announced");
+            session.whole(1000, vec![0; HASH + 4], false).await.expect_err("another size than was announced");
             session.end().await;
         });
         let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };
@@ -525,10 +558,9 @@ mod tests {
         crate::runtime().expect("a runtime").block_on(async {
             for (stream, hash) in [(1, *blake3::hash(b"12345").as_bytes()), (2, [7; HASH])] {
                 let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-                let source = Source { size: 5, mtime_ns: 0, inode: stream };
-                session.open(vec![OpenedFile { stream, target, source, mode: 0o600 }]).await.expect("opened");
-                session.whole(stream, [&hash[..], b"12345"].concat()).await.expect("read");
-                session.whole(stream, vec![0; HASH + 5]).await.expect("a second copy is dropped");
+                session.open(vec![announced(stream, target, 5)]).await.expect("opened");
+                session.whole(stream, [&hash[..], b"12345"].concat(), false).await.expect("read");
+                session.whole(stream, vec![0; HASH + 5], false).await.expect("a second copy is dropped");
             }
             session.end().await;
         });

@@ -13,7 +13,7 @@ use std::vec;
 use crate::engine::MOST_SIZE;
 use crate::error::Error;
 use crate::frame::Source;
-use crate::name::RelativePath;
+use crate::name::{LinkContent, RelativePath};
 use crate::store::nanos;
 
 /// Depth below which folders are kept open while those in them are read. A folder that is deeper is read as a
@@ -36,6 +36,10 @@ pub(crate) enum Found {
     File(SourceFile),
     /// An empty folder. Other folders are created with their files.
     Folder(RelativePath),
+    /// A symbolic link, which is copied as a link.
+    Link { target: RelativePath, to: LinkContent },
+    /// Neither a file nor a folder nor a link.
+    Special(PathBuf),
 }
 
 /// Returns the facts by which a receiver recognises a file.
@@ -82,7 +86,13 @@ impl Walk {
         for source in sources {
             let target = if into { target.join(name(source)?) } else { target.to_path_buf() };
             let metadata = fs::metadata(source).map_err(|error| unreadable(source, &error))?;
-            if !metadata.is_dir() || !target.as_os_str().is_empty() {
+            if !metadata.is_dir() && !metadata.is_file() {
+                return Err(Error::usage(
+                    format!("{} is neither a file nor a folder", source.display()),
+                    "copy reads files, folders and links",
+                ));
+            }
+            if metadata.is_file() || !target.as_os_str().is_empty() {
                 checked(&target)?;
             }
             pairs.push((source.clone(), target));
@@ -150,12 +160,14 @@ impl Walk {
             self.levels.push(Level { path, target, entries: Entries::Open(entries), is_empty: true });
             return Ok(None);
         }
+        if metadata.is_symlink() {
+            let to = fs::read_link(&path).map_err(|error| unreadable(&path, &error))?;
+            let to = LinkContent::new(to.as_os_str())
+                .map_err(|error| Error::usage(format!("{}: {error}", path.display()), ""))?;
+            return Ok(Some(Found::Link { target: checked(&target)?, to }));
+        }
         if !metadata.is_file() {
-            let kind = if metadata.is_symlink() { "a symbolic link" } else { "neither a file nor a folder" };
-            return Err(Error::usage(
-                format!("{} is {kind}, which copy does not support yet", path.display()),
-                "copy the files by their names",
-            ));
+            return Ok(Some(Found::Special(path)));
         }
         if metadata.len() > MOST_SIZE {
             return Err(Error::usage(
@@ -204,6 +216,7 @@ fn checked(target: &Path) -> Result<RelativePath, Error> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -213,6 +226,8 @@ mod tests {
             targets.push(match found? {
                 Found::File(file) => file.target.to_string(),
                 Found::Folder(folder) => format!("{folder}/"),
+                Found::Link { target, to } => format!("{target} -> {}", to.as_path().display()),
+                Found::Special(path) => format!("special {}", path.display()),
             });
         }
         targets.sort();
@@ -266,15 +281,19 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_copied_yet_is_refused() {
+    fn what_is_no_file_is_a_link_or_is_skipped() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("a"), "a").expect("written");
+        symlink("../a", folder.path().join("link")).expect("a link");
+        let socket = folder.path().join("socket");
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        let special = format!("special {}", socket.display());
+        let found = targets(&[folder.path().into()], "in", false);
+        assert_eq!(found, Ok(vec!["in/a".into(), "in/link -> ../a".into(), special]));
+        let error = targets(&[socket], "in", false).expect_err("named by the user");
+        assert!(error.message.ends_with("is neither a file nor a folder"), "{error}");
+        fs::remove_file(folder.path().join("link")).expect("removed");
         symlink("a", folder.path().join("link")).expect("a link");
-        let error = targets(&[folder.path().into()], "in", false).expect_err("a link");
-        assert!(
-            error.message.ends_with("link is a symbolic link, which copy does not support yet"),
-            "{error}"
-        );
         assert!(targets(&[folder.path().join("absent")], "in", false).is_err());
         let huge = fs::File::create(folder.path().join("huge")).expect("a file");
         huge.set_len(MOST_SIZE + 1).expect("sparse");

@@ -47,6 +47,11 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) peer: Option<String>,
 
+    /// Compare the content of files that have the same size and modification time, and read what was written
+    /// back from the disk
+    #[arg(long)]
+    pub(crate) verify: bool,
+
     /// File with the key of this host; created if it does not exist [default: ~/.config/fullpipe/relay.key]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,

@@ -70,6 +70,8 @@ pub(super) enum Event {
     Hashed(u64),
     /// A whole file of this hash has been read.
     Whole(Hex<HASH>),
+    /// A target of the same size and modification time has the same hash, or another one.
+    Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
     /// A connection has failed.
@@ -152,13 +154,9 @@ impl Sender {
     }
 
     async fn block(&self, writer: &mut (impl AsyncWrite + Unpin), block: Block) -> io::Result<()> {
-        let Block { stream, index, offset, length } = block;
+        let stream = block.stream;
         let Some(file) = locked(&self.shared.files).get(&stream).cloned() else { return Ok(()) };
-        let read = spawn_blocking(move || {
-            let mut buffer = wire::block_buffer(stream, offset, length);
-            file.read(index, offset, &mut buffer[HEADER..]).map(|()| buffer)
-        });
-        let buffer = match read.await? {
+        let buffer = match spawn_blocking(move || file.frame(block)).await? {
             Ok(buffer) => buffer,
             Err(error) => {
                 let _ = self.events.send(Event::Unreadable(stream, error));
@@ -167,7 +165,8 @@ impl Sender {
         };
         // The hash may be complete with this block. Its request may overtake the block on another connection.
         let _ = self.events.send(Event::Hashed(stream));
-        self.write(writer, &buffer, length as u64).await
+        let carried = buffer.len().saturating_sub(HEADER) as u64;
+        self.write(writer, &buffer, carried).await
     }
 
     /// Sends whole files.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::CopyObserver;
 use super::connection::{Event, Events, Shared, Work};
-use super::outgoing::{Changed, Outgoing};
+use super::outgoing::{Changed, Outgoing, hash_file};
 use crate::engine::{BLOCK, MOST_SIZE, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
@@ -38,7 +38,10 @@ pub(super) struct Driver<'a> {
     /// Every file has been found.
     is_listed: bool,
     /// A file that does not fit into the limits at present.
-    waiting: Option<SourceFile>,
+    waiting: Option<Waiting>,
+    /// Files whose target has another hash, although its size and modification time are the same.
+    differing: Vec<SourceFile>,
+    verify: bool,
     next_stream: u64,
     /// Announced files and folders that are neither placed nor the same already.
     open: BTreeMap<u64, OpenFile>,
@@ -50,6 +53,14 @@ pub(super) struct Driver<'a> {
     last_hash: Option<Hex<32>>,
     /// There may be something new to send.
     has_work: bool,
+}
+
+/// A file that is about to be announced.
+#[derive(Debug)]
+struct Waiting {
+    source: SourceFile,
+    /// Its target is replaced, even if size and modification time are the same.
+    replace: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +82,7 @@ struct OpenFile {
 struct Totals {
     files: u64,
     same: u64,
+    skipped: u64,
     bytes: u64,
     resumed: u64,
 }
@@ -82,6 +94,7 @@ impl<'a> Driver<'a> {
         requests: mpsc::UnboundedSender<Request>,
         events: Events,
         connections: u32,
+        verify: bool,
         observer: &'a dyn CopyObserver,
     ) -> Self {
         Self {
@@ -92,6 +105,8 @@ impl<'a> Driver<'a> {
             events,
             is_listed: false,
             waiting: None,
+            differing: Vec::new(),
+            verify,
             next_stream: 1,
             open: BTreeMap::new(),
             large: Large::default(),
@@ -104,7 +119,7 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.is_listed && self.waiting.is_none() && self.open.is_empty()
+        self.is_listed && self.waiting.is_none() && self.differing.is_empty() && self.open.is_empty()
     }
 
     /// Returns whether another file may be announced.
@@ -123,8 +138,18 @@ impl<'a> Driver<'a> {
             Some(Found::File(source)) => {
                 self.total.files += 1;
                 self.total.bytes += source.source.size;
-                self.waiting = Some(source);
+                self.waiting = Some(Waiting { source, replace: false });
                 self.announce()?;
+            }
+            Some(Found::Link { target, to }) => {
+                self.total.files += 1;
+                let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: true });
+                self.request(Request::Link { stream, target, to });
+            }
+            Some(Found::Special(path)) => {
+                self.total.skipped += 1;
+                let note = format!("skipping {}, which is neither a file nor a folder", path.display());
+                self.observer.note(&note);
             }
         }
         Ok(())
@@ -132,15 +157,22 @@ impl<'a> Driver<'a> {
 
     /// Announces the file that waits, if it fits into the limits.
     fn announce(&mut self) -> Result<(), Error> {
-        let Some(source) = self.waiting.take() else { return Ok(()) };
-        let size = source.source.size;
+        let Some(waiting) = self.waiting.take() else { return Ok(()) };
+        let size = waiting.source.source.size;
         if size > BLOCK && (self.large.count >= OPEN || self.large.bytes + size > MOST_SIZE) {
-            self.waiting = Some(source);
+            self.waiting = Some(waiting);
             return Ok(());
         }
+        let Waiting { source, replace } = waiting;
         let stream = self.add(OpenFile { size, durable: 0, is_finished: false });
-        let request =
-            Request::Open { stream, target: source.target.clone(), source: source.source, mode: source.mode };
+        let request = Request::Open {
+            stream,
+            target: source.target.clone(),
+            source: source.source,
+            mode: source.mode,
+            verify: self.verify,
+            replace,
+        };
         if size > BLOCK {
             self.large.count += 1;
             self.large.bytes += size;
@@ -187,9 +219,9 @@ impl<'a> Driver<'a> {
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
+            Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
-                let whole = locked(&self.shared.whole).get(&stream).map(|file| file.path.clone());
-                let path = whole.or_else(|| Some(self.outgoing(stream)?.source.path.clone()));
+                let path = self.source(stream).map(|source| source.path);
                 return Err(unreadable(&path.unwrap_or_default(), &error));
             }
             Event::Lost(connection, error) => self.lose(connection, &error)?,
@@ -224,6 +256,7 @@ impl<'a> Driver<'a> {
                 self.total.same += 1;
                 self.close(stream)?;
             }
+            Reply::Exists { stream, blake3 } => self.compare(stream, blake3)?,
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
@@ -235,6 +268,39 @@ impl<'a> Driver<'a> {
             Reply::Welcome { .. } => {}
         }
         Ok(())
+    }
+
+    /// Hashes a source whose target has the hash `found`.
+    fn compare(&mut self, stream: u64, found: Hex<32>) -> Result<(), Error> {
+        let Some(source) = self.source(stream) else { return Ok(()) };
+        let events = self.events.clone();
+        spawn_blocking(move || {
+            let event = match hash_file(&source) {
+                Ok(hash) => Event::Compared(stream, hash == found),
+                Err(error) => Event::Unreadable(stream, error),
+            };
+            let _ = events.send(event);
+        });
+        Ok(())
+    }
+
+    /// Forgets a file whose target has the same hash, or announces it again.
+    fn compared(&mut self, stream: u64, is_same: bool) -> Result<(), Error> {
+        if is_same {
+            self.total.same += 1;
+        } else if let Some(source) = self.source(stream) {
+            self.observer.note(&format!(
+                "{} has the size and time of its source, and another content; it is replaced",
+                source.target
+            ));
+            self.differing.push(source);
+        }
+        self.close(stream)
+    }
+
+    fn source(&self, stream: u64) -> Option<SourceFile> {
+        let whole = locked(&self.shared.whole).get(&stream).map(|file| SourceFile::clone(file));
+        whole.or_else(|| Some(self.outgoing(stream)?.source.clone()))
     }
 
     fn opened(&mut self, stream: u64, durable: &[(u64, u64)], restarted: bool) -> Result<(), Error> {
@@ -305,7 +371,15 @@ impl<'a> Driver<'a> {
         locked(&self.shared.whole).remove(&stream);
         locked(&self.shared.dispatcher).remove(stream);
         self.durable_bytes += open.size - open.durable.min(open.size);
-        self.announce()
+        self.announce()?;
+        if self.waiting.is_none()
+            && let Some(source) = self.differing.pop()
+        {
+            self.durable_bytes -= source.source.size;
+            self.waiting = Some(Waiting { source, replace: true });
+            self.announce()?;
+        }
+        Ok(())
     }
 
     /// Ends the connections.
@@ -333,6 +407,7 @@ impl<'a> Driver<'a> {
             schema: CopyReport::SCHEMA,
             files: self.total.files,
             same_files: self.total.same,
+            skipped_files: self.total.skipped,
             bytes: self.total.bytes,
             sent_bytes,
             resumed_bytes: self.total.resumed,

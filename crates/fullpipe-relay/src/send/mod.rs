@@ -55,6 +55,9 @@ pub struct CopyOptions {
     pub identity: Identity,
     /// Fingerprint of the relay's key.
     pub peer: Option<Fingerprint>,
+    /// Compare the hashes of files whose size and modification time are the same, and read what was written
+    /// back from the disk.
+    pub verify: bool,
 }
 
 /// Receives what a copy reports while it runs.
@@ -89,7 +92,7 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
     let walk = Walk::new(&options.sources, path, *is_folder)?;
     let relay = Relay::new(host, *port, options)?;
     let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), walk, options.connections, observer));
+    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, observer));
     // After a failure, threads may still read large files, and nothing needs the result.
     runtime.shutdown_background();
     copied
@@ -98,10 +101,11 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
 async fn run(
     relay: &Arc<Relay>,
     walk: Walk,
-    connections: u32,
+    options: &CopyOptions,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let started = Instant::now();
+    let connections = options.connections;
     let shared = Arc::new(Shared::default());
     *crate::locked(&shared.sent) = vec![0; connections as usize];
     let (events, mut reported) = mpsc::unbounded_channel();
@@ -124,7 +128,15 @@ async fn run(
     });
     begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
     let peer = relay.name.clone();
-    let mut driver = Driver::new(peer, Arc::clone(&shared), requests, events.clone(), connections, observer);
+    let mut driver = Driver::new(
+        peer,
+        Arc::clone(&shared),
+        requests,
+        events.clone(),
+        connections,
+        options.verify,
+        observer,
+    );
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
     let mut opening = JoinSet::new();

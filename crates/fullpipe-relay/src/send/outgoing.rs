@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Mutex;
 
-use crate::engine::block_range;
-use crate::frame::{HASH, HEADER, Header};
+use rustix::fs::SeekFrom;
+
+use crate::engine::{BLOCK, Block, block_range};
+use crate::frame::{DataHeader, HASH, HEADER, Header, Storage};
 use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
 use crate::locked;
@@ -18,22 +20,39 @@ pub(super) struct Outgoing {
     pub(super) file: File,
     pub(super) source: SourceFile,
     pub(super) values: Mutex<BlockValues>,
+    has_holes: bool,
 }
 
 impl Outgoing {
     /// Opens a file.
     pub(super) fn open(source: SourceFile) -> Result<Self, (SourceFile, io::Error)> {
         match open(&source) {
-            Ok(file) => {
+            Ok((file, has_holes)) => {
                 let values = Mutex::new(BlockValues::new(source.source.size));
-                Ok(Self { file, source, values })
+                Ok(Self { file, source, values, has_holes })
             }
             Err(error) => Err((source, error)),
         }
     }
 
-    /// Reads a block into the content of `buffer`, and adds it to the hash.
-    pub(super) fn read(&self, index: u64, offset: u64, content: &mut [u8]) -> io::Result<()> {
+    /// Returns the frame of a block, and adds the block to the hash.
+    pub(super) fn frame(&self, block: Block) -> io::Result<Vec<u8>> {
+        let Block { stream, index, offset, length } = block;
+        let storage = match self.has_holes {
+            true => storage(&self.file, offset, length)?,
+            false => Storage::Full,
+        };
+        let header = DataHeader { stream, offset, length, storage };
+        let mut buffer = Vec::with_capacity(HEADER + length);
+        buffer.extend_from_slice(&Header::Data(header).encode());
+        buffer.resize(HEADER + length, 0);
+        self.read(index, offset, &mut buffer[HEADER..])?;
+        buffer.truncate(HEADER + header.carried());
+        Ok(buffer)
+    }
+
+    /// Reads a block, and adds it to the hash.
+    fn read(&self, index: u64, offset: u64, content: &mut [u8]) -> io::Result<()> {
         read(&self.file, content, offset)?;
         let value = block_value(self.source.source.size, offset, content);
         // A block of a lost connection is read a second time.
@@ -59,11 +78,12 @@ impl Outgoing {
 
 /// Appends the frame of a whole file to `buffer`; returns its hash.
 pub(super) fn push_whole(buffer: &mut Vec<u8>, stream: u64, source: &SourceFile) -> io::Result<Hex<HASH>> {
-    let file = open(source)?;
+    let (file, has_holes) = open(source)?;
     // At most one block.
     let size = source.source.size as usize;
     let start = buffer.len();
-    buffer.extend_from_slice(&Header::Whole { stream, length: HASH + size }.encode());
+    let sparse = has_holes && storage(&file, 0, size)? != Storage::Full;
+    buffer.extend_from_slice(&Header::Whole { stream, length: HASH + size, sparse }.encode());
     let content = start + HEADER + HASH;
     buffer.resize(content + size, 0);
     let read = read(&file, &mut buffer[content..], 0).and_then(|()| check(&file, source));
@@ -76,10 +96,47 @@ pub(super) fn push_whole(buffer: &mut Vec<u8>, stream: u64, source: &SourceFile)
     Ok(Hex(hash))
 }
 
-fn open(source: &SourceFile) -> io::Result<File> {
-    let file = File::open(&source.path)?;
+/// Returns the hash of a file.
+pub(super) fn hash_file(source: &SourceFile) -> io::Result<Hex<HASH>> {
+    let (file, _) = open(source)?;
+    let mut hasher = blake3::Hasher::new();
+    let (mut buffer, mut offset) = (Vec::new(), 0);
+    while offset < source.source.size {
+        let length = (source.source.size - offset).min(BLOCK) as usize;
+        buffer.resize(length, 0);
+        read(&file, &mut buffer, offset)?;
+        hasher.update(&buffer);
+        offset += length as u64;
+    }
     check(&file, source)?;
-    Ok(file)
+    Ok(Hex(*hasher.finalize().as_bytes()))
+}
+
+/// Opens a file; returns whether it occupies less than its size, and so has holes.
+fn open(source: &SourceFile) -> io::Result<(File, bool)> {
+    let file = File::open(&source.path)?;
+    let metadata = file.metadata()?;
+    if source_of(&metadata) != source.source {
+        return Err(changed());
+    }
+    Ok((file, metadata.blocks() * 512 < metadata.len()))
+}
+
+/// Returns how a part of a file is stored. File systems that do not record holes store all of it.
+fn storage(file: &File, offset: u64, length: usize) -> io::Result<Storage> {
+    let end = offset + length as u64;
+    let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data,
+        // No data follows.
+        Err(rustix::io::Errno::NXIO) => return Ok(Storage::Hole),
+        Err(rustix::io::Errno::INVAL) => return Ok(Storage::Full),
+        Err(error) => return Err(error.into()),
+    };
+    if data >= end {
+        return Ok(Storage::Hole);
+    }
+    let hole = rustix::fs::seek(file, SeekFrom::Hole(offset))?;
+    Ok(if data == offset && hole >= end { Storage::Full } else { Storage::Sparse })
 }
 
 fn check(file: &File, source: &SourceFile) -> io::Result<()> {

@@ -5,7 +5,7 @@
 use std::fs::{FileTimes, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cap_std::ambient_authority;
@@ -19,10 +19,19 @@ const PRIVATE: u32 = 0o600;
 
 const NANOS: i64 = 1_000_000_000;
 
+/// Kind of an existing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Regular,
+    Link,
+    /// A folder or a special file.
+    Other,
+}
+
 /// Attributes of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
-    pub(crate) is_file: bool,
+    pub(crate) kind: FileKind,
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
     pub(crate) inode: u64,
@@ -44,10 +53,14 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn create(&self, path: &Path, size: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
+    /// Opens a file for reading.
+    fn open_to_read(&self, path: &Path) -> io::Result<Self::File>;
     /// Writes `bytes` at `offset`.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Fills `buffer` from `offset`.
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Forgets the content in memory that is durable, so that it is read from the disk.
+    fn drop_cache(&self, file: &Self::File) -> io::Result<()>;
     /// Makes the written content durable (`fdatasync`).
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     /// Sets the attributes, and makes them durable together with the content (`fsync`).
@@ -56,6 +69,10 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn inode(&self, file: &Self::File) -> io::Result<u64>;
     /// Returns the attributes of a name, without following a symbolic link; `None` if it does not exist.
     fn status(&self, path: &Path) -> io::Result<Option<Status>>;
+    /// Creates a symbolic link with the content `to`; fails if the name exists.
+    fn link(&self, to: &Path, path: &Path) -> io::Result<()>;
+    /// Returns the content of a symbolic link.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
     /// Renames a file within its folder, and replaces a file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
@@ -107,12 +124,20 @@ impl Disk for RootDisk {
         Ok(self.root.open_with(path, OpenOptions::new().read(true).write(true))?.into_std())
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Self::File> {
+        Ok(self.root.open_with(path, OpenOptions::new().read(true))?.into_std())
+    }
+
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
     }
 
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         file.read_exact_at(buffer, offset)
+    }
+
+    fn drop_cache(&self, file: &Self::File) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
     fn sync_data(&self, file: &Self::File) -> io::Result<()> {
@@ -132,7 +157,11 @@ impl Disk for RootDisk {
     fn status(&self, path: &Path) -> io::Result<Option<Status>> {
         match self.root.symlink_metadata(path) {
             Ok(found) => Ok(Some(Status {
-                is_file: found.is_file(),
+                kind: match found.file_type() {
+                    kind if kind.is_file() => FileKind::Regular,
+                    kind if kind.is_symlink() => FileKind::Link,
+                    _ => FileKind::Other,
+                },
                 size: found.len(),
                 mtime_ns: nanos(found.mtime(), found.mtime_nsec()),
                 inode: found.ino(),
@@ -142,6 +171,15 @@ impl Disk for RootDisk {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
+        // The content is not followed here, so it may lead anywhere.
+        self.root.symlink_contents(to, path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.root.read_link_contents(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -190,7 +228,7 @@ mod tests {
         for mtime_ns in [-1, 0, 1_234_567_890_123_456_789] {
             disk.finish(&file, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
             let status = disk.status(path).expect("readable").expect("a file");
-            assert_eq!((status.is_file, status.size, status.mtime_ns), (true, 8, mtime_ns));
+            assert_eq!((status.kind, status.size, status.mtime_ns), (FileKind::Regular, 8, mtime_ns));
             assert_eq!(Some(status.inode), disk.inode(&file).ok());
         }
         let mode = file.metadata().expect("attributes").permissions().mode();
@@ -212,7 +250,7 @@ mod tests {
         }
         assert!(disk.create_folder(Path::new("out/folder")).is_err());
         let status = disk.status(Path::new("link")).expect("readable").expect("a link");
-        assert!(!status.is_file, "a symbolic link is no regular file");
+        assert_eq!(status.kind, FileKind::Link);
         assert_eq!(std::fs::read_dir(outside.path()).expect("a folder").count(), 1);
     }
 }

@@ -23,13 +23,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
+pub(crate) use disk::{Attributes, Disk, FileKind, RootDisk, nanos};
 pub(crate) use journal::{Journal, Record, RedbJournal};
-pub(crate) use whole::Announced;
+pub(crate) use whole::{Announced, READ_BACK, Whole};
 
-use crate::engine::{BLOCK, MOST_SIZE};
+use crate::engine::{BLOCK, MOST_SIZE, block_range, runs};
 use crate::error::Error;
 use crate::frame::Source;
+use crate::hex::Hex;
 use crate::locked;
 use crate::name::{JOURNAL_FOLDER, RelativePath, TEMPORARY, folder_of};
 
@@ -39,6 +40,9 @@ pub(crate) type FileStore = Store<RootDisk, RedbJournal>;
 /// Targets that transfers are writing at present.
 type Busy = Arc<Mutex<BTreeSet<RelativePath>>>;
 
+/// Size in bytes of the parts of a block that are written or left as holes: that of a page, and of a block of
+/// most file systems.
+const PAGE: usize = 4096;
 /// Maximum number of folders that the store remembers. A folder that it has forgotten is synced once more.
 const MOST_FOLDERS: usize = 4096;
 
@@ -57,9 +61,16 @@ pub(crate) struct Store<D, J> {
 
 /// Exclusive right to write a target.
 #[derive(Debug)]
-struct Lease {
+pub(crate) struct Lease {
     busy: Busy,
     target: RelativePath,
+}
+
+impl Lease {
+    /// Returns the target.
+    pub(crate) fn target(&self) -> &RelativePath {
+        &self.target
+    }
 }
 
 impl Drop for Lease {
@@ -191,8 +202,10 @@ impl<D: Disk, J: Journal> Store<D, J> {
     fn target(&self, lease: &Lease, source: Source) -> io::Result<Target> {
         let target = &lease.target;
         let Some(status) = self.disk.status(target.as_path())? else { return Ok(Target::Other) };
-        if !status.is_file {
-            return Err(io::Error::other("it exists and is not a regular file"));
+        match status.kind {
+            FileKind::Regular => {}
+            FileKind::Link => return Ok(Target::Other),
+            FileKind::Other => return Err(io::Error::other("it exists and is not a regular file")),
         }
         if (status.size, status.mtime_ns) != (source.size, source.mtime_ns) {
             return Ok(Target::Other);
@@ -204,17 +217,24 @@ impl<D: Disk, J: Journal> Store<D, J> {
 
     /// Opens the temporary file of a target of more than one block, and continues an earlier copy of the same
     /// source.
-    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
+    /// With `replace`, the size and the modification time of the target do not matter.
+    pub(crate) fn open(
+        &self,
+        target: &RelativePath,
+        source: Source,
+        replace: bool,
+    ) -> Result<Opened<D::File>, Error> {
         if source.size > MOST_SIZE {
             let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
             return Err(Error::usage(message, "copy it in parts"));
         }
         let lease = self.lease(target)?;
-        self.open_leased(lease, source).map_err(|error| Error::system(format_args!("write {target}"), &error))
+        self.open_leased(lease, source, replace)
+            .map_err(|error| Error::system(format_args!("write {target}"), &error))
     }
 
-    fn open_leased(&self, lease: Lease, source: Source) -> io::Result<Opened<D::File>> {
-        if self.target(&lease, source)? == Target::Same {
+    fn open_leased(&self, lease: Lease, source: Source, replace: bool) -> io::Result<Opened<D::File>> {
+        if self.target(&lease, source)? == Target::Same && !replace {
             return Ok(Opened::Same);
         }
         let target = &lease.target;
@@ -274,7 +294,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Creates a folder and those that contain it.
     pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
         let created = self.create_folders(target.as_path()).and_then(|()| {
-            match self.disk.status(target.as_path())?.is_some_and(|status| status.is_file) {
+            match self.disk.status(target.as_path())?.is_some_and(|status| status.kind != FileKind::Other) {
                 true => Err(io::Error::other("it exists and is a file")),
                 false => Ok(()),
             }
@@ -312,6 +332,65 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Writes a block.
     pub(crate) fn write(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.disk.write_at(file, bytes, offset)
+    }
+
+    /// Writes a block of which some pages are holes: pages that contain only zeros are not written.
+    pub(crate) fn write_sparse(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let is_stored = |page: usize| {
+            let bytes = &bytes[page * PAGE..bytes.len().min((page + 1) * PAGE)];
+            bytes.iter().any(|byte| *byte != 0)
+        };
+        let pages = (0..bytes.len().div_ceil(PAGE)).filter(|page| is_stored(*page));
+        for (start, end) in runs(pages.map(|page| page as u64)) {
+            let (start, end) = (start as usize * PAGE, (end as usize * PAGE).min(bytes.len()));
+            self.disk.write_at(file, &bytes[start..end], offset + start as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the written content durable, and forgets it in memory, so that it is read from the disk.
+    pub(crate) fn drop_cache(&self, file: &D::File) -> io::Result<()> {
+        self.disk.sync_data(file)?;
+        self.disk.drop_cache(file)
+    }
+
+    /// Returns the hash of an existing target.
+    pub(crate) fn hash(&self, target: &RelativePath, size: u64) -> io::Result<Hex<32>> {
+        let file = self.disk.open_to_read(target.as_path())?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = Vec::new();
+        for (offset, length) in (0..).map_while(|index| block_range(size, index)) {
+            buffer.resize(length, 0);
+            self.disk.read_at(&file, &mut buffer, offset)?;
+            hasher.update(&buffer);
+        }
+        Ok(Hex(*hasher.finalize().as_bytes()))
+    }
+
+    /// Creates a symbolic link, or replaces a file by it; returns `None` if it exists already. The new name
+    /// survives a crash when [`Store::settle_renames`] has returned.
+    pub(crate) fn link(&self, target: &RelativePath, to: &Path) -> Result<Option<Lease>, Error> {
+        let lease = self.lease(target)?;
+        let linked = self.link_leased(target, to);
+        let linked =
+            linked.map_err(|error| Error::system(format_args!("create the link {target}"), &error))?;
+        Ok(linked.then_some(lease))
+    }
+
+    fn link_leased(&self, target: &RelativePath, to: &Path) -> io::Result<bool> {
+        match self.disk.status(target.as_path())?.map(|status| status.kind) {
+            Some(FileKind::Link) if self.disk.read_link(target.as_path())? == to => {
+                self.settle(target.folder())?;
+                return Ok(false);
+            }
+            Some(FileKind::Other) => return Err(io::Error::other("it exists and is not a regular file")),
+            _ => self.forget(target)?,
+        }
+        self.create_folders(target.folder())?;
+        let temporary = temporary(target);
+        self.disk.link(to, &temporary)?;
+        self.disk.rename(&temporary, target.as_path())?;
+        Ok(true)
     }
 
     /// Reads a block that an earlier transfer wrote.

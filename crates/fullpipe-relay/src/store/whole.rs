@@ -15,12 +15,26 @@ use crate::error::Error;
 use crate::frame::Source;
 use crate::name::RelativePath;
 
+/// Message for a content that the disk returns with changes.
+pub(crate) const READ_BACK: &str = "the disk does not contain what was written";
+
 /// A target that waits for its content.
 #[derive(Debug)]
 pub(crate) struct Announced {
     lease: Lease,
     source: Source,
     mode: u32,
+    /// The content is read back from the disk.
+    verify: bool,
+}
+
+/// How a target was found that is to be written as a whole.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// It has the size and the modification time of the source.
+    Same,
+    /// It has to be received.
+    Announced(Announced),
 }
 
 impl Announced {
@@ -33,27 +47,34 @@ impl Announced {
     pub(crate) fn target(&self) -> &RelativePath {
         &self.lease.target
     }
+
+    /// Returns the right to write the target.
+    pub(crate) fn into_lease(self) -> Lease {
+        self.lease
+    }
 }
 
 impl<D: Disk, J: Journal> Store<D, J> {
-    /// Takes the target of a small file; returns `None` if it has the size and the modification time of the
-    /// source already.
+    /// Takes the target of a small file. With `replace`, its size and modification time do not matter; with
+    /// `verify`, its content will be read back.
     pub(crate) fn announce(
         &self,
         target: &RelativePath,
         source: Source,
         mode: u32,
-    ) -> Result<Option<Announced>, Error> {
+        (verify, replace): (bool, bool),
+    ) -> Result<Whole, Error> {
         let lease = self.lease(target)?;
         match self.target(&lease, source) {
-            Ok(Target::Same) => Ok(None),
-            Ok(Target::Other) => Ok(Some(Announced { lease, source, mode })),
+            Ok(Target::Same) if !replace => Ok(Whole::Same),
+            Ok(_) => Ok(Whole::Announced(Announced { lease, source, mode, verify })),
             Err(error) => Err(Error::system(format_args!("write {target}"), &error)),
         }
     }
 
-    /// Gives a target its content. The new name survives a crash when [`Store::settle_renames`] has returned.
-    pub(crate) fn place_whole(&self, file: &Announced, content: &[u8]) -> io::Result<()> {
+    /// Gives a target its content, of which parts are holes if `sparse` is set. The new name survives a crash
+    /// when [`Store::settle_renames`] has returned.
+    pub(crate) fn place_whole(&self, file: &Announced, content: &[u8], sparse: bool) -> io::Result<()> {
         let target = &file.lease.target;
         if self.journal.get(target)?.is_some() {
             self.journal.remove(target)?;
@@ -72,8 +93,19 @@ impl<D: Disk, J: Journal> Store<D, J> {
         };
         let attributes = Attributes { mode: file.mode, mtime_ns: file.source.mtime_ns };
         let placed = created.and_then(|created| {
-            self.disk.write_at(&created, content, 0)?;
+            match sparse {
+                true => self.write_sparse(&created, content, 0)?,
+                false => self.disk.write_at(&created, content, 0)?,
+            }
             self.disk.finish(&created, attributes)?;
+            if file.verify {
+                self.disk.drop_cache(&created)?;
+                let mut found = vec![0; content.len()];
+                self.disk.read_at(&created, &mut found, 0)?;
+                if found != content {
+                    return Err(io::Error::other(READ_BACK));
+                }
+            }
             self.durable_folder(target.folder())?;
             self.disk.rename(&temporary, target.as_path())
         });

@@ -84,6 +84,7 @@ impl Fixture {
             connections: 3,
             identity: self.client.clone(),
             peer: Some(self.relay),
+            verify: false,
         }
     }
 
