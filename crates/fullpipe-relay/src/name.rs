@@ -98,6 +98,38 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// Any path as text, written as in a [`RelativePath`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct PathText(PathBuf);
+
+impl PathText {
+    /// Returns the path.
+    pub(crate) fn as_path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl From<&Path> for PathText {
+    fn from(path: &Path) -> Self {
+        Self(path.into())
+    }
+}
+
+impl From<PathText> for String {
+    fn from(path: PathText) -> Self {
+        encode(path.0.as_os_str())
+    }
+}
+
+impl TryFrom<String> for PathText {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Ok(Self(decode(&text)?.into()))
+    }
+}
+
 /// Content of a symbolic link: 1 to 4095 bytes, none of them zero. In messages, it is text, as a path is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

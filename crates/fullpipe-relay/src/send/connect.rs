@@ -11,11 +11,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::CopyOptions;
 use crate::error::Error;
 use crate::frame::{Reply, Request, VERSION};
 use crate::hex::Hex;
-use crate::keys::Fingerprint;
+use crate::keys::{Fingerprint, Identity};
 use crate::tls::{self, SeenKey};
 use crate::wire::{self, Readiness};
 
@@ -32,12 +31,19 @@ pub(super) struct Relay {
     own: Fingerprint,
     expected: Option<Fingerprint>,
     seen: SeenKey,
+    advice: &'static str,
 }
 
 impl Relay {
-    pub(super) fn new(host: &str, port: u16, options: &CopyOptions) -> Result<Self, Error> {
+    /// Describes a relay; `advice` is the hint for the user if it cannot be reached.
+    pub(super) fn new(
+        (host, port): (&str, u16),
+        identity: &Identity,
+        expected: Option<Fingerprint>,
+        advice: &'static str,
+    ) -> Result<Self, Error> {
         let seen = SeenKey::default();
-        let config = tls::client(&options.identity, options.peer, Arc::clone(&seen))?;
+        let config = tls::client(identity, expected, Arc::clone(&seen))?;
         let mut transfer = [0; 16];
         SystemRandom::new()
             .fill(&mut transfer)
@@ -48,9 +54,10 @@ impl Relay {
             name: format!("{host} port {port}"),
             config,
             transfer: Hex(transfer),
-            own: options.identity.fingerprint(),
-            expected: options.peer,
+            own: identity.fingerprint(),
+            expected,
             seen,
+            advice,
         })
     }
 
@@ -60,17 +67,14 @@ impl Relay {
         opened.unwrap_or_else(|_| {
             Err(Error::network(
                 format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
-                "check that fullpipe relay serve listens on this port",
+                self.advice,
             ))
         })
     }
 
     async fn greet(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| {
-            Error::network(
-                format!("cannot connect to {}: {error}", self.name),
-                "start fullpipe relay serve there, and permit the port in the firewall",
-            )
+            Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
         })?;
         let failed =
             |error: io::Error| tls::handshake_error(&self.name, &error, self.own, self.expected, &self.seen);

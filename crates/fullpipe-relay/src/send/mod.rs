@@ -32,9 +32,15 @@ use crate::keys::{Fingerprint, Identity};
 use crate::report::CopyReport;
 use crate::runtime;
 use crate::sources::Walk;
+use crate::ssh::{self, Remote};
 use crate::target::End;
 use crate::wire::Readiness;
 
+/// Hint if a relay cannot be reached.
+const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
+/// Hint if a relay that ssh has started cannot be reached.
+const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
+                      serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
 /// Time in which the relay has to close the connections after the last file.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Number of files that are found ahead of their announcement.
@@ -47,7 +53,7 @@ const EVENTS: usize = 256;
 pub struct CopyOptions {
     /// Files and folders of this host.
     pub sources: Vec<PathBuf>,
-    /// The relay, and the target below its root.
+    /// The target, on a relay or a host that ssh reaches.
     pub target: End,
     /// Number of connections, 1 to 16.
     pub connections: u32,
@@ -71,26 +77,48 @@ pub trait CopyObserver {
 
 impl CopyObserver for () {}
 
-/// Copies files to a relay. The same call continues an interrupted copy.
+/// Copies files to another host. The same call continues an interrupted copy.
 ///
 /// # Errors
 /// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot
 /// be written there. What is durable at the relay by then is kept.
 pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyReport, Error> {
-    let End::Relay { host, port, path, is_folder } = &options.target else {
-        return Err(Error::usage(
-            "the target has to be on a relay; copy writes no local files yet",
-            "write the target as relay://HOST/PATH",
-        ));
-    };
     if !(1..=MOST_CONNECTIONS).contains(&options.connections) {
         return Err(Error::usage(
             format!("{} connections are not possible", options.connections),
             format!("pass --connections with a number from 1 to {MOST_CONNECTIONS}"),
         ));
     }
-    let walk = Walk::new(&options.sources, path, *is_folder)?;
-    let relay = Relay::new(host, *port, options)?;
+    match &options.target {
+        End::Relay { host, port, path, is_folder } => {
+            let walk = Walk::new(&options.sources, path, *is_folder)?;
+            let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
+            copy_to(relay, walk, options, observer)
+        }
+        End::Ssh { host, path, is_folder } => {
+            let into = *is_folder || options.sources.len() > 1;
+            let (folder, name) = ssh::split(path, into)?;
+            let walk = Walk::new(&options.sources, &name, into)?;
+            let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
+            let address = (remote.host.as_str(), remote.port);
+            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+            let copied = copy_to(relay, walk, options, observer);
+            remote.end();
+            copied
+        }
+        End::Local(_) => Err(Error::usage(
+            "both ends are on this host, and copy needs a network between them",
+            "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
+        )),
+    }
+}
+
+fn copy_to(
+    relay: Relay,
+    walk: Walk,
+    options: &CopyOptions,
+    observer: &dyn CopyObserver,
+) -> Result<CopyReport, Error> {
     let runtime = runtime()?;
     let copied = runtime.block_on(run(&Arc::new(relay), walk, options, observer));
     // After a failure, threads may still read large files, and nothing needs the result.

@@ -146,6 +146,17 @@ impl FileStore {
         })?;
         Self::new(disk, journal)
     }
+
+    /// Removes the journal in the folder `root`, unless a later copy can continue from it. A failure is not
+    /// reported: the journal remains.
+    pub(crate) fn clean(root: &Path) {
+        let Ok(store) = Self::open_root(root) else { return };
+        if store.journal.all().is_ok_and(|records| records.is_empty()) {
+            let folder = root.join(JOURNAL_FOLDER);
+            let removed = std::fs::remove_file(folder.join("journal"));
+            let _ = removed.and_then(|()| std::fs::remove_dir(folder));
+        }
+    }
 }
 
 impl<D: Disk, J: Journal> Store<D, J> {
