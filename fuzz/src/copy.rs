@@ -1,6 +1,6 @@
 //! Frames of `fullpipe copy`, as an unauthenticated or a malicious peer may send them.
 
-use fullpipe::relay::frame::{HEADER, Header, MOST_JSON, Reply, Request, decode, encode};
+use fullpipe::relay::frame::{HASH, HEADER, Header, MOST_JSON, Reply, Request, decode, encode};
 
 /// Reads a header, and the rest as a message of either end.
 ///
@@ -12,9 +12,10 @@ pub fn frames(data: &[u8]) {
         assert_eq!(accepted.encode(), *header);
         let length = match accepted {
             Header::Control { length } => length,
-            Header::Data(data) => data.length,
+            Header::Data(data) => data.length.max(data.carried()),
+            Header::Whole { length, .. } => length - HASH + 1,
         };
-        assert!((1..=1 << 20).contains(&length), "{accepted:?}");
+        assert!((1..=(1 << 20) + 1).contains(&length), "{accepted:?}");
     }
     // A message whose paths need escapes may become longer than the limit, and is then not written.
     if let Ok(request) = decode::<Request>(content)

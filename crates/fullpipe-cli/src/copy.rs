@@ -20,12 +20,24 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
+    let target = End::parse(&args.target).map_err(fullpipe::Error::from)?;
+    let identity = match target {
+        End::Ssh { .. } if args.peer.is_some() || args.key.is_some() => {
+            return Err(Failure::usage(
+                "--peer and --key belong to relay://, and the target is reached over ssh",
+                "leave them out: copies over ssh make their own keys",
+            ));
+        }
+        End::Ssh { .. } => Identity::temporary().map_err(fullpipe::Error::from)?,
+        _ => identity(args.key.as_deref())?,
+    };
     let options = CopyOptions {
         sources: args.sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
-        target: End::parse(&args.target).map_err(fullpipe::Error::from)?,
+        target,
         connections: args.connections,
-        identity: identity(args.key.as_deref())?,
+        identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
+        verify: args.verify,
     };
     let shown = CopyProgress::new();
     let report = fullpipe::relay::copy(&options, &shown);
@@ -42,8 +54,8 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
 fn local(source: &OsStr) -> Result<PathBuf, Failure> {
     match End::parse(source).map_err(fullpipe::Error::from)? {
         End::Local(path) => Ok(path),
-        End::Relay { .. } => Err(Failure::usage(
-            format!("{} is on a relay, from which copy does not read yet", source.to_string_lossy()),
+        End::Relay { .. } | End::Ssh { .. } => Err(Failure::usage(
+            format!("{} is on another host, from which copy does not read yet", source.to_string_lossy()),
             "run fullpipe copy on the host that has the file",
         )),
     }
@@ -52,6 +64,11 @@ fn local(source: &OsStr) -> Result<PathBuf, Failure> {
 pub(crate) fn relay(args: &RelayArgs) -> Result<ExitCode, Failure> {
     match &args.action {
         RelayAction::Serve(args) => serve(args),
+        RelayAction::Once => {
+            let served = fullpipe::relay::serve_once(io::stdin(), io::stdout(), Arc::new(Silent));
+            served.map_err(fullpipe::Error::from)?;
+            Ok(ExitCode::SUCCESS)
+        }
         RelayAction::Key(args) => {
             output::print(&format!("{}\n", identity(args.key.as_deref())?.fingerprint()))?;
             Ok(ExitCode::SUCCESS)
@@ -153,6 +170,15 @@ impl ServeObserver for ServeReport {
     fn report(&self, text: &str) {
         eprintln!("{}", one_line(text));
     }
+}
+
+/// Relay for one copy, whose client reports.
+struct Silent;
+
+impl ServeObserver for Silent {
+    fn listening(&self, _: SocketAddr) {}
+
+    fn report(&self, _: &str) {}
 }
 
 /// Replaces control characters: names of files and messages of a peer may contain them.

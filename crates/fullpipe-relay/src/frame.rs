@@ -1,12 +1,13 @@
-//! Frames of the copy protocol: a fixed header, followed by a JSON message or a block of a file.
+//! Frames of the copy protocol: a fixed header, followed by a JSON message, a block of a file, or a whole file.
 //!
 //! ```text
 //!   0      1      2          4                8                          16                         24
 //!   | kind | flags| reserved | length (bytes) | stream                   | offset                   |
 //! ```
 //!
-//! Numbers are big-endian. A control frame has the stream and the offset zero. A reader checks the header
-//! before it reads or allocates anything, so a frame costs at most 64 KiB or 1 MiB.
+//! Numbers are big-endian. A control frame has the stream and the offset zero; the content of a whole file
+//! begins with its hash. A reader checks the header before it reads or allocates anything, so a frame costs
+//! at most 64 KiB or 1 MiB.
 //! `docs/reference/copy-protocol.md` describes the exchange of messages.
 
 use std::fmt;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::BLOCK;
 use crate::hex::Hex;
-use crate::name::RelativePath;
+use crate::name::{LinkContent, RelativePath};
 
 /// Version of the protocol that this program speaks.
 pub const VERSION: u32 = 1;
@@ -26,9 +27,15 @@ pub const HEADER: usize = 24;
 pub const MOST_JSON: usize = 64 << 10;
 /// Maximum number of connections of a transfer.
 pub const MOST_CONNECTIONS: u32 = 16;
+/// Length in bytes of the hash with which the content of a whole file begins.
+pub const HASH: usize = 32;
 
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
+const WHOLE: u8 = 3;
+
+const SPARSE: u8 = 1;
+const HOLE: u8 = 2;
 
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +47,26 @@ pub enum Header {
     },
     /// Header of a block.
     Data(DataHeader),
+    /// Header of a whole file of at most 1 MiB: its BLAKE3 hash, followed by its content.
+    Whole {
+        /// Stream of the file.
+        stream: u64,
+        /// Length of hash and content in bytes.
+        length: usize,
+        /// The source has a hole here: pages that contain only zeros are not written.
+        sparse: bool,
+    },
+}
+
+/// How a block is stored in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// All of it is stored.
+    Full,
+    /// A part of it is a hole: pages that contain only zeros are not written.
+    Sparse,
+    /// All of it is a hole. It contains only zeros, which are neither sent nor written.
+    Hole,
 }
 
 /// Position and length of the block that follows a header.
@@ -51,6 +78,15 @@ pub struct DataHeader {
     pub offset: u64,
     /// Length of the block in bytes, 1 to 1 MiB.
     pub length: usize,
+    /// How the block is stored in the source.
+    pub storage: Storage,
+}
+
+impl DataHeader {
+    /// Returns the number of bytes that follow the header.
+    pub fn carried(&self) -> usize {
+        if self.storage == Storage::Hole { 0 } else { self.length }
+    }
 }
 
 /// Error for a frame that the protocol does not permit.
@@ -77,8 +113,14 @@ impl Header {
     /// not.
     pub fn parse(bytes: &[u8; HEADER]) -> Result<Self, FrameError> {
         let [kind, flags, r0, r1, l0, l1, l2, l3, numbers @ ..] = *bytes;
-        if (flags, r0, r1) != (0, 0, 0) {
-            return Err(refused("the header of a frame has unknown flags"));
+        let storage = match (kind, flags) {
+            (_, 0) => Storage::Full,
+            (DATA | WHOLE, SPARSE) => Storage::Sparse,
+            (DATA, HOLE) => Storage::Hole,
+            _ => return Err(refused("the header of a frame has unknown flags")),
+        };
+        if (r0, r1) != (0, 0) {
+            return Err(refused("the header of a frame is not valid"));
         }
         let length = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
         let (stream, offset) = numbers.split_at(8);
@@ -98,21 +140,35 @@ impl Header {
             DATA if !offset.is_multiple_of(BLOCK) || offset.checked_add(BLOCK).is_none() => {
                 Err(refused(format!("the offset of a block is {offset}, which is not valid")))
             }
-            DATA => Ok(Self::Data(DataHeader { stream, offset, length })),
+            DATA => Ok(Self::Data(DataHeader { stream, offset, length, storage })),
+            WHOLE if length < HASH || length as u64 > BLOCK + HASH as u64 => {
+                Err(refused(format!("the peer announced a file of {length} bytes; the limit is {BLOCK}")))
+            }
+            WHOLE if offset != 0 => Err(refused("the header of a file is not valid")),
+            WHOLE => Ok(Self::Whole { stream, length, sparse: storage == Storage::Sparse }),
             kind => Err(refused(format!("the peer sent a frame of the unknown kind {kind}"))),
         }
     }
 
     /// Writes a header.
     pub fn encode(self) -> [u8; HEADER] {
-        let (kind, length, stream, offset) = match self {
-            Self::Control { length } => (CONTROL, length, 0, 0),
-            Self::Data(DataHeader { stream, offset, length }) => (DATA, length, stream, offset),
+        let (kind, flags, length, stream, offset) = match self {
+            Self::Control { length } => (CONTROL, 0, length, 0, 0),
+            Self::Data(DataHeader { stream, offset, length, storage }) => {
+                let flags = match storage {
+                    Storage::Full => 0,
+                    Storage::Sparse => SPARSE,
+                    Storage::Hole => HOLE,
+                };
+                (DATA, flags, length, stream, offset)
+            }
+            Self::Whole { stream, length, sparse } => (WHOLE, u8::from(sparse) * SPARSE, length, stream, 0),
         };
-        // No frame is longer than 1 MiB.
+        // The length of a frame has 21 bits.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let mut bytes = [0; HEADER];
         bytes[0] = kind;
+        bytes[1] = flags;
         bytes[4..8].copy_from_slice(&length.to_be_bytes());
         bytes[8..16].copy_from_slice(&stream.to_be_bytes());
         bytes[16..].copy_from_slice(&offset.to_be_bytes());
@@ -154,6 +210,22 @@ pub enum Request {
         source: Source,
         /// Permission bits of the target.
         mode: u32,
+        /// Compare hashes instead of trusting size and modification time, and read what was written back
+        /// from the disk.
+        #[serde(default)]
+        verify: bool,
+        /// Receive the file even if the target has the same size and modification time.
+        #[serde(default)]
+        replace: bool,
+    },
+    /// Creates a symbolic link, or replaces a file. The relay answers as for a file.
+    Link {
+        /// Stream of the answer.
+        stream: u64,
+        /// Path of the link below the root.
+        target: RelativePath,
+        /// Content of the link.
+        to: LinkContent,
     },
     /// Creates a folder, if it does not exist. The relay answers as for a file.
     Folder {
@@ -162,7 +234,7 @@ pub enum Request {
         /// Path of the folder below the root.
         target: RelativePath,
     },
-    /// States the hash of a file. Blocks may still follow on other connections.
+    /// States the hash of a file of more than 1 MiB. Blocks may still follow on other connections.
     Finish {
         /// Stream of the file.
         stream: u64,
@@ -182,7 +254,7 @@ pub enum Reply {
         /// Version of the protocol to use.
         version: u32,
     },
-    /// Requests the blocks of a file that the receiver does not have.
+    /// Requests a file, except the blocks that the receiver has already.
     Opened {
         /// Stream of the file.
         stream: u64,
@@ -195,6 +267,14 @@ pub enum Reply {
     Same {
         /// Stream of the file.
         stream: u64,
+    },
+    /// The target has the size and the modification time of the source, and this hash. The stream ends; if
+    /// the hash is not that of the source, the file is announced again.
+    Exists {
+        /// Stream of the file.
+        stream: u64,
+        /// BLAKE3 hash of the target.
+        blake3: Hex<32>,
     },
     /// Reports blocks that survive a crash.
     Durable {
@@ -240,6 +320,8 @@ pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, FrameError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
     use fullpipe_units::draw;
@@ -248,10 +330,23 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_they_are_written() {
-        let data = DataHeader { stream: 7, offset: 5 * BLOCK, length: 4097 };
-        let last = DataHeader { stream: u64::MAX, offset: u64::MAX - 2 * BLOCK + 1, length: BLOCK as usize };
-        for header in [Header::Control { length: MOST_JSON }, Header::Data(data), Header::Data(last)] {
+        let data = DataHeader { stream: 7, offset: 5 * BLOCK, length: 4097, storage: Storage::Full };
+        let last = DataHeader {
+            stream: u64::MAX,
+            offset: u64::MAX - 2 * BLOCK + 1,
+            length: BLOCK as usize,
+            storage: Storage::Sparse,
+        };
+        let hole = DataHeader { storage: Storage::Hole, ..data };
+        assert_eq!((data.carried(), hole.carried()), (4097, 0));
+        let whole = |length| Header::Whole { stream: 9, length, sparse: length > HASH };
+        let blocks =
+            [Header::Control { length: MOST_JSON }].into_iter().chain([data, last, hole].map(Header::Data));
+        for header in blocks.chain([HASH, HASH + BLOCK as usize].map(whole)) {
             assert_eq!(Header::parse(&header.encode()), Ok(header));
+        }
+        for length in [0, HASH - 1, HASH + BLOCK as usize + 1] {
+            assert!(Header::parse(&whole(length).encode()).is_err(), "{length}");
         }
         assert_eq!(Header::Data(data).encode()[..8], [2, 0, 0, 0, 0, 0, 0x10, 1]);
     }
@@ -263,16 +358,16 @@ mod tests {
             bytes[at] = byte;
             Header::parse(&bytes)
         };
-        let (control, block) =
-            (Header::Control { length: 2 }, Header::Data(DataHeader { stream: 1, offset: BLOCK, length: 1 }));
+        let data = DataHeader { stream: 1, offset: BLOCK, length: 1, storage: Storage::Full };
+        let (control, block) = (Header::Control { length: 2 }, Header::Data(data));
         assert!(changed(control, 0, 1).is_ok() && changed(block, 0, 2).is_ok());
-        for (at, byte) in [(0, 0), (0, 3), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 0), (15, 1), (23, 1)] {
+        for (at, byte) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 0), (15, 1), (23, 1)] {
             assert!(changed(control, at, byte).is_err(), "control, byte {at}");
         }
-        for (at, byte) in [(0, 9), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0x11), (7, 0), (22, 1), (23, 1)] {
+        for (at, byte) in [(0, 9), (1, 3), (2, 1), (3, 1), (4, 1), (5, 0x11), (7, 0), (22, 1), (23, 1)] {
             assert!(changed(block, at, byte).is_err(), "data, byte {at}");
         }
-        let end = Header::Data(DataHeader { stream: 0, offset: u64::MAX - BLOCK + 1, length: 1 });
+        let end = Header::Data(DataHeader { stream: 0, offset: u64::MAX - BLOCK + 1, ..data });
         assert!(Header::parse(&end.encode()).is_err(), "the block would end beyond the largest offset");
     }
 
@@ -294,6 +389,7 @@ mod tests {
             match header {
                 Header::Control { length } => assert!((1..=MOST_JSON).contains(&length)),
                 Header::Data(data) => assert!((1..=BLOCK as usize).contains(&data.length)),
+                Header::Whole { length, .. } => assert!((HASH..=HASH + BLOCK as usize).contains(&length)),
             }
         }
         assert!(accepted > 100, "{accepted}");
@@ -303,11 +399,16 @@ mod tests {
     fn messages_are_read_as_they_are_written() {
         let target = RelativePath::new(Path::new("dir/a%b")).expect("a path");
         let source = Source { size: 1 << 40, mtime_ns: -1, inode: u64::MAX };
-        let open = Request::Open { stream: 3, target, source, mode: 0o644 };
+        let open = Request::Open { stream: 3, target, source, mode: 0o644, verify: true, replace: false };
         let frame = encode(&open).expect("short");
         let header = frame.first_chunk().map(Header::parse);
         assert_eq!(header, Some(Ok(Header::Control { length: frame.len() - HEADER })));
         assert_eq!(decode(&frame[HEADER..]), Ok(open));
+        let link = br#"{"type":"link","stream":4,"target":"a","to":"../%ff"}"#;
+        let (target, to) =
+            (RelativePath::new(Path::new("a")), LinkContent::new(OsStr::from_bytes(b"../\xff")));
+        let read = Request::Link { stream: 4, target: target.expect("a path"), to: to.expect("a link") };
+        assert_eq!(decode(link), Ok(read));
         let folder = br#"{"type":"folder","stream":4,"target":"dir"}"#;
         let target = RelativePath::new(Path::new("dir")).expect("a path");
         assert_eq!(decode(folder), Ok(Request::Folder { stream: 4, target }));

@@ -1,14 +1,18 @@
-//! One file that a session receives.
+//! One file of more than one block that a session receives.
 
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Arrivals, block_range};
+use crate::engine::{Arrivals, BLOCK, block_range};
+use crate::frame::{DataHeader, Storage};
 use crate::hash::{BlockValues, block_value};
 use crate::hex::Hex;
 use crate::locked;
-use crate::store::{FileStore, Unfinished};
+use crate::store::{FileStore, READ_BACK, Unfinished};
+
+/// Message for a content whose hash is not that of the sender.
+pub(crate) const DIFFERS: &str = "its content differs from that of the source";
 
 /// A file that is being received.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub(crate) struct Incoming {
     pub(crate) name: String,
     pub(crate) size: u64,
     mode: u32,
+    /// The content is read back from the disk.
+    verify: bool,
     file: Arc<File>,
     progress: Mutex<Progress>,
     /// Held while the file is synced or placed, and `None` afterwards.
@@ -45,7 +51,13 @@ pub(crate) enum Decision {
 }
 
 impl Incoming {
-    pub(crate) fn new(stream: u64, name: String, size: u64, mode: u32, stored: Unfinished<File>) -> Self {
+    pub(crate) fn new(
+        stream: u64,
+        name: String,
+        size: u64,
+        (mode, verify): (u32, bool),
+        stored: Unfinished<File>,
+    ) -> Self {
         let progress = Progress {
             arrivals: Arrivals::new(size, stored.durable()),
             values: BlockValues::new(size),
@@ -58,6 +70,7 @@ impl Incoming {
             name,
             size,
             mode,
+            verify,
             file,
             progress: Mutex::new(progress),
             stored: Mutex::new(Some(stored)),
@@ -69,10 +82,21 @@ impl Incoming {
         locked(&self.progress).arrivals.claim(index)
     }
 
-    /// Writes a claimed block.
-    pub(crate) fn write(&self, store: &FileStore, index: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        store.write(&self.file, bytes, offset)?;
-        let value = block_value(self.size, offset, bytes);
+    /// Writes a claimed block. That of a hole is not written: the file was created as one.
+    pub(crate) fn write(&self, store: &FileStore, data: DataHeader, bytes: &[u8]) -> io::Result<()> {
+        let DataHeader { offset, length, storage, .. } = data;
+        let value = match storage {
+            Storage::Full => {
+                store.write(&self.file, bytes, offset)?;
+                block_value(self.size, offset, bytes)
+            }
+            Storage::Sparse => {
+                store.write_sparse(&self.file, bytes, offset)?;
+                block_value(self.size, offset, bytes)
+            }
+            Storage::Hole => block_value(self.size, offset, &vec![0; length]),
+        };
+        let index = offset / BLOCK;
         let mut progress = locked(&self.progress);
         progress.values.set(index, value);
         progress.arrivals.written(index);
@@ -103,7 +127,7 @@ impl Incoming {
     /// Makes the written blocks durable, and returns their ranges.
     pub(crate) fn sync(&self, store: &FileStore) -> io::Result<Vec<(u64, u64)>> {
         let mut stored = locked(&self.stored);
-        let Some(file) = stored.as_mut().filter(|file| file.is_journaled()) else { return Ok(Vec::new()) };
+        let Some(file) = stored.as_mut() else { return Ok(Vec::new()) };
         let (begun, after) = {
             let mut progress = locked(&self.progress);
             (progress.arrivals.begin_sync(), progress.arrivals.after_sync())
@@ -145,8 +169,10 @@ impl Incoming {
     pub(crate) fn conclude(&self, store: &FileStore, decision: Decision) -> io::Result<()> {
         let mut stored = locked(&self.stored);
         let placed = match (decision, stored.as_mut()) {
-            (Decision::Place, Some(file)) => store.place(file, self.mode),
-            (Decision::Discard, _) => Err(io::Error::other("its content differs from that of the source")),
+            (Decision::Place, Some(file)) => {
+                self.read_back(store).and_then(|()| store.place(file, self.mode))
+            }
+            (Decision::Discard, _) => Err(io::Error::other(DIFFERS)),
             (Decision::Place, None) => Err(io::Error::other("an earlier write failed")),
         };
         if placed.is_err() {
@@ -156,12 +182,24 @@ impl Incoming {
         placed
     }
 
-    /// Discards the temporary file if no later copy can continue it.
-    pub(crate) fn release(&self, store: &FileStore) {
-        let mut stored = locked(&self.stored);
-        let is_decided = locked(&self.progress).is_decided;
-        if !is_decided && stored.as_ref().is_some_and(|file| !file.is_journaled()) {
-            Self::discard(&mut stored, store);
+    /// Compares the content of the disk with that which was written, if the sender asked for it.
+    fn read_back(&self, store: &FileStore) -> io::Result<()> {
+        if !self.verify {
+            return Ok(());
+        }
+        store.drop_cache(&self.file)?;
+        let mut found = BlockValues::new(self.size);
+        let mut buffer = Vec::new();
+        for index in 0.. {
+            let Some((offset, length)) = block_range(self.size, index) else { break };
+            buffer.resize(length, 0);
+            store.read(&self.file, &mut buffer, offset)?;
+            found.set(index, block_value(self.size, offset, &buffer));
+        }
+        if found.root() == locked(&self.progress).expected {
+            Ok(())
+        } else {
+            Err(io::Error::other(READ_BACK))
         }
     }
 

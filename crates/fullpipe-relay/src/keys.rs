@@ -98,6 +98,14 @@ impl Identity {
         }
     }
 
+    /// Makes a key for one copy, which is not written to a file.
+    ///
+    /// # Errors
+    /// Returns an error if the system has no random numbers.
+    pub fn temporary() -> Result<Self, Error> {
+        Ok(Self::generate()?.0)
+    }
+
     fn create(path: &Path) -> Result<Self, Error> {
         let failed =
             |error: io::Error| Error::system(format_args!("create the key {}", path.display()), &error);

@@ -15,6 +15,7 @@
 //! | `store` | temporary files, journal, and the order of writes that survives a crash |
 //! | `send`, `sources` | the client: files to copy, connections |
 //! | `serve`, `pending`, `session`, `incoming` | the relay: connections, transfers, files |
+//! | `ssh` | a relay for one copy, started over ssh |
 //! | `target`, `name` | ends on the command line, names below a root |
 //! | `report` | the result as text and JSON |
 //!
@@ -36,6 +37,7 @@ mod send;
 mod serve;
 mod session;
 mod sources;
+mod ssh;
 mod store;
 mod target;
 mod tls;
@@ -46,10 +48,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
-pub use name::{NameError, RelativePath};
+pub use name::{LinkContent, NameError, RelativePath};
 pub use report::{ConnectionReport, CopyReport};
 pub use send::{CopyObserver, CopyOptions, copy};
 pub use serve::{ServeObserver, ServeOptions, serve};
+pub use ssh::serve_once;
 pub use target::{End, PORT};
 
 /// Locks `mutex`. The values behind the locks of this crate are valid after each statement, so a panic of

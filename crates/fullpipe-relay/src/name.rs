@@ -98,6 +98,77 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// Any path as text, written as in a [`RelativePath`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct PathText(PathBuf);
+
+impl PathText {
+    /// Returns the path.
+    pub(crate) fn as_path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl From<&Path> for PathText {
+    fn from(path: &Path) -> Self {
+        Self(path.into())
+    }
+}
+
+impl From<PathText> for String {
+    fn from(path: PathText) -> Self {
+        encode(path.0.as_os_str())
+    }
+}
+
+impl TryFrom<String> for PathText {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Ok(Self(decode(&text)?.into()))
+    }
+}
+
+/// Content of a symbolic link: 1 to 4095 bytes, none of them zero. In messages, it is text, as a path is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LinkContent(OsString);
+
+impl LinkContent {
+    /// Checks the content of a link.
+    ///
+    /// # Errors
+    /// Returns an error if the content is empty, too long, or contains a zero byte.
+    pub fn new(content: &OsStr) -> Result<Self, NameError> {
+        match content.as_bytes() {
+            [] => Err(NameError("the symbolic link is empty")),
+            bytes if bytes.len() > MOST_PATH => Err(NameError("the symbolic link is longer than 4095 bytes")),
+            bytes if bytes.contains(&0) => Err(NameError("the symbolic link contains a zero byte")),
+            _ => Ok(Self(content.to_owned())),
+        }
+    }
+
+    /// Returns the content, as `readlink` does.
+    pub fn as_path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl From<LinkContent> for String {
+    fn from(content: LinkContent) -> Self {
+        encode(&content.0)
+    }
+}
+
+impl TryFrom<String> for LinkContent {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::new(&decode(&text)?)
+    }
+}
+
 impl fmt::Display for RelativePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&encode(self.0.as_os_str()))

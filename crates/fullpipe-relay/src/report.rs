@@ -12,13 +12,16 @@ pub struct CopyReport {
     /// Name and version of the format of this JSON document.
     #[schemars(extend("const" = Self::SCHEMA))]
     pub schema: &'static str,
-    /// Number of files that were copied or found to be the same.
+    /// Number of files and symbolic links that were copied or found to be the same.
     pub files: u64,
-    /// Number of files that had the size and the modification time of their source already.
+    /// Number of files that had the size and the modification time of their source already; with `--verify`,
+    /// those that also had its hash.
     pub same_files: u64,
+    /// Number of sockets, devices and named pipes, which are not copied.
+    pub skipped_files: u64,
     /// Size of all files in bytes.
     pub bytes: u64,
-    /// Payload that was sent, in bytes.
+    /// Payload that was sent, in bytes; holes are not sent.
     pub sent_bytes: u64,
     /// Payload that an interrupted copy had sent, in bytes.
     pub resumed_bytes: u64,
@@ -92,6 +95,7 @@ mod tests {
             schema: CopyReport::SCHEMA,
             files: 1,
             same_files: 0,
+            skipped_files: 0,
             bytes: 1 << 20,
             sent_bytes: 1 << 20,
             resumed_bytes: 0,

@@ -29,6 +29,11 @@ const GREETING: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of transfers at the same time.
 const MOST_TRANSFERS: usize = 64;
+/// Maximum number of replies that are written at once.
+const MOST_TOGETHER: usize = 256;
+/// Time in which the transfers of a client have to end that has gone: that of a connection without an answer,
+/// and some more.
+const LAST: Duration = Duration::from_secs(40);
 /// Pause after an error of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,7 +60,8 @@ pub trait ServeObserver: Send + Sync + 'static {
 
 type Transfer = (Fingerprint, Hex<16>);
 
-struct Relay {
+/// A relay with its roots and transfers.
+pub(crate) struct Relay {
     acceptor: TlsAcceptor,
     allow: AllowList,
     root: PathBuf,
@@ -78,50 +84,44 @@ struct Greeting {
 /// Returns an error if no client is accepted, if a root cannot be opened or contains another one, or if the
 /// address cannot be listened on.
 pub fn serve(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result<(), Error> {
-    if options.allow.is_empty() {
-        return Err(Error::usage(
-            "a relay without --allow accepts no client",
-            "run fullpipe relay key on the client, and pass what it prints: --allow sha256:...",
-        ));
-    }
-    let config = tls::server(&options.identity, options.allow.clone())?;
-    let mut stores: BTreeMap<PathBuf, Arc<FileStore>> = BTreeMap::new();
-    for root in std::iter::once(options.root.as_path()).chain(options.allow.roots()) {
-        let folder = root.canonicalize();
-        let folder = folder
-            .map_err(|error| Error::system(format_args!("open the folder {}", root.display()), &error))?;
-        if stores.contains_key(&folder) {
-            continue;
+    let relay = Relay::new(options, observer)?;
+    let failed = |error: io::Error| Error::system(format_args!("listen on {}", options.listen), &error);
+    runtime()?.block_on(async {
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        relay.observer.listening(listener.local_addr().map_err(failed)?);
+        accept(relay, listener).await;
+        Ok(())
+    })
+}
+
+/// Serves until `end` is resolved or dropped, and the transfers have ended.
+pub(crate) fn until(
+    relay: Arc<Relay>,
+    listener: std::net::TcpListener,
+    end: oneshot::Receiver<()>,
+) -> Result<(), Error> {
+    runtime()?.block_on(async {
+        let listener = TcpListener::from_std(listener).map_err(|error| Error::system("listen", &error))?;
+        tokio::select! {
+            () = accept(Arc::clone(&relay), listener) => {}
+            _ = end => {}
         }
-        if let Some(other) = stores.keys().find(|other| nested(other, &folder)) {
-            return Err(Error::usage(
-                format!("the roots {} and {} contain each other", folder.display(), other.display()),
-                "choose folders of which none is inside another",
-            ));
-        }
-        let store = Arc::new(FileStore::open_root(&folder)?);
-        stores.insert(folder, store);
-    }
-    let relay = Arc::new(Relay {
-        acceptor: TlsAcceptor::from(config),
-        allow: options.allow.clone(),
-        root: options.root.clone(),
-        stores,
-        pending: Mutex::default(),
-        transfers: Mutex::default(),
-        observer,
-    });
-    runtime()?.block_on(accept(relay, options.listen))
+        // A client that was killed leaves connections that end one after another.
+        let ended = async {
+            while !locked(&relay.transfers).is_empty() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        let _ = timeout(LAST, ended).await;
+        Ok(())
+    })
 }
 
 fn nested(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-async fn accept(relay: Arc<Relay>, listen: SocketAddr) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::system(format_args!("listen on {listen}"), &error);
-    let listener = TcpListener::bind(listen).await.map_err(failed)?;
-    relay.observer.listening(listener.local_addr().map_err(failed)?);
+async fn accept(relay: Arc<Relay>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
@@ -136,6 +136,43 @@ async fn accept(relay: Arc<Relay>, listen: SocketAddr) -> Result<(), Error> {
 }
 
 impl Relay {
+    /// Opens the roots of a relay.
+    pub(crate) fn new(options: &ServeOptions, observer: Arc<dyn ServeObserver>) -> Result<Arc<Self>, Error> {
+        if options.allow.is_empty() {
+            return Err(Error::usage(
+                "a relay without --allow accepts no client",
+                "run fullpipe relay key on the client, and pass what it prints: --allow sha256:...",
+            ));
+        }
+        let config = tls::server(&options.identity, options.allow.clone())?;
+        let mut stores: BTreeMap<PathBuf, Arc<FileStore>> = BTreeMap::new();
+        for root in std::iter::once(options.root.as_path()).chain(options.allow.roots()) {
+            let folder = root.canonicalize();
+            let folder = folder
+                .map_err(|error| Error::system(format_args!("open the folder {}", root.display()), &error))?;
+            if stores.contains_key(&folder) {
+                continue;
+            }
+            if let Some(other) = stores.keys().find(|other| nested(other, &folder)) {
+                return Err(Error::usage(
+                    format!("the roots {} and {} contain each other", folder.display(), other.display()),
+                    "choose folders of which none is inside another",
+                ));
+            }
+            let store = Arc::new(FileStore::open_root(&folder)?);
+            stores.insert(folder, store);
+        }
+        Ok(Arc::new(Self {
+            acceptor: TlsAcceptor::from(config),
+            allow: options.allow.clone(),
+            root: options.root.clone(),
+            stores,
+            pending: Mutex::default(),
+            transfers: Mutex::default(),
+            observer,
+        }))
+    }
+
     async fn connection(self: Arc<Self>, tcp: TcpStream, peer: SocketAddr) {
         let (entry, displaced) = oneshot::channel();
         let number = locked(&self.pending).enter(peer.ip(), entry);
@@ -213,17 +250,25 @@ impl Relay {
         session.reply(Reply::Welcome { version: VERSION });
         let (mut reader, mut writer) = tokio::io::split(tls);
         let sending = tokio::spawn(async move {
-            while let Some(reply) = outgoing.recv().await {
-                wire::write_message(&mut writer, &reply).await?;
+            let mut replies = Vec::new();
+            // Several replies share a record of TLS and a packet.
+            while outgoing.recv_many(&mut replies, MOST_TOGETHER).await > 0 {
+                let mut buffer = Vec::new();
+                for reply in replies.drain(..) {
+                    wire::push_message(&mut buffer, &reply)?;
+                }
+                writer.write_all(&buffer).await?;
+                writer.flush().await?;
             }
             writer.shutdown().await
         });
         let keeping = tokio::spawn(Arc::clone(&session).keep_durable());
+        let settling = tokio::spawn(Arc::clone(&session).keep_settled());
         let served = session.read(&mut reader).await;
-        locked(&self.transfers).remove(&transfer);
         session.end().await;
-        // An error of the task would be a panic, which it has reported.
-        let _ = keeping.await;
+        // An error of a task would be a panic, which it has reported.
+        let _ = (keeping.await, settling.await);
+        locked(&self.transfers).remove(&transfer);
         let totals = session.totals();
         drop(session);
         let _ = timeout(FAREWELL, sending).await;

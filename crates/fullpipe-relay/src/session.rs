@@ -2,43 +2,53 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fullpipe_units::{Bytes, Duration, Instant};
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, BufReader};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
 use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
 use crate::error::Error;
-use crate::frame::{DataHeader, Header, Reply, Request};
-use crate::incoming::{Decision, Incoming};
-use crate::name::RelativePath;
-use crate::store::{FileStore, Opened};
+use crate::frame::{DataHeader, HASH, Header, Reply, Request, Source};
+use crate::incoming::{DIFFERS, Decision, Incoming};
+use crate::name::{LinkContent, RelativePath};
+use crate::store::{Announced, FileStore, Lease, Opened, Whole};
 use crate::{locked, wire};
 
-/// Maximum number of files of a transfer that are open at the same time.
-pub(crate) const MOST_OPEN: usize = 256;
+/// Maximum number of files of more than one block of a transfer that are open at the same time.
+const MOST_OPEN: usize = 256;
+/// Maximum number of smaller files that are announced and have not arrived.
+const MOST_ANNOUNCED: usize = 32_768;
 /// Maximum number of ranges of blocks in a message, so that the message is shorter than its limit.
 const MOST_RANGES: usize = 2000;
 /// Maximum number of replies that wait to be sent. A client that does not read them ends its transfer.
-pub(crate) const MOST_REPLIES: usize = 4096;
+pub(crate) const MOST_REPLIES: usize = 2 * MOST_ANNOUNCED;
 /// Number of files that are placed at the same time. Each waits for several writes to the disk, which a disk
 /// and its file system combine.
-const PLACING: usize = 16;
+const PLACING: u32 = 16;
+/// Size in bytes of the buffer of a connection, in which several messages arrive at once.
+const BUFFER: usize = 64 << 10;
 
 /// A transfer, shared by the tasks of its connections.
 #[derive(Debug)]
 pub(crate) struct Session {
     store: Arc<FileStore>,
     streams: Mutex<BTreeMap<u64, Arc<Incoming>>>,
+    /// Small files that have been announced and have not arrived.
+    announced: Mutex<BTreeMap<u64, Announced>>,
+    /// Small files and links whose new names do not survive a crash yet.
+    renamed: Mutex<Vec<(u64, Lease)>>,
     groups: Mutex<Groups>,
     /// Numbers of the connections besides connection 0.
     connections: Mutex<BTreeSet<u32>>,
     replies: mpsc::Sender<Reply>,
     written: Notify,
-    placing: Semaphore,
+    has_renamed: Notify,
+    placing: Arc<Semaphore>,
     closed: watch::Sender<bool>,
     started: tokio::time::Instant,
     totals: Mutex<Totals>,
@@ -60,11 +70,14 @@ impl Session {
         Self {
             store,
             streams: Mutex::default(),
+            announced: Mutex::default(),
+            renamed: Mutex::default(),
             groups: Mutex::default(),
             connections: Mutex::default(),
             replies,
             written: Notify::new(),
-            placing: Semaphore::new(PLACING),
+            has_renamed: Notify::new(),
+            placing: Arc::new(Semaphore::new(PLACING as usize)),
             closed: watch::Sender::new(false),
             started: tokio::time::Instant::now(),
             totals: Mutex::default(),
@@ -109,65 +122,124 @@ impl Session {
 
     /// Handles the frames of a connection until the connection or the transfer ends.
     pub(crate) async fn read(self: &Arc<Self>, reader: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+        let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut closed = self.closed.subscribe();
         loop {
             if *closed.borrow() {
                 return Ok(());
             }
             let header = tokio::select! {
-                header = wire::read_header(reader) => header?,
+                header = wire::read_header(&mut reader) => header?,
                 _ = closed.changed() => continue,
             };
             match header {
                 None => return Ok(()),
                 Some(Header::Data(data)) => {
-                    let bytes = wire::read_content(reader, data.length).await?;
+                    let bytes = wire::read_content(&mut reader, data.carried()).await?;
                     self.block(data, bytes).await?;
                 }
+                Some(Header::Whole { stream, length, sparse }) => {
+                    let bytes = wire::read_content(&mut reader, length).await?;
+                    self.whole(stream, bytes, sparse).await?;
+                }
                 Some(Header::Control { length }) => {
-                    match wire::read_message::<Request>(reader, length).await? {
-                        Request::Bye => return Ok(()),
-                        Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
-                        Request::Finish { stream, blake3 } => {
-                            let incoming = locked(&self.streams).get(&stream).cloned();
-                            let incoming =
-                                incoming.ok_or_else(|| invalid("the end of a file that is not open"))?;
-                            incoming.expect(blake3);
-                            self.conclude(incoming);
-                        }
-                        Request::Folder { stream, target } => self.folder(stream, target).await?,
-                        request @ Request::Open { .. } => self.open(request).await?,
+                    let mut requests = vec![wire::read_message::<Request>(&mut reader, length).await?];
+                    while wire::has_message(reader.buffer()) {
+                        requests.extend(wire::next_message::<Request>(&mut reader).await?);
+                    }
+                    if self.requests(requests).await? {
+                        return Ok(());
                     }
                 }
             }
         }
     }
 
-    async fn open(self: &Arc<Self>, request: Request) -> io::Result<()> {
-        let Request::Open { stream, target, source, mode } = request else { return Ok(()) };
-        let (is_open, count, size) = {
-            let streams = locked(&self.streams);
-            let size = streams.values().fold(source.size, |sum, incoming| sum.saturating_add(incoming.size));
-            (streams.contains_key(&stream), streams.len(), size)
-        };
-        if is_open || count >= MOST_OPEN || size > MOST_SIZE {
-            return Err(invalid("a stream that is open already, or too many or too large streams"));
+    /// Handles messages that arrived together; returns whether the transfer has ended.
+    async fn requests(self: &Arc<Self>, requests: Vec<Request>) -> io::Result<bool> {
+        let mut files = Vec::new();
+        for request in requests {
+            if let Request::Open { stream, target, source, mode, verify, replace } = request {
+                files.push(OpenedFile { stream, target, source, mode, verify, replace });
+                continue;
+            }
+            self.open(std::mem::take(&mut files)).await?;
+            match request {
+                Request::Bye => return Ok(true),
+                Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
+                Request::Finish { stream, blake3 } => {
+                    let incoming = locked(&self.streams).get(&stream).cloned();
+                    let incoming = incoming.ok_or_else(|| invalid("the end of a file that is not open"))?;
+                    incoming.expect(blake3);
+                    self.conclude(incoming);
+                }
+                Request::Folder { stream, target } => self.folder(stream, target).await?,
+                Request::Link { stream, target, to } => self.link(stream, target, to).await?,
+                Request::Open { .. } => {}
+            }
         }
-        let (store, name) = (Arc::clone(&self.store), target.to_string());
-        let opened = spawn_blocking(move || store.open(&target, source)).await?;
-        let (file, restarted) = match opened {
-            Err(error) => {
-                self.fail(error);
-                return Ok(());
+        self.open(files).await?;
+        Ok(false)
+    }
+
+    /// Opens files, and answers for each of them.
+    async fn open(self: &Arc<Self>, files: Vec<OpenedFile>) -> io::Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.check_limits(&files)?;
+        let session = Arc::clone(self);
+        let opened = spawn_blocking(move || {
+            for file in files {
+                if let Err(error) = session.open_one(file) {
+                    session.fail(error);
+                    break;
+                }
             }
-            Ok(Opened::Same) => {
-                self.reply(Reply::Same { stream });
-                return Ok(());
+        });
+        opened.await.map_err(io::Error::other)
+    }
+
+    fn check_limits(&self, files: &[OpenedFile]) -> io::Result<()> {
+        let (streams, announced) = (locked(&self.streams), locked(&self.announced));
+        let (mut large, mut small) = (streams.len(), announced.len());
+        let mut size = streams.values().map(|incoming| incoming.size).sum::<u64>();
+        for file in files {
+            if streams.contains_key(&file.stream) || announced.contains_key(&file.stream) {
+                return Err(invalid("a stream that is open already"));
             }
-            Ok(Opened::Unfinished { file, restarted }) => (file, restarted),
+            if file.source.size > BLOCK {
+                large += 1;
+                size = size.saturating_add(file.source.size);
+            } else {
+                small += 1;
+            }
+        }
+        if large > MOST_OPEN || small > MOST_ANNOUNCED || size > MOST_SIZE {
+            return Err(invalid("too many or too large streams"));
+        }
+        Ok(())
+    }
+
+    fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
+        let OpenedFile { stream, target, source, mode, verify, replace } = file;
+        if source.size <= BLOCK {
+            match self.store.announce(&target, source, mode, (verify, replace))? {
+                Whole::Same => self.same(stream, &target, source.size, verify)?,
+                Whole::Announced(announced) => {
+                    locked(&self.announced).insert(stream, announced);
+                    self.reply(Reply::Opened { stream, durable: Vec::new(), restarted: false });
+                }
+            }
+            return Ok(());
+        }
+        let (file, restarted) = match self.store.open(&target, source, replace)? {
+            Opened::Same => return self.same(stream, &target, source.size, verify),
+            Opened::Unfinished { file, restarted } => (file, restarted),
         };
         let durable = file.durable().to_vec();
-        let incoming = Arc::new(Incoming::new(stream, name, source.size, mode, file));
+        let name = target.to_string();
+        let incoming = Arc::new(Incoming::new(stream, name, source.size, (mode, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
         // Of ranges that are not reported, the blocks are retransmitted and dropped.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
@@ -177,6 +249,114 @@ impl Session {
             tokio::spawn(async move { session.hash_durable(incoming, durable).await });
         }
         Ok(())
+    }
+
+    /// Reports a target that has the size and the modification time of its source.
+    fn same(&self, stream: u64, target: &RelativePath, size: u64, verify: bool) -> Result<(), Error> {
+        let reply = match verify {
+            false => Reply::Same { stream },
+            true => {
+                let hash = self.store.hash(target, size);
+                let blake3 = hash.map_err(|error| Error::system(format_args!("read {target}"), &error))?;
+                Reply::Exists { stream, blake3 }
+            }
+        };
+        self.reply(reply);
+        Ok(())
+    }
+
+    /// Creates a symbolic link.
+    async fn link(self: &Arc<Self>, stream: u64, target: RelativePath, to: LinkContent) -> io::Result<()> {
+        let store = Arc::clone(&self.store);
+        match spawn_blocking(move || store.link(&target, to.as_path())).await? {
+            Ok(None) => self.reply(Reply::Same { stream }),
+            Ok(Some(lease)) => {
+                locked(&self.renamed).push((stream, lease));
+                self.has_renamed.notify_one();
+            }
+            Err(error) => self.fail(error),
+        }
+        Ok(())
+    }
+
+    /// Places a small file that has arrived.
+    async fn whole(self: &Arc<Self>, stream: u64, bytes: Vec<u8>, sparse: bool) -> io::Result<()> {
+        // A second copy may arrive after the loss of a connection.
+        let Some(file) = locked(&self.announced).remove(&stream) else { return Ok(()) };
+        let (hash, content) = bytes.split_at(HASH);
+        if content.len() as u64 != file.size() {
+            return Err(invalid("a file of another size than was announced"));
+        }
+        let is_intact = hash == blake3::hash(content).as_bytes();
+        // The semaphore is never closed. The connection is not read while as many files as it permits are
+        // being placed, which bounds the memory that they need.
+        let permit = Arc::clone(&self.placing).acquire_owned().await.map_err(io::Error::other)?;
+        let session = Arc::clone(self);
+        spawn_blocking(move || {
+            let _permit = permit;
+            let placed = match is_intact {
+                true => session.store.place_whole(&file, &bytes[HASH..], sparse),
+                false => Err(io::Error::other(DIFFERS)),
+            };
+            match placed {
+                Ok(()) => {
+                    locked(&session.totals).received += Bytes::new(file.size());
+                    locked(&session.renamed).push((stream, file.into_lease()));
+                    session.has_renamed.notify_one();
+                }
+                Err(error) => session.not_placed(&file.target().to_string(), &error, is_intact),
+            }
+        });
+        Ok(())
+    }
+
+    /// Reports a file that could not be placed.
+    fn not_placed(&self, name: &str, error: &io::Error, is_intact: bool) {
+        let mut failure = Error::system(format_args!("place {name}"), error);
+        if !is_intact {
+            failure.hint =
+                "run the same command again; if it fails again, test the memory of both hosts".into();
+        }
+        self.fail(failure);
+    }
+
+    /// Makes the names of small files durable, for as many files at once as have arrived meanwhile, until
+    /// the transfer ends.
+    pub(crate) async fn keep_settled(self: Arc<Self>) {
+        let mut closed = self.closed.subscribe();
+        while !*closed.borrow() {
+            tokio::select! {
+                () = self.has_renamed.notified() => {}
+                _ = closed.changed() => {}
+            }
+            self.settle().await;
+        }
+    }
+
+    async fn settle(&self) {
+        let files = std::mem::take(&mut *locked(&self.renamed));
+        if files.is_empty() {
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        let settled = spawn_blocking(move || {
+            let folders: BTreeSet<&Path> = files.iter().map(|(_, file)| file.target().folder()).collect();
+            for folder in folders {
+                store.settle_renames(folder).map_err(|error| (folder.to_path_buf(), error))?;
+            }
+            Ok(files.iter().map(|(stream, _)| *stream).collect::<Vec<_>>())
+        });
+        match settled.await.unwrap_or_else(|error| Err((PathBuf::new(), io::Error::other(error)))) {
+            Ok(streams) => {
+                locked(&self.totals).files += streams.len() as u64;
+                for stream in streams {
+                    self.reply(Reply::Placed { stream });
+                }
+            }
+            Err((folder, error)) => {
+                self.fail(Error::system(format_args!("sync the folder {}", folder.display()), &error));
+            }
+        }
     }
 
     async fn folder(&self, stream: u64, target: RelativePath) -> io::Result<()> {
@@ -209,12 +389,12 @@ impl Session {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
-        let written = spawn_blocking(move || file.write(&store, index, data.offset, &bytes)).await;
+        let written = spawn_blocking(move || file.write(&store, data, &bytes)).await;
         if let Err(error) = flat(written) {
             self.fail(Error::system(format_args!("write {}", incoming.name), &error));
             return Ok(());
         }
-        let length = Bytes::new(data.length as u64);
+        let length = Bytes::new(data.carried() as u64);
         locked(&self.totals).received += length;
         locked(&self.groups).written(self.now(), length);
         self.written.notify_one();
@@ -237,15 +417,7 @@ impl Session {
                     locked(&session.totals).files += 1;
                     session.reply(Reply::Placed { stream: incoming.stream });
                 }
-                Err(error) => {
-                    let mut failure = Error::system(format_args!("place {}", incoming.name), &error);
-                    if decision == Decision::Discard {
-                        failure.hint =
-                            "run the same command again; if it fails again, test the memory of both hosts"
-                                .into();
-                    }
-                    session.fail(failure);
-                }
+                Err(error) => session.not_placed(&incoming.name, &error, decision == Decision::Place),
             }
         });
     }
@@ -289,13 +461,24 @@ impl Session {
     /// Ends the transfer: keeps what has arrived, and releases the targets.
     pub(crate) async fn end(&self) {
         self.close();
+        // Every permit is free when nothing is being placed any more. The semaphore is never closed.
+        let _permits = self.placing.acquire_many(PLACING).await;
+        self.settle().await;
         self.sync().await;
-        let streams = std::mem::take(&mut *locked(&self.streams));
-        let store = Arc::clone(&self.store);
-        let released = spawn_blocking(move || streams.values().for_each(|incoming| incoming.release(&store)));
-        // An error would be a panic, which the task has reported.
-        let _ = released.await;
+        locked(&self.streams).clear();
+        locked(&self.announced).clear();
     }
+}
+
+/// A file that the client announces.
+#[derive(Debug)]
+struct OpenedFile {
+    stream: u64,
+    target: RelativePath,
+    source: Source,
+    mode: u32,
+    verify: bool,
+    replace: bool,
 }
 
 /// Joins the error of a blocking task with that of its work.
@@ -305,10 +488,7 @@ fn flat<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::frame::Source;
 
     /// Returns a session with room for `replies`, in a new folder.
     fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {
@@ -338,28 +518,57 @@ mod tests {
         assert!(session.enter(1));
     }
 
+    fn announced(stream: u64, target: RelativePath, size: u64) -> OpenedFile {
+        let source = Source { size, mtime_ns: 0, inode: stream };
+        OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false }
+    }
+
     #[test]
     fn a_client_cannot_open_more_than_the_limits() {
         let (folder, session, mut receiver) = session(MOST_REPLIES);
-        let open = |stream: u64, size: u64| {
+        let file = |stream: u64, size: u64| {
             let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
-            let source = Source { size, mtime_ns: 0, inode: stream };
-            Request::Open { stream, target, source, mode: 0o600 }
+            announced(stream, target, size)
         };
         crate::runtime().expect("a runtime").block_on(async {
-            session.open(open(1, 5)).await.expect("opened");
-            assert!(session.open(open(1, 5)).await.is_err(), "the same stream");
-            assert!(session.open(open(2, MOST_SIZE)).await.is_err(), "too large together with the first");
-            assert!(session.open(open(2, u64::MAX)).await.is_err(), "the sum overflows");
-            for stream in 2..=MOST_OPEN as u64 {
-                session.open(open(stream, 5)).await.expect("opened");
+            let open = async |stream: u64, size: u64| session.open(vec![file(stream, size)]).await;
+            open(1, 2 * BLOCK).await.expect("opened");
+            assert!(open(1, 5).await.is_err(), "the same stream");
+            assert!(open(2, MOST_SIZE).await.is_err(), "too large together with the first");
+            assert!(open(2, u64::MAX).await.is_err(), "the sum overflows");
+            let count = MOST_OPEN as u64;
+            for stream in 2..=count {
+                open(stream, 2 * BLOCK).await.expect("opened");
             }
-            assert!(session.open(open(1000, 5)).await.is_err(), "too many streams");
+            assert!(open(1000, 2 * BLOCK).await.is_err(), "too many streams");
+            open(1000, 5).await.expect("a small file needs less");
+            let many = (2000..).take(MOST_ANNOUNCED).map(|stream| file(stream, 5)).collect();
+            assert!(session.open(many).await.is_err(), "too many small files");
+            session.whole(1000, vec![0; HASH + 4], false).await.expect_err("another size than was announced");
             session.end().await;
         });
         let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };
         assert_eq!(receiver.try_recv(), Ok(opened));
+        assert!(!folder.path().join("1000").exists());
+    }
+
+    #[test]
+    fn a_small_file_with_a_wrong_hash_is_not_placed() {
+        let (folder, session, mut receiver) = session(MOST_REPLIES);
+        crate::runtime().expect("a runtime").block_on(async {
+            for (stream, hash) in [(1, *blake3::hash(b"12345").as_bytes()), (2, [7; HASH])] {
+                let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
+                session.open(vec![announced(stream, target, 5)]).await.expect("opened");
+                session.whole(stream, [&hash[..], b"12345"].concat(), false).await.expect("read");
+                session.whole(stream, vec![0; HASH + 5], false).await.expect("a second copy is dropped");
+            }
+            session.end().await;
+        });
+        let mut replies = std::iter::from_fn(|| receiver.try_recv().ok());
+        assert!(replies.any(|reply| matches!(reply, Reply::Failed { message, .. }
+            if message.contains("place 2") && message.contains(DIFFERS))));
+        assert_eq!(std::fs::read(folder.path().join("1")).expect("placed"), b"12345");
         let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-        assert_eq!(left, 1, "the end removes what no later copy can continue: the journal's folder is left");
+        assert_eq!(left, 2, "the file, and the folder of the journal");
     }
 }

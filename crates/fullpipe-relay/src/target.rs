@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::ssh;
 
 /// Port of a relay, unless another one is given.
 pub const PORT: u16 = 9581;
@@ -27,13 +28,23 @@ pub enum End {
         /// The path ends with a slash, or is empty: the names of the sources are added to it.
         is_folder: bool,
     },
+    /// File or folder of a host that ssh reaches.
+    Ssh {
+        /// Host as the user writes it for ssh, with a user or without.
+        host: String,
+        /// Path, absolute or relative to the home folder.
+        path: PathBuf,
+        /// The path ends with a slash, or is empty: the names of the sources are added to it.
+        is_folder: bool,
+    },
 }
 
 impl End {
-    /// Reads an end: `PATH`, or `relay://HOST[:PORT]/PATH`.
+    /// Reads an end: `PATH`, `HOST:PATH`, or `relay://HOST[:PORT]/PATH`.
     ///
     /// # Errors
-    /// Returns an error for ends that this version cannot copy from or to: pipes and `HOST:PATH`.
+    /// Returns an error for an address that is not valid, and for pipes, which this version cannot copy from
+    /// or to.
     pub fn parse(text: &OsStr) -> Result<Self, Error> {
         let bytes = text.as_bytes();
         if let Some(rest) = bytes.strip_prefix(SCHEME) {
@@ -48,14 +59,21 @@ impl End {
             return Err(Error::usage("copy does not read or write pipes yet", "copy a file"));
         }
         // As in scp: a colon before the first slash separates a host from a path.
-        let colon = bytes.iter().position(|byte| *byte == b':');
         let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
-        if colon.is_some_and(|colon| colon < slash) {
-            let text = text.to_string_lossy();
-            return Err(Error::usage(
-                format!("'{text}' names a host, and copy does not use ssh yet"),
-                format!("write relay://HOST/PATH for a relay, or ./{text} for a file of this host"),
-            ));
+        let bracket = bytes.starts_with(b"[").then(|| bytes.iter().position(|byte| *byte == b']')).flatten();
+        let from = bracket.unwrap_or(0);
+        let colon = bytes[from..].iter().position(|byte| *byte == b':').map(|colon| from + colon);
+        if let Some(colon) = colon.filter(|colon| *colon < slash) {
+            let host = ssh::is_host(OsStr::from_bytes(&bytes[..colon])).ok_or_else(|| {
+                let text = text.to_string_lossy();
+                Error::usage(
+                    format!("'{text}' does not begin with a host"),
+                    format!("write HOST:PATH, or ./{text} for a file of this host"),
+                )
+            })?;
+            let path = &bytes[colon + 1..];
+            let is_folder = path.is_empty() || path.ends_with(b"/");
+            return Ok(Self::Ssh { host, path: OsStr::from_bytes(path).into(), is_folder });
         }
         Ok(Self::Local(text.into()))
     }
@@ -102,6 +120,13 @@ mod tests {
         assert_eq!(parse("relay://h/"), end("h", PORT, "", true));
         assert_eq!(parse("relay://[2001:db8::1]:96/a"), end("2001:db8::1", 96, "a", false));
         assert_eq!(parse("relay://[::1]/a"), end("::1", PORT, "a", false));
+        let ssh = |host: &str, path: &str, is_folder| {
+            Ok(End::Ssh { host: host.into(), path: path.into(), is_folder })
+        };
+        assert_eq!(parse("me@ny:in/a"), ssh("me@ny", "in/a", false));
+        assert_eq!(parse("ny:"), ssh("ny", "", true));
+        assert_eq!(parse("ny:/srv/"), ssh("ny", "/srv/", true));
+        assert_eq!(parse("[2001:db8::1]:a"), ssh("2001:db8::1", "a", false));
         for local in ["a", "./a:b", "/a:b/c", "dir/a:b"] {
             assert_eq!(parse(local), Ok(End::Local(local.into())));
         }
@@ -115,10 +140,9 @@ mod tests {
             let error = parse(wrong).expect_err(wrong);
             assert_eq!(error.hint, "write relay://HOST/PATH or relay://HOST:PORT/PATH", "{wrong}");
         }
-        assert_eq!(
-            parse("host:file").expect_err("ssh").hint,
-            "write relay://HOST/PATH for a relay, or ./host:file for a file of this host"
-        );
+        let error = parse("-oProxyCommand=x:file").expect_err("an option of ssh");
+        assert!(error.hint.ends_with("or ./-oProxyCommand=x:file for a file of this host"), "{error}");
+        assert!(parse(":file").is_err());
         assert!(parse("-").is_err());
     }
 }

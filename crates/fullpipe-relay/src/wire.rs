@@ -9,7 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
-use crate::frame::{self, DataHeader, FrameError, HEADER, Header};
+use crate::frame::{self, FrameError, HEADER, Header};
 
 /// Amount of unsent data in bytes below which a socket asks for more (`TCP_NOTSENT_LOWAT`). With 128 KiB, a
 /// blocked flow reached the same goodput as without, and held 195 kB instead of 3.4 MB unsent.
@@ -63,8 +63,20 @@ pub(crate) async fn next_message<T: DeserializeOwned>(
     match read_header(reader).await? {
         None => Ok(None),
         Some(Header::Control { length }) => read_message(reader, length).await.map(Some),
-        Some(Header::Data(_)) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a block")),
+        Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a part of a file")),
     }
+}
+
+/// Returns whether `buffer` begins with a whole message, which can be read without waiting.
+pub(crate) fn has_message(buffer: &[u8]) -> bool {
+    let Some((header, content)) = buffer.split_first_chunk::<HEADER>() else { return false };
+    matches!(Header::parse(header), Ok(Header::Control { length }) if content.len() >= length)
+}
+
+/// Appends a message to `buffer`.
+pub(crate) fn push_message(buffer: &mut Vec<u8>, message: &impl Serialize) -> io::Result<()> {
+    buffer.extend_from_slice(&frame::encode(message).map_err(invalid)?);
+    Ok(())
 }
 
 /// Writes a message, and passes it to the kernel.
@@ -74,14 +86,6 @@ pub(crate) async fn write_message(
 ) -> io::Result<()> {
     writer.write_all(&frame::encode(message).map_err(invalid)?).await?;
     writer.flush().await
-}
-
-/// Returns a buffer for a block of `length` bytes, with its header in place and zeros as content.
-pub(crate) fn block_buffer(stream: u64, offset: u64, length: usize) -> Vec<u8> {
-    let mut buffer = Vec::with_capacity(HEADER + length);
-    buffer.extend_from_slice(&Header::Data(DataHeader { stream, offset, length }).encode());
-    buffer.resize(HEADER + length, 0);
-    buffer
 }
 
 /// Sets the options of a new connection.

@@ -10,6 +10,7 @@ use super::OutputArgs;
 
 const COPY_EXAMPLE: &str = "\
 Examples:
+  fullpipe copy backup.tar ny.example.com:in/
   fullpipe relay key
   fullpipe copy backup.tar relay://ny.example.com/in/ --peer sha256:...
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
@@ -18,8 +19,10 @@ With several SRC, or if DEST ends with /, the names of the sources are added to 
 DEST is the new name. The target never depends on what exists: the same command continues an
 interrupted copy, and skips files that have the same size and modification time already.
 
-Each end has a key. --peer pins the relay's; the relay needs --allow with the fingerprint that
-fullpipe relay key prints here.
+HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over connections of
+its own to a free port there, with keys that are made for this copy. relay:// needs a running relay.
+There, each end has a key: --peer pins the relay's; the relay needs --allow with the fingerprint
+that fullpipe relay key prints here.
 
 Exit codes:
   0  done
@@ -35,7 +38,7 @@ pub(crate) struct CopyArgs {
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
-    /// Target on a relay: relay://HOST[:PORT]/PATH
+    /// Target: HOST:PATH over ssh, or relay://HOST[:PORT]/PATH on a running relay
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
@@ -43,9 +46,14 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) connections: u32,
 
-    /// Fingerprint of the relay's key
+    /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) peer: Option<String>,
+
+    /// Compare the content of files that have the same size and modification time, and read what was written
+    /// back from the disk
+    #[arg(long)]
+    pub(crate) verify: bool,
 
     /// File with the key of this host; created if it does not exist [default: ~/.config/fullpipe/relay.key]
     #[arg(long, value_name = "FILE")]
@@ -77,6 +85,9 @@ pub(crate) struct RelayArgs {
 pub(crate) enum RelayAction {
     /// Receive files from fullpipe copy
     Serve(RelayServeArgs),
+    /// Receive the files of one copy, as fullpipe copy starts it over ssh
+    #[command(hide = true)]
+    Once,
     /// Print the fingerprint of this host's key, and create the key if there is none
     Key(RelayKeyArgs),
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -179,6 +180,56 @@ fn after_two_hundred_kills_of_either_end_every_byte_has_arrived() {
     survives("copy-many-kills", 200, 512 * MIB, 5000);
 }
 
+/// A script with the name `ssh` runs the command on this host, as ssh does on another one.
+#[test]
+fn a_copy_over_ssh_starts_the_other_end() {
+    let folder = folder("copy-ssh");
+    let path = |name: &str| folder.join(name);
+    for name in ["bin", "home", "out"] {
+        fs::create_dir(path(name)).expect("a folder");
+    }
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -G ] && echo hostname 127.0.0.1 && exit\n\
+         while [ \"$1\" != -- ]; do shift; done\n\
+         [ \"$2\" = me@ny ] || exit 255\nshift 2\ncd {} && echo Welcome && exec sh -c \"$*\"\n",
+        path("home").display()
+    );
+    fs::write(path("bin/ssh"), script).expect("written");
+    fs::set_permissions(path("bin/ssh"), fs::Permissions::from_mode(0o755)).expect("the owner may do so");
+    symlink(crate::PROGRAM, path("bin/fullpipe")).expect("a link");
+    fs::write(path("out/large"), content(1, 3 * MIB)).expect("written");
+    fs::write(path("out/it's"), "small").expect("written");
+    let search = format!("{}:/usr/bin:/bin", path("bin").display());
+    let copy = |search: &str, target: &str| {
+        let output = Command::new(crate::PROGRAM)
+            .args(["copy", path("out").to_str().expect("UTF-8"), target, "--json"])
+            .env("PATH", search)
+            .stdin(Stdio::null())
+            .output()
+            .expect("it starts");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code().expect("an exit"), text(output.stdout), text(output.stderr))
+    };
+    for same in [0, 2] {
+        let (code, stdout, stderr) = copy(&search, "me@ny:~/new dir/");
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((&report["files"], &report["same_files"]), (&2.into(), &same.into()));
+    }
+    for name in ["large", "it's"] {
+        let placed = fs::read(path("home/new dir/out").join(name)).expect("placed");
+        assert!(placed == fs::read(path("out").join(name)).expect("a file"), "{name}");
+    }
+    assert_eq!(fs::read_dir(path("home/new dir")).expect("a folder").count(), 1, "no journal is left");
+    fs::write(path("home/file"), "").expect("written");
+    let (error, _) = refusal(1, copy(&search, "me@ny:file/a"));
+    assert!(error.starts_with("me@ny: cannot create the folder file"), "{error}");
+    let (code, _, stderr) = copy(&search, "other:a");
+    assert!(code == 3 && stderr.contains("ssh other did not start a relay"), "{stderr}");
+    let (_, hint) = refusal(1, copy("/nowhere", "me@ny:a"));
+    assert_eq!(hint, "install the client of OpenSSH");
+}
+
 #[test]
 fn errors_of_copies_are_one_line_and_a_hint() {
     let ends = Ends::new("copy-errors");
@@ -191,13 +242,12 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     let relay = ends.serve();
     let (error, _) = refusal(1, ends.copy("absent", "a"));
     assert!(error.starts_with("cannot read ") && error.contains("absent"), "{error}");
-    let (error, hint) = refusal(2, fullpipe(&["copy", "a", "host:b"]));
-    assert!(
-        error.contains("copy does not use ssh yet") && hint.starts_with("write relay://"),
-        "{error}: {hint}"
-    );
+    let (error, _) = refusal(2, fullpipe(&["copy", "host:b", "relay://h/a"]));
+    assert!(error.contains("from which copy does not read yet"), "{error}");
+    let (error, _) = refusal(2, fullpipe(&["copy", "a", "host:b", "--peer", &ends.relay]));
+    assert!(error.starts_with("--peer and --key belong to relay://"), "{error}");
     let (_, hint) = refusal(2, fullpipe(&["copy", &ends.path("a"), "b", "--key", &ends.path("client.key")]));
-    assert_eq!(hint, "write the target as relay://HOST/PATH");
+    assert!(hint.starts_with("use cp -a, or write the target as HOST:PATH"), "{hint}");
     let unpinned = format!("relay://127.0.0.1:{}/a", ends.port);
     let (file, key) = (ends.path("a"), ends.path("client.key"));
     let (error, hint) = refusal(4, fullpipe(&["copy", &file, &unpinned, "--key", &key]));

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A connection asks for a block when its socket can send one. A slow connection therefore delays only the
-//! block that it has, and what the kernel has in flight for it.
+//! block that it has, and what the kernel has in flight for it. Files of at most one block are sent whole,
+//! several at once: a system call and a record of TLS for each would cost more than their content.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,6 +21,28 @@ pub(crate) struct Block {
     pub(crate) index: u64,
     pub(crate) offset: u64,
     pub(crate) length: usize,
+}
+
+/// What a connection sends next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A block of a file.
+    Block(Block),
+    /// Streams of whole files.
+    Files(Vec<u64>),
+}
+
+/// Maximum size of the whole files that a connection takes at once.
+const BATCH: u64 = 256 << 10;
+/// Maximum number of whole files that a connection takes at once.
+const MOST_BATCH: usize = 64;
+
+/// A file that is sent whole.
+#[derive(Debug)]
+struct Whole {
+    size: u64,
+    /// Connection that has taken it.
+    sent: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +79,13 @@ impl Stream {
     }
 }
 
-/// Blocks of the open streams, and the connections to which they went.
+/// Blocks and whole files of the open streams, and the connections to which they went.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatcher {
     streams: BTreeMap<u64, Stream>,
+    whole: BTreeMap<u64, Whole>,
+    /// Whole files that no connection has taken, or whose connection was lost.
+    waiting: VecDeque<u64>,
     /// Lost connections. The task of one may ask for a block before it notices.
     lost: BTreeSet<u32>,
 }
@@ -72,12 +98,45 @@ impl Dispatcher {
         self.durable(stream, durable);
     }
 
-    /// Returns the next block for a connection; the streams are served in ascending order. A lost connection
-    /// gets none.
-    pub(crate) fn next(&mut self, connection: u32) -> Option<Block> {
+    /// Adds a file of `size` bytes that is sent whole.
+    pub(crate) fn add_whole(&mut self, stream: u64, size: u64) {
+        if self.whole.insert(stream, Whole { size, sent: None }).is_none() {
+            self.waiting.push_back(stream);
+        }
+    }
+
+    /// Returns what a connection sends next: whole files first, because each of them still needs a round
+    /// trip, then the streams in ascending order. A lost connection gets nothing.
+    pub(crate) fn next(&mut self, connection: u32) -> Option<Next> {
         if self.lost.contains(&connection) {
             return None;
         }
+        let files = self.take_whole(connection);
+        if !files.is_empty() {
+            return Some(Next::Files(files));
+        }
+        self.block(connection).map(Next::Block)
+    }
+
+    fn take_whole(&mut self, connection: u32) -> Vec<u64> {
+        let (mut taken, mut size) = (Vec::new(), 0);
+        while let Some(stream) = self.waiting.front() {
+            let Some(file) = self.whole.get_mut(stream) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            size += file.size;
+            if !taken.is_empty() && (size > BATCH || taken.len() >= MOST_BATCH) {
+                break;
+            }
+            file.sent = Some(connection);
+            taken.push(*stream);
+            self.waiting.pop_front();
+        }
+        taken
+    }
+
+    fn block(&mut self, connection: u32) -> Option<Block> {
         for (number, stream) in &mut self.streams {
             let Some(index) = stream.take() else { continue };
             let (offset, length) = block_range(stream.size, index)?;
@@ -100,8 +159,8 @@ impl Dispatcher {
         stream.returned.retain(|index| blocks[*index as usize] == State::Pending);
     }
 
-    /// Makes the blocks pending again that a lost connection had taken and that are not durable. Returns
-    /// their number.
+    /// Makes the blocks and files pending again that a lost connection had taken and that are not durable.
+    /// Returns their number.
     pub(crate) fn lost(&mut self, connection: u32) -> u64 {
         self.lost.insert(connection);
         let mut returned = 0;
@@ -114,12 +173,20 @@ impl Dispatcher {
                 }
             }
         }
+        for (number, file) in &mut self.whole {
+            if file.sent == Some(connection) {
+                file.sent = None;
+                self.waiting.push_back(*number);
+                returned += 1;
+            }
+        }
         returned
     }
 
     /// Removes a stream whose file has been placed.
     pub(crate) fn remove(&mut self, stream: u64) {
         self.streams.remove(&stream);
+        self.whole.remove(&stream);
     }
 }
 
@@ -135,7 +202,7 @@ mod tests {
         let mut dispatcher = Dispatcher::default();
         dispatcher.add(1, 2 * BLOCK + 5, &[]);
         dispatcher.add(2, 3, &[]);
-        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(0)).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.block(0)).collect();
         let places: Vec<_> = sent.iter().map(|block| (block.stream, block.offset, block.length)).collect();
         let whole = BLOCK as usize;
         assert_eq!(places, [(1, 0, whole), (1, BLOCK, whole), (1, 2 * BLOCK, 5), (2, 0, 3)]);
@@ -145,7 +212,7 @@ mod tests {
     fn durable_blocks_are_not_sent() {
         let mut dispatcher = Dispatcher::default();
         dispatcher.add(1, 6 * BLOCK, &[(0, 2), (4, 99)]);
-        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(0)).map(|block| block.index).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.block(0)).map(|block| block.index).collect();
         assert_eq!(sent, [2, 3]);
     }
 
@@ -154,17 +221,43 @@ mod tests {
         let mut dispatcher = Dispatcher::default();
         dispatcher.add(1, 4 * BLOCK, &[]);
         for connection in [0, 1, 0] {
-            dispatcher.next(connection);
+            dispatcher.block(connection);
         }
         dispatcher.durable(1, &[(0, 1)]);
         assert_eq!(dispatcher.lost(0), 1, "block 0 is durable, block 1 went to connection 1");
         assert_eq!(dispatcher.next(0), None, "a lost connection");
-        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.next(1)).map(|block| block.index).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| dispatcher.block(1)).map(|block| block.index).collect();
         assert_eq!(sent, [2, 3]);
         assert_eq!(dispatcher.lost(1), 3);
         assert_eq!(dispatcher.next(1), None, "connection 1 is lost");
         dispatcher.durable(1, &[(1, 4)]);
-        assert_eq!(dispatcher.next(2), None, "what became durable meanwhile is not sent");
+        assert_eq!(dispatcher.block(2), None, "what became durable meanwhile is not sent");
+    }
+
+    #[test]
+    fn whole_files_are_sent_several_at_once_and_before_blocks() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 2 * BLOCK, &[]);
+        for (stream, size) in [(2, 0), (3, BATCH), (4, BLOCK), (5, 1)] {
+            dispatcher.add_whole(stream, size);
+        }
+        dispatcher.remove(5);
+        let files = |streams: &[u64]| Some(Next::Files(streams.to_vec()));
+        assert_eq!(dispatcher.next(0), files(&[2, 3]));
+        assert_eq!(dispatcher.next(1), files(&[4]), "larger than a batch");
+        assert!(matches!(dispatcher.next(1), Some(Next::Block(_))), "stream 5 has been placed");
+        dispatcher.remove(2);
+        assert_eq!(dispatcher.lost(0), 1, "stream 2 has been placed");
+        assert_eq!(dispatcher.next(1), files(&[3]));
+        for stream in 10..10 + 2 * MOST_BATCH as u64 {
+            dispatcher.add_whole(stream, 1);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| dispatcher.next(1)).collect();
+        let lengths = taken.iter().filter_map(|next| match next {
+            Next::Files(files) => Some(files.len()),
+            Next::Block(_) => None,
+        });
+        assert_eq!(lengths.collect::<Vec<_>>(), [MOST_BATCH; 2]);
     }
 
     /// However connections fail and whatever becomes durable, every block is durable in the end, and none is
@@ -199,7 +292,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        if let Some(block) = dispatcher.next(connection) {
+                        if let Some(Next::Block(block)) = dispatcher.next(connection) {
                             let other = sent.iter().any(|(s, i, _)| (*s, *i) == (block.stream, block.index));
                             assert!(!other && !durable.contains(&(block.stream, block.index)), "seed {seed}");
                             sent.insert((block.stream, block.index, connection));
@@ -211,7 +304,7 @@ mod tests {
                 }
             }
             assert_eq!(durable.len() as u64, all, "seed {seed}");
-            assert_eq!(dispatcher.next(opened), None);
+            assert_eq!(dispatcher.block(opened), None);
         }
     }
 }

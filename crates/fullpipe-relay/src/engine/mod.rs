@@ -8,7 +8,7 @@ mod dispatch;
 mod groups;
 
 pub(crate) use arrivals::Arrivals;
-pub(crate) use dispatch::{Block, Dispatcher};
+pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.

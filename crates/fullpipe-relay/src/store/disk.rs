@@ -5,7 +5,7 @@
 use std::fs::{FileTimes, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cap_std::ambient_authority;
@@ -19,10 +19,19 @@ const PRIVATE: u32 = 0o600;
 
 const NANOS: i64 = 1_000_000_000;
 
+/// Kind of an existing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Regular,
+    Link,
+    /// A folder or a special file.
+    Other,
+}
+
 /// Attributes of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
-    pub(crate) is_file: bool,
+    pub(crate) kind: FileKind,
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
     pub(crate) inode: u64,
@@ -40,22 +49,30 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Creates a file; fails if the name exists.
-    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// Creates a file of `size` bytes, all of them a hole; fails if the name exists.
+    fn create(&self, path: &Path, size: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
+    /// Opens a file for reading.
+    fn open_to_read(&self, path: &Path) -> io::Result<Self::File>;
     /// Writes `bytes` at `offset`.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Fills `buffer` from `offset`.
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Forgets the content in memory that is durable, so that it is read from the disk.
+    fn drop_cache(&self, file: &Self::File) -> io::Result<()>;
     /// Makes the written content durable (`fdatasync`).
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
-    /// Sets size and attributes, and makes them durable together with the content (`fsync`).
-    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()>;
+    /// Sets the attributes, and makes them durable together with the content (`fsync`).
+    fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()>;
     /// Returns the number of the file's inode.
     fn inode(&self, file: &Self::File) -> io::Result<u64>;
     /// Returns the attributes of a name, without following a symbolic link; `None` if it does not exist.
     fn status(&self, path: &Path) -> io::Result<Option<Status>>;
+    /// Creates a symbolic link with the content `to`; fails if the name exists.
+    fn link(&self, to: &Path, path: &Path) -> io::Result<()>;
+    /// Returns the content of a symbolic link.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
     /// Renames a file within its folder, and replaces a file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
@@ -95,14 +112,20 @@ impl RootDisk {
 impl Disk for RootDisk {
     type File = std::fs::File;
 
-    fn create(&self, path: &Path) -> io::Result<Self::File> {
+    fn create(&self, path: &Path, size: u64) -> io::Result<Self::File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(PRIVATE);
-        Ok(self.root.open_with(path, &options)?.into_std())
+        let file = self.root.open_with(path, &options)?.into_std();
+        file.set_len(size)?;
+        Ok(file)
     }
 
     fn open(&self, path: &Path) -> io::Result<Self::File> {
         Ok(self.root.open_with(path, OpenOptions::new().read(true).write(true))?.into_std())
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Self::File> {
+        Ok(self.root.open_with(path, OpenOptions::new().read(true))?.into_std())
     }
 
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -113,12 +136,15 @@ impl Disk for RootDisk {
         file.read_exact_at(buffer, offset)
     }
 
+    fn drop_cache(&self, file: &Self::File) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+    }
+
     fn sync_data(&self, file: &Self::File) -> io::Result<()> {
         file.sync_data()
     }
 
-    fn finish(&self, file: &Self::File, size: u64, attributes: Attributes) -> io::Result<()> {
-        file.set_len(size)?;
+    fn finish(&self, file: &Self::File, attributes: Attributes) -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(attributes.mode & PERMISSIONS))?;
         file.set_times(FileTimes::new().set_modified(time(attributes.mtime_ns)))?;
         file.sync_all()
@@ -131,7 +157,11 @@ impl Disk for RootDisk {
     fn status(&self, path: &Path) -> io::Result<Option<Status>> {
         match self.root.symlink_metadata(path) {
             Ok(found) => Ok(Some(Status {
-                is_file: found.is_file(),
+                kind: match found.file_type() {
+                    kind if kind.is_file() => FileKind::Regular,
+                    kind if kind.is_symlink() => FileKind::Link,
+                    _ => FileKind::Other,
+                },
                 size: found.len(),
                 mtime_ns: nanos(found.mtime(), found.mtime_nsec()),
                 inode: found.ino(),
@@ -141,6 +171,15 @@ impl Disk for RootDisk {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
+        // The content is not followed here, so it may lead anywhere.
+        self.root.symlink_contents(to, path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.root.read_link_contents(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -184,12 +223,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = RootDisk::open(folder.path()).expect("a folder");
         let path = Path::new("file");
-        let file = disk.create(path).expect("created");
+        let file = disk.create(path, 8).expect("created");
         disk.write_at(&file, b"12345", 3).expect("written");
         for mtime_ns in [-1, 0, 1_234_567_890_123_456_789] {
-            disk.finish(&file, 8, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
+            disk.finish(&file, Attributes { mode: 0o104_755, mtime_ns }).expect("set");
             let status = disk.status(path).expect("readable").expect("a file");
-            assert_eq!((status.is_file, status.size, status.mtime_ns), (true, 8, mtime_ns));
+            assert_eq!((status.kind, status.size, status.mtime_ns), (FileKind::Regular, 8, mtime_ns));
             assert_eq!(Some(status.inode), disk.inode(&file).ok());
         }
         let mode = file.metadata().expect("attributes").permissions().mode();
@@ -206,12 +245,12 @@ mod tests {
         symlink(outside.path().join("secret"), folder.path().join("link")).expect("a link");
         let disk = RootDisk::open(folder.path()).expect("a folder");
         for path in ["out/new", "out/secret", "link", "../escape", "/tmp/escape"] {
-            assert!(disk.create(Path::new(path)).is_err(), "{path}");
+            assert!(disk.create(Path::new(path), 0).is_err(), "{path}");
             assert!(disk.open(Path::new(path)).is_err(), "{path}");
         }
         assert!(disk.create_folder(Path::new("out/folder")).is_err());
         let status = disk.status(Path::new("link")).expect("readable").expect("a link");
-        assert!(!status.is_file, "a symbolic link is no regular file");
+        assert_eq!(status.kind, FileKind::Link);
         assert_eq!(std::fs::read_dir(outside.path()).expect("a folder").count(), 1);
     }
 }

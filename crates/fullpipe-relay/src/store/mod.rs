@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Whatever the journal claims is therefore on disk, and a target has either its old or its whole new
-//! content. A file of one block has no record in the journal, because there is nothing to continue; the rest
-//! of the order is the same. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
+//! content. [`whole`] has the order for files of at most one block. After a failed `fdatasync`, the kernel regards the lost pages as clean, so a
 //! second call would succeed without writing them. The temporary file is then abandoned, and never synced
 //! again.
 
@@ -17,18 +16,21 @@ mod disk;
 mod journal;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-pub(crate) use disk::{Attributes, Disk, RootDisk, nanos};
+pub(crate) use disk::{Attributes, Disk, FileKind, RootDisk, nanos};
 pub(crate) use journal::{Journal, Record, RedbJournal};
+pub(crate) use whole::{Announced, READ_BACK, Whole};
 
-use crate::engine::{BLOCK, MOST_SIZE};
+use crate::engine::{BLOCK, MOST_SIZE, block_range, runs};
 use crate::error::Error;
 use crate::frame::Source;
+use crate::hex::Hex;
 use crate::locked;
 use crate::name::{JOURNAL_FOLDER, RelativePath, TEMPORARY, folder_of};
 
@@ -38,6 +40,9 @@ pub(crate) type FileStore = Store<RootDisk, RedbJournal>;
 /// Targets that transfers are writing at present.
 type Busy = Arc<Mutex<BTreeSet<RelativePath>>>;
 
+/// Size in bytes of the parts of a block that are written or left as holes: that of a page, and of a block of
+/// most file systems.
+const PAGE: usize = 4096;
 /// Maximum number of folders that the store remembers. A folder that it has forgotten is synced once more.
 const MOST_FOLDERS: usize = 4096;
 
@@ -56,9 +61,16 @@ pub(crate) struct Store<D, J> {
 
 /// Exclusive right to write a target.
 #[derive(Debug)]
-struct Lease {
+pub(crate) struct Lease {
     busy: Busy,
     target: RelativePath,
+}
+
+impl Lease {
+    /// Returns the target.
+    pub(crate) fn target(&self) -> &RelativePath {
+        &self.target
+    }
 }
 
 impl Drop for Lease {
@@ -75,8 +87,6 @@ pub(crate) struct Unfinished<F> {
     record: Record,
     /// The name of the temporary file survives a crash.
     has_durable_name: bool,
-    /// The journal has a record of the file.
-    is_journaled: bool,
     lease: Lease,
 }
 
@@ -86,15 +96,19 @@ impl<F> Unfinished<F> {
         Arc::clone(&self.file)
     }
 
-    /// Returns whether a later copy can continue the file.
-    pub(crate) fn is_journaled(&self) -> bool {
-        self.is_journaled
-    }
-
     /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
     pub(crate) fn durable(&self) -> &[(u64, u64)] {
         &self.record.durable
     }
+}
+
+/// What the name of a target is at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// A file of the size and the modification time of the source.
+    Same,
+    /// Nothing, or another file.
+    Other,
 }
 
 /// How a target was found.
@@ -131,6 +145,17 @@ impl FileStore {
             Error { hint, ..failed(error) }
         })?;
         Self::new(disk, journal)
+    }
+
+    /// Removes the journal in the folder `root`, unless a later copy can continue from it. A failure is not
+    /// reported: the journal remains.
+    pub(crate) fn clean(root: &Path) {
+        let Ok(store) = Self::open_root(root) else { return };
+        if store.journal.all().is_ok_and(|records| records.is_empty()) {
+            let folder = root.join(JOURNAL_FOLDER);
+            let removed = std::fs::remove_file(folder.join("journal"));
+            let _ = removed.and_then(|()| std::fs::remove_dir(folder));
+        }
     }
 }
 
@@ -173,34 +198,57 @@ impl<D: Disk, J: Journal> Store<D, J> {
         Ok(self.disk.status(path)?.map(|status| status.inode))
     }
 
-    /// Opens the temporary file of a target, and continues an earlier copy of the same source.
-    pub(crate) fn open(&self, target: &RelativePath, source: Source) -> Result<Opened<D::File>, Error> {
-        if source.size > MOST_SIZE {
-            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
-            return Err(Error::usage(message, "copy it in parts"));
-        }
+    /// Takes the exclusive right to write a target.
+    fn lease(&self, target: &RelativePath) -> Result<Lease, Error> {
         if !locked(&self.busy).insert(target.clone()) {
             return Err(Error::runtime(
                 format!("another transfer is writing {target}"),
                 "wait until it ends; the relay ends a transfer 30 s after its client has vanished",
             ));
         }
-        let lease = Lease { busy: Arc::clone(&self.busy), target: target.clone() };
-        self.open_leased(lease, source).map_err(|error| Error::system(format_args!("write {target}"), &error))
+        Ok(Lease { busy: Arc::clone(&self.busy), target: target.clone() })
     }
 
-    fn open_leased(&self, lease: Lease, source: Source) -> io::Result<Opened<D::File>> {
+    /// Compares a target with its source.
+    fn target(&self, lease: &Lease, source: Source) -> io::Result<Target> {
         let target = &lease.target;
-        if let Some(status) = self.disk.status(target.as_path())? {
-            if !status.is_file {
-                return Err(io::Error::other("it exists and is not a regular file"));
-            }
-            if (status.size, status.mtime_ns) == (source.size, source.mtime_ns) {
-                self.forget(target)?;
-                self.settle(target.folder())?;
-                return Ok(Opened::Same);
-            }
+        let Some(status) = self.disk.status(target.as_path())? else { return Ok(Target::Other) };
+        match status.kind {
+            FileKind::Regular => {}
+            FileKind::Link => return Ok(Target::Other),
+            FileKind::Other => return Err(io::Error::other("it exists and is not a regular file")),
         }
+        if (status.size, status.mtime_ns) != (source.size, source.mtime_ns) {
+            return Ok(Target::Other);
+        }
+        self.forget(target)?;
+        self.settle(target.folder())?;
+        Ok(Target::Same)
+    }
+
+    /// Opens the temporary file of a target of more than one block, and continues an earlier copy of the same
+    /// source.
+    /// With `replace`, the size and the modification time of the target do not matter.
+    pub(crate) fn open(
+        &self,
+        target: &RelativePath,
+        source: Source,
+        replace: bool,
+    ) -> Result<Opened<D::File>, Error> {
+        if source.size > MOST_SIZE {
+            let message = format!("{target} has {} bytes; the limit is {MOST_SIZE}", source.size);
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        let lease = self.lease(target)?;
+        self.open_leased(lease, source, replace)
+            .map_err(|error| Error::system(format_args!("write {target}"), &error))
+    }
+
+    fn open_leased(&self, lease: Lease, source: Source, replace: bool) -> io::Result<Opened<D::File>> {
+        if self.target(&lease, source)? == Target::Same && !replace {
+            return Ok(Opened::Same);
+        }
+        let target = &lease.target;
         let temporary = temporary(target);
         let earlier = self.journal.get(target)?;
         if let Some(record) = &earlier
@@ -211,25 +259,19 @@ impl<D: Disk, J: Journal> Store<D, J> {
         {
             let record = Record { placing: false, ..record.clone() };
             let file = Arc::new(file);
-            let file =
-                Unfinished { file, temporary, record, has_durable_name: true, is_journaled: true, lease };
+            let file = Unfinished { file, temporary, record, has_durable_name: true, lease };
             return Ok(Opened::Unfinished { file, restarted: false });
         }
         let restarted = earlier.as_ref().is_some_and(|record| record.source != source);
         let record = Record { source, inode: None, durable: Vec::new(), placing: false };
-        let is_journaled = source.size > BLOCK;
         self.create_folders(target.folder())?;
         // The record comes first, so that a crash leaves no large temporary file that nothing knows.
-        if is_journaled {
-            self.journal.put(target, &record)?;
-        } else if earlier.is_some() {
-            self.journal.remove(target)?;
-        }
+        self.journal.put(target, &record)?;
         if self.disk.status(&temporary)?.is_some() {
             self.disk.remove(&temporary)?;
         }
-        let file = Arc::new(self.disk.create(&temporary)?);
-        let file = Unfinished { file, temporary, record, has_durable_name: false, is_journaled, lease };
+        let file = Arc::new(self.disk.create(&temporary, source.size)?);
+        let file = Unfinished { file, temporary, record, has_durable_name: false, lease };
         Ok(Opened::Unfinished { file, restarted })
     }
 
@@ -263,12 +305,18 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Creates a folder and those that contain it.
     pub(crate) fn create(&self, target: &RelativePath) -> Result<(), Error> {
         let created = self.create_folders(target.as_path()).and_then(|()| {
-            match self.disk.status(target.as_path())?.is_some_and(|status| status.is_file) {
+            match self.disk.status(target.as_path())?.is_some_and(|status| status.kind != FileKind::Other) {
                 true => Err(io::Error::other("it exists and is a file")),
                 false => Ok(()),
             }
         });
         created.map_err(|error| Error::system(format_args!("create the folder {target}"), &error))
+    }
+
+    /// Creates a folder, unless its name is known to survive a crash.
+    fn durable_folder(&self, folder: &Path) -> io::Result<()> {
+        let is_durable = folder == Path::new(".") || locked(&self.durable_folders).contains(folder);
+        if is_durable { Ok(()) } else { self.create_folders(folder) }
     }
 
     fn create_folders(&self, folder: &Path) -> io::Result<()> {
@@ -297,6 +345,65 @@ impl<D: Disk, J: Journal> Store<D, J> {
         self.disk.write_at(file, bytes, offset)
     }
 
+    /// Writes a block of which some pages are holes: pages that contain only zeros are not written.
+    pub(crate) fn write_sparse(&self, file: &D::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let is_stored = |page: usize| {
+            let bytes = &bytes[page * PAGE..bytes.len().min((page + 1) * PAGE)];
+            bytes.iter().any(|byte| *byte != 0)
+        };
+        let pages = (0..bytes.len().div_ceil(PAGE)).filter(|page| is_stored(*page));
+        for (start, end) in runs(pages.map(|page| page as u64)) {
+            let (start, end) = (start as usize * PAGE, (end as usize * PAGE).min(bytes.len()));
+            self.disk.write_at(file, &bytes[start..end], offset + start as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the written content durable, and forgets it in memory, so that it is read from the disk.
+    pub(crate) fn drop_cache(&self, file: &D::File) -> io::Result<()> {
+        self.disk.sync_data(file)?;
+        self.disk.drop_cache(file)
+    }
+
+    /// Returns the hash of an existing target.
+    pub(crate) fn hash(&self, target: &RelativePath, size: u64) -> io::Result<Hex<32>> {
+        let file = self.disk.open_to_read(target.as_path())?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = Vec::new();
+        for (offset, length) in (0..).map_while(|index| block_range(size, index)) {
+            buffer.resize(length, 0);
+            self.disk.read_at(&file, &mut buffer, offset)?;
+            hasher.update(&buffer);
+        }
+        Ok(Hex(*hasher.finalize().as_bytes()))
+    }
+
+    /// Creates a symbolic link, or replaces a file by it; returns `None` if it exists already. The new name
+    /// survives a crash when [`Store::settle_renames`] has returned.
+    pub(crate) fn link(&self, target: &RelativePath, to: &Path) -> Result<Option<Lease>, Error> {
+        let lease = self.lease(target)?;
+        let linked = self.link_leased(target, to);
+        let linked =
+            linked.map_err(|error| Error::system(format_args!("create the link {target}"), &error))?;
+        Ok(linked.then_some(lease))
+    }
+
+    fn link_leased(&self, target: &RelativePath, to: &Path) -> io::Result<bool> {
+        match self.disk.status(target.as_path())?.map(|status| status.kind) {
+            Some(FileKind::Link) if self.disk.read_link(target.as_path())? == to => {
+                self.settle(target.folder())?;
+                return Ok(false);
+            }
+            Some(FileKind::Other) => return Err(io::Error::other("it exists and is not a regular file")),
+            _ => self.forget(target)?,
+        }
+        self.create_folders(target.folder())?;
+        let temporary = temporary(target);
+        self.disk.link(to, &temporary)?;
+        self.disk.rename(&temporary, target.as_path())?;
+        Ok(true)
+    }
+
     /// Reads a block that an earlier transfer wrote.
     pub(crate) fn read(&self, file: &D::File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.read_at(file, buffer, offset)
@@ -318,15 +425,11 @@ impl<D: Disk, J: Journal> Store<D, J> {
     /// Gives a complete and verified file its name.
     pub(crate) fn place(&self, file: &mut Unfinished<D::File>, mode: u32) -> io::Result<()> {
         let Source { size, mtime_ns, .. } = file.record.source;
-        self.disk.finish(&file.file, size, Attributes { mode, mtime_ns })?;
+        self.disk.finish(&file.file, Attributes { mode, mtime_ns })?;
         file.record.inode = Some(self.disk.inode(&file.file)?);
-        // The same folder may have two names, through a symbolic link. A copy to the other name has then
-        // replaced the temporary file.
+        // Someone else may have replaced the temporary file.
         if self.inode_of(&file.temporary)? != file.record.inode {
             return Err(io::Error::other("another copy has replaced the temporary file"));
-        }
-        if !file.is_journaled {
-            return self.rename(file);
         }
         if !file.has_durable_name {
             // Until the rename, nothing needs the name; but recovery must find the file if the journal says
@@ -345,11 +448,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
     fn rename(&self, file: &Unfinished<D::File>) -> io::Result<()> {
         let target = &file.lease.target;
         self.disk.rename(&file.temporary, target.as_path())?;
-        let synced = self.disk.sync_folder(target.folder());
-        if synced.is_err() {
-            locked(&self.settled_folders).remove(target.folder());
-        }
-        synced
+        self.settle_renames(target.folder())
     }
 
     /// Discards an unfinished file whose content cannot be trusted.
@@ -357,7 +456,7 @@ impl<D: Disk, J: Journal> Store<D, J> {
         if self.inode_of(&file.temporary)? == Some(self.disk.inode(&file.file)?) {
             self.disk.remove(&file.temporary)?;
         }
-        if file.is_journaled { self.journal.remove(&file.lease.target) } else { Ok(()) }
+        self.journal.remove(&file.lease.target)
     }
 }
 
@@ -371,8 +470,9 @@ fn remember(folders: &Mutex<BTreeSet<PathBuf>>, folder: &Path) {
 }
 
 /// Returns the path of a target's temporary file, in the same folder. The name is a hash, because the
-/// target's name may be too long for an addition.
+/// target's name may be too long for an addition. It is that of the whole path, because the same folder may
+/// have two names, through a symbolic link.
 fn temporary(target: &RelativePath) -> PathBuf {
-    let hash = blake3::hash(target.name().as_encoded_bytes()).to_hex();
+    let hash = blake3::hash(target.as_path().as_os_str().as_encoded_bytes()).to_hex();
     target.folder().join(format!("{}{}{}", TEMPORARY.0, &hash[..16], TEMPORARY.1))
 }

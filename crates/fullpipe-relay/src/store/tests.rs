@@ -32,6 +32,8 @@ struct State {
     folders: BTreeSet<PathBuf>,
     synced_folders: BTreeSet<PathBuf>,
     records: BTreeMap<RelativePath, Record>,
+    /// Inodes that are symbolic links.
+    links: BTreeSet<u64>,
     next_inode: u64,
     /// Number of calls until the crash.
     left: u64,
@@ -101,7 +103,7 @@ fn missing() -> io::Error {
 impl Disk for Model {
     type File = u64;
 
-    fn create(&self, path: &Path) -> io::Result<u64> {
+    fn create(&self, path: &Path, size: u64) -> io::Result<u64> {
         self.call(|state| {
             let folder = folder_of(path);
             if folder != Path::new(".") && !state.folders.contains(folder) {
@@ -112,7 +114,7 @@ impl Disk for Model {
             }
             state.next_inode += 1;
             let number = state.next_inode;
-            state.inodes.insert(number, Inode::default());
+            state.inodes.insert(number, Inode { content: vec![0; size as usize], mtime_ns: 0 });
             state.names.insert(path.into(), number);
             Ok(number)
         })
@@ -120,6 +122,32 @@ impl Disk for Model {
 
     fn open(&self, path: &Path) -> io::Result<u64> {
         self.call(|state| state.names.get(path).copied().ok_or_else(missing))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<u64> {
+        self.open(path)
+    }
+
+    fn drop_cache(&self, _: &u64) -> io::Result<()> {
+        self.call(|_| Ok(()))
+    }
+
+    fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
+        let number = self.create(path, 0)?;
+        let mut state = locked(&self.0);
+        state.links.insert(number);
+        // A link is a part of its folder, and durable with it.
+        let inode = Inode { content: to.as_os_str().as_encoded_bytes().to_vec(), mtime_ns: 0 };
+        state.synced_inodes.insert(number, inode.clone());
+        state.inodes.insert(number, inode);
+        Ok(())
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.call(|state| {
+            let number = state.names.get(path).ok_or_else(missing)?;
+            Ok(String::from_utf8_lossy(&state.inodes[number].content).into_owned().into())
+        })
     }
 
     fn write_at(&self, file: &u64, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -153,10 +181,9 @@ impl Disk for Model {
         })
     }
 
-    fn finish(&self, file: &u64, size: u64, attributes: Attributes) -> io::Result<()> {
+    fn finish(&self, file: &u64, attributes: Attributes) -> io::Result<()> {
         self.call(|state| {
             let inode = state.inodes.get_mut(file).ok_or_else(missing)?;
-            inode.content.resize(size as usize, 0);
             inode.mtime_ns = attributes.mtime_ns;
             let inode = inode.clone();
             state.synced_inodes.insert(*file, inode);
@@ -171,12 +198,13 @@ impl Disk for Model {
     fn status(&self, path: &Path) -> io::Result<Option<Status>> {
         self.call(|state| {
             if state.folders.contains(path) {
-                return Ok(Some(Status { is_file: false, size: 0, mtime_ns: 0, inode: 0 }));
+                return Ok(Some(Status { kind: FileKind::Other, size: 0, mtime_ns: 0, inode: 0 }));
             }
             let Some(number) = state.names.get(path) else { return Ok(None) };
             let Inode { content, mtime_ns } = &state.inodes[number];
             let size = content.len() as u64;
-            Ok(Some(Status { is_file: true, size, mtime_ns: *mtime_ns, inode: *number }))
+            let kind = if state.links.contains(number) { FileKind::Link } else { FileKind::Regular };
+            Ok(Some(Status { kind, size, mtime_ns: *mtime_ns, inode: *number }))
         })
     }
 
@@ -248,13 +276,19 @@ fn target() -> RelativePath {
     RelativePath::new(Path::new(TARGET)).expect("a path")
 }
 
-/// Copies `content` to the target as a relay does, with a sync after each block if there are several. Checks
-/// that whatever the journal claims is on disk.
+/// Copies `content` to the target as a relay does: as a whole, or with a sync after each block. Checks that whatever the journal claims is on disk.
 fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
     let store = Store::new(model.clone(), model.clone())?;
     let failed = |error: io::Error| Error::system("copy", &error);
     let source = Source { size: content.len() as u64, mtime_ns, inode: 77 };
-    let Opened::Unfinished { mut file, .. } = store.open(&target(), source)? else { return Ok(()) };
+    if source.size <= BLOCK {
+        let Whole::Announced(file) = store.announce(&target(), source, 0o644, (true, false))? else {
+            return Ok(());
+        };
+        store.place_whole(&file, content, true).map_err(failed)?;
+        return store.settle_renames(target().folder()).map_err(failed);
+    }
+    let Opened::Unfinished { mut file, .. } = store.open(&target(), source, false)? else { return Ok(()) };
     let handle = file.file();
     let mut have: BTreeSet<u64> = file.durable().iter().flat_map(|(start, end)| *start..*end).collect();
     for index in 0..block_count(source.size) {
@@ -268,9 +302,6 @@ fn copy(model: &Model, content: &[u8], mtime_ns: i64) -> Result<(), Error> {
         }
         store.write(&handle, bytes, offset).map_err(failed)?;
         have.insert(index);
-        if !file.is_journaled() {
-            continue;
-        }
         store.sync(&mut file, crate::engine::runs(have.iter().copied())).map_err(failed)?;
     }
     store.place(&mut file, 0o644).map_err(failed)
@@ -337,7 +368,9 @@ fn after_a_failed_sync_the_content_is_written_anew() {
     model.restart(0);
     let store = Store::new(model.clone(), model.clone()).expect("empty");
     let source = Source { size: content.len() as u64, mtime_ns: 8, inode: 1 };
-    let Ok(Opened::Unfinished { mut file, .. }) = store.open(&target(), source) else { panic!("not opened") };
+    let Ok(Opened::Unfinished { mut file, .. }) = store.open(&target(), source, false) else {
+        panic!("not opened")
+    };
     let handle = file.file();
     store.write(&handle, &content[..BLOCK as usize], 0).expect("written");
     locked(&model.0).fails_sync = true;
@@ -345,7 +378,7 @@ fn after_a_failed_sync_the_content_is_written_anew() {
     store.abandon(&file).expect("removed");
     assert!(locked(&model.0).names.is_empty() && locked(&model.0).records.is_empty());
     drop(file);
-    let Ok(Opened::Unfinished { file, restarted }) = store.open(&target(), source) else {
+    let Ok(Opened::Unfinished { file, restarted }) = store.open(&target(), source, false) else {
         panic!("not opened")
     };
     assert!(file.durable().is_empty() && !restarted);
@@ -359,14 +392,14 @@ fn a_copy_continues_only_from_the_same_source() {
     model.restart(0);
     let store = Store::new(model.clone(), model.clone()).expect("empty");
     let source = Source { size: 2 * BLOCK, mtime_ns: 8, inode: 1 };
-    let open = |source: Source| match store.open(&target(), source) {
+    let open = |source: Source| match store.open(&target(), source, false) {
         Ok(Opened::Unfinished { file, restarted }) => (file, restarted),
         other => panic!("{other:?}"),
     };
     let (mut file, _) = open(source);
     store.write(&file.file(), &content[..BLOCK as usize], 0).expect("written");
     store.sync(&mut file, vec![(0, 1)]).expect("synced");
-    let busy = store.open(&target(), source).expect_err("a transfer has the target");
+    let busy = store.open(&target(), source, false).expect_err("a transfer has the target");
     assert!(busy.message.starts_with("another transfer is writing "), "{busy}");
     drop(file);
     let (file, restarted) = open(source);
@@ -378,33 +411,116 @@ fn a_copy_continues_only_from_the_same_source() {
     }
 }
 
-/// Two names of a folder, through a symbolic link, are two targets with the same temporary file. The copy
-/// that lost it ends with an error, instead of placing the content of the other one.
+/// A folder that has two names, through a symbolic link, gives its files two names. Copies to both at the
+/// same time do not mix.
 #[test]
-fn a_copy_does_not_place_the_temporary_file_of_another() {
+fn copies_to_two_names_of_a_file_do_not_mix() {
     let root = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(root.path().join("dir")).expect("a folder");
     std::os::unix::fs::symlink("dir", root.path().join("link")).expect("a link");
     let store = FileStore::open_root(root.path()).expect("empty");
-    for size in [5, BLOCK + 5] {
-        let open = |name: &str| {
-            let target = RelativePath::new(Path::new(name)).expect("a path");
-            match store.open(&target, Source { size, mtime_ns: 8, inode: 1 }) {
-                Ok(Opened::Unfinished { file, .. }) => file,
-                other => panic!("{other:?}"),
-            }
-        };
-        let (mut first, mut second) = (open("dir/a"), open("link/a"));
-        for (file, byte) in [(&first, 1), (&second, 2)] {
-            store.write(&file.file(), &vec![byte; size as usize], 0).expect("written");
+    let size = BLOCK + 5;
+    let open = |name: &str| {
+        let target = RelativePath::new(Path::new(name)).expect("a path");
+        match store.open(&target, Source { size, mtime_ns: 8, inode: 1 }, false) {
+            Ok(Opened::Unfinished { file, .. }) => file,
+            other => panic!("{other:?}"),
         }
-        let error =
-            store.place(&mut first, 0o644).expect_err("the temporary file is that of the second copy");
-        assert!(error.to_string().contains("has replaced"), "{error}");
-        store.abandon(&first).expect("forgotten");
-        assert!(!root.path().join("dir/a").exists());
-        store.place(&mut second, 0o644).expect("placed");
-        assert!(std::fs::read(root.path().join("dir/a")).expect("placed") == vec![2; size as usize]);
-        std::fs::remove_file(root.path().join("dir/a")).expect("removed");
+    };
+    let (mut first, mut second) = (open("dir/a"), open("link/a"));
+    for (file, byte) in [(&first, 1), (&second, 2)] {
+        store.write(&file.file(), &vec![byte; size as usize], 0).expect("written");
+    }
+    let found = || std::fs::read(root.path().join("dir/a")).expect("placed");
+    store.place(&mut first, 0o644).expect("placed");
+    assert!(found() == vec![1; size as usize]);
+    store.place(&mut second, 0o644).expect("placed");
+    assert!(found() == vec![2; size as usize]);
+}
+
+/// A temporary file that someone replaced is not placed.
+#[test]
+fn only_the_own_temporary_file_is_placed() {
+    let root = tempfile::tempdir().expect("a folder");
+    let store = FileStore::open_root(root.path()).expect("empty");
+    let target = RelativePath::new(Path::new("a")).expect("a path");
+    let source = Source { size: BLOCK + 5, mtime_ns: 8, inode: 1 };
+    let Ok(Opened::Unfinished { mut file, .. }) = store.open(&target, source, false) else {
+        panic!("not opened")
+    };
+    let path = root.path().join(temporary(&target));
+    std::fs::rename(&path, root.path().join("kept")).expect("renamed");
+    std::fs::write(&path, "another").expect("written");
+    let error = store.place(&mut file, 0o644).expect_err("the temporary file is another one");
+    assert!(error.to_string().contains("has replaced"), "{error}");
+    assert!(!root.path().join("a").exists());
+}
+
+/// A small file replaces what a copy of a larger one has left.
+#[test]
+fn a_small_file_takes_the_place_of_an_unfinished_large_one() {
+    let root = tempfile::tempdir().expect("a folder");
+    let store = FileStore::open_root(root.path()).expect("empty");
+    let target = RelativePath::new(Path::new("new/a")).expect("a path");
+    let large = Source { size: 2 * BLOCK, mtime_ns: 8, inode: 1 };
+    let Ok(Opened::Unfinished { file, .. }) = store.open(&target, large, false) else { panic!("not opened") };
+    drop(file);
+    let small = Source { size: 5, mtime_ns: 9, inode: 1 };
+    let announce = |replace| store.announce(&target, small, 0o644, (false, replace));
+    let Ok(Whole::Announced(file)) = announce(false) else { panic!("another file") };
+    assert!(announce(false).is_err(), "the target is taken");
+    store.place_whole(&file, b"small", false).expect("placed");
+    store.settle_renames(target.folder()).expect("synced");
+    drop(file);
+    assert!(matches!(announce(false), Ok(Whole::Same)), "the same size and time");
+    assert!(matches!(announce(true), Ok(Whole::Announced(_))), "they do not matter");
+    assert_eq!(std::fs::read_dir(root.path().join("new")).expect("a folder").count(), 1);
+    assert!(store.journal.all().expect("readable").is_empty());
+}
+
+/// A crash at any call leaves the old file or the link, and a second attempt leaves nothing beside it.
+#[test]
+fn a_link_replaces_a_file_at_once() {
+    for call in 0..40 {
+        let model = Model::default();
+        model.restart(0);
+        copy(&model, b"old", 5).expect("nothing fails");
+        locked(&model.0).left = call;
+        let link = || -> Result<(), Error> {
+            let store = Store::new(model.clone(), model.clone())?;
+            let linked = store.link(&target(), Path::new("../to"))?;
+            store.settle_renames(target().folder()).map_err(|error| Error::system("sync", &error))?;
+            drop(linked);
+            Ok(())
+        };
+        let is_linked = link().is_ok();
+        model.restart(call);
+        let now = found(&model);
+        assert!(now.as_deref() == Some(b"../to") || (!is_linked && now.as_deref() == Some(b"old")), "{call}");
+        link().expect("nothing fails");
+        assert_eq!(found(&model).as_deref(), Some(&b"../to"[..]));
+        assert_eq!(locked(&model.0).names.len(), 1, "call {call}");
+    }
+}
+
+#[test]
+fn pages_of_zeros_stay_holes() {
+    use std::os::unix::fs::MetadataExt;
+    let root = tempfile::tempdir().expect("a folder");
+    let store = FileStore::open_root(root.path()).expect("empty");
+    let mut content = vec![0; 40 * PAGE + 100];
+    for byte in [0, 3 * PAGE, 4 * PAGE, 40 * PAGE + 99] {
+        content[byte] = 1;
+    }
+    let source = Source { size: content.len() as u64, mtime_ns: 8, inode: 1 };
+    let name = RelativePath::new(Path::new("a")).expect("a path");
+    for (sparse, most) in [(true, 5 * PAGE as u64), (false, u64::MAX)] {
+        let announced = store.announce(&name, source, 0o644, (true, true));
+        let Ok(Whole::Announced(file)) = announced else { panic!("not announced") };
+        store.place_whole(&file, &content, sparse).expect("placed");
+        let path = root.path().join("a");
+        assert!(std::fs::read(&path).expect("placed") == content);
+        let stored = std::fs::metadata(&path).expect("placed").blocks() * 512;
+        assert!(stored <= most, "{stored} bytes are stored");
     }
 }

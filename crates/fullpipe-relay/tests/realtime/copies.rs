@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use fullpipe_relay::{Error, Kind, copy};
@@ -73,6 +73,81 @@ fn a_changed_file_replaces_the_old_one() {
         inode,
         "the old file is not written to"
     );
+}
+
+#[test]
+fn links_are_copied_as_links() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().join("out/dir");
+    fixture.source("dir/a", 5);
+    for (to, name) in [("a", "near"), ("/nowhere/else", "absolute"), ("..", "up")] {
+        symlink(to, folder.join(name)).expect("a link");
+    }
+    let report = fixture.copy(&folder, "").expect("copied");
+    assert_eq!((report.files, report.same_files, report.bytes), (4, 0, 5));
+    let link = |name: &str| fs::read_link(fixture.placed(&format!("dir/{name}"))).expect("a link");
+    assert_eq!([link("near"), link("absolute"), link("up")], ["a", "/nowhere/else", ".."].map(PathBuf::from));
+    fs::remove_file(folder.join("near")).expect("removed");
+    symlink("b", folder.join("near")).expect("a link");
+    fs::remove_file(folder.join("up")).expect("removed");
+    fs::write(folder.join("up"), "a file now").expect("written");
+    let report = fixture.copy(&folder, "").expect("copied");
+    assert_eq!((report.files, report.same_files), (4, 2));
+    assert_eq!(link("near"), Path::new("b"));
+    assert_eq!(fs::read(fixture.placed("dir/up")).expect("a file"), b"a file now");
+    assert_eq!(fixture.names().len(), 4, "nothing is left beside the links");
+}
+
+/// A file with holes in front, between its blocks, within a block, and at its end.
+#[test]
+fn holes_stay_holes() {
+    let fixture = Fixture::new();
+    let (source, small) = (fixture.folder.path().join("out/sparse"), fixture.folder.path().join("out/small"));
+    let file = fs::File::create(&source).expect("a file");
+    let size = 64 * MIB as u64 + 5;
+    file.set_len(size).expect("a hole");
+    for offset in [3 * MIB as u64 + 700_000, 9 * MIB as u64, 9 * MIB as u64 + 40_000] {
+        file.write_all_at(&[7; 9000], offset).expect("written");
+    }
+    let file = fs::File::create(&small).expect("a file");
+    file.set_len(MIB as u64).expect("a hole");
+    file.write_all_at(b"data", 500_000).expect("written");
+    for (source, name) in [(&source, "sparse"), (&small, "small")] {
+        let report = fixture.copy(source, name).expect("copied");
+        let target = fixture.placed(name);
+        assert!(report.sent_bytes <= 2 * MIB as u64, "{report:?}");
+        let content = fs::read(source).expect("a file");
+        assert!(fs::read(&target).expect("placed") == content);
+        assert_eq!(report.blake3, Some(blake3::hash(&content).to_hex().to_string()));
+        let stored = |path: &Path| fs::metadata(path).expect("a file").blocks() * 512;
+        let (before, after) = (stored(source), stored(&target));
+        assert!(after <= before + 8192, "{name}: {before} bytes, {after} in the copy");
+    }
+}
+
+/// Two files that differ, and have the same size and modification time, are told apart by their hashes.
+#[test]
+fn verify_compares_hashes() {
+    let fixture = Fixture::new();
+    for size in [5, 2 * MIB + 5] {
+        let source = fixture.source("a", size);
+        let mut options = fixture.options(&source, "a", fixture.address);
+        options.verify = true;
+        copy(&options, &Notes).expect("copied");
+        let report = copy(&options, &Notes).expect("nothing to do");
+        assert_eq!((report.same_files, report.sent_bytes), (1, 0));
+        let time = fs::metadata(&source).expect("a file").modified().expect("a time");
+        let mut content = fs::read(&source).expect("a file");
+        content[size / 2] ^= 1;
+        fs::write(&source, &content).expect("written");
+        let file = fs::File::options().write(true).open(&source).expect("a file");
+        file.set_times(fs::FileTimes::new().set_modified(time)).expect("set");
+        let report = fixture.copy(&source, "a").expect("not noticed");
+        assert_eq!(report.same_files, 1);
+        let report = copy(&options, &Notes).expect("copied");
+        assert_eq!((report.files, report.same_files, report.sent_bytes), (1, 0, size as u64));
+        assert!(fs::read(fixture.placed("a")).expect("placed") == content);
+    }
 }
 
 /// Copies `source` as `large` over one connection, through a proxy that stops forwarding after 5 MiB, waits until

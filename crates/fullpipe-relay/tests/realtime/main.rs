@@ -4,6 +4,7 @@
 mod copies;
 mod proxy;
 mod refusals;
+mod small;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -83,6 +84,7 @@ impl Fixture {
             connections: 3,
             identity: self.client.clone(),
             peer: Some(self.relay),
+            verify: false,
         }
     }
 

@@ -1,8 +1,10 @@
-//! A proxy that cuts one of the connections that pass it.
+//! Proxies that cut one of the connections that pass them, or delay all.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::wait;
 
@@ -37,6 +39,48 @@ impl Proxy {
         });
         Self { address }
     }
+}
+
+/// Starts a proxy to `relay` that delays each direction by `delay_ms`, and returns its address.
+pub(crate) fn delaying(relay: SocketAddr, delay_ms: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a connection");
+            let relay = TcpStream::connect(relay).expect("the relay listens");
+            for stream in [&client, &relay] {
+                stream.set_nodelay(true).expect("an option");
+            }
+            let both = |stream: &TcpStream| stream.try_clone().expect("a second descriptor");
+            delayed(both(&relay), both(&client), delay_ms);
+            delayed(client, relay, delay_ms);
+        }
+    });
+    address
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn delayed(mut from: TcpStream, mut to: TcpStream, delay_ms: u64) {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read) = from.read(&mut buffer) {
+            let due = Instant::now() + Duration::from_millis(delay_ms);
+            if sender.send((due, buffer[..read].to_vec())).is_err() || read == 0 {
+                break;
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, bytes) in receiver {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if bytes.is_empty() || to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, cut: Option<Cut>) {

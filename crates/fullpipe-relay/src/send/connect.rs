@@ -1,0 +1,98 @@
+//! Connections to a relay.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::Error;
+use crate::frame::{Reply, Request, VERSION};
+use crate::hex::Hex;
+use crate::keys::{Fingerprint, Identity};
+use crate::tls::{self, SeenKey};
+use crate::wire::{self, Readiness};
+
+/// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
+const GREETING: Duration = Duration::from_secs(15);
+
+/// The relay as a client sees it.
+pub(super) struct Relay {
+    host: String,
+    port: u16,
+    pub(super) name: String,
+    config: Arc<ClientConfig>,
+    transfer: Hex<16>,
+    own: Fingerprint,
+    expected: Option<Fingerprint>,
+    seen: SeenKey,
+    advice: &'static str,
+}
+
+impl Relay {
+    /// Describes a relay; `advice` is the hint for the user if it cannot be reached.
+    pub(super) fn new(
+        (host, port): (&str, u16),
+        identity: &Identity,
+        expected: Option<Fingerprint>,
+        advice: &'static str,
+    ) -> Result<Self, Error> {
+        let seen = SeenKey::default();
+        let config = tls::client(identity, expected, Arc::clone(&seen))?;
+        let mut transfer = [0; 16];
+        SystemRandom::new()
+            .fill(&mut transfer)
+            .map_err(|_| Error::runtime("the system's random number generator failed", ""))?;
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            name: format!("{host} port {port}"),
+            config,
+            transfer: Hex(transfer),
+            own: identity.fingerprint(),
+            expected,
+            seen,
+            advice,
+        })
+    }
+
+    /// Opens a connection, and waits until the relay has accepted it.
+    pub(super) async fn connect(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
+        let opened = timeout(GREETING, self.greet(connection)).await;
+        opened.unwrap_or_else(|_| {
+            Err(Error::network(
+                format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
+                self.advice,
+            ))
+        })
+    }
+
+    async fn greet(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
+        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| {
+            Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
+        })?;
+        let failed =
+            |error: io::Error| tls::handshake_error(&self.name, &error, self.own, self.expected, &self.seen);
+        wire::prepare(&tcp).map_err(failed)?;
+        let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
+        let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection };
+        // A relay that does not accept the key ends the connection, because the client ends its handshake
+        // first. The reason is then there to read, even if the message can no longer be written.
+        let written = wire::write_message(&mut tls, &hello).await;
+        let answer = wire::next_message::<Reply>(&mut tls).await.map_err(failed)?;
+        written.map_err(failed)?;
+        match answer {
+            Some(Reply::Welcome { version: VERSION }) => Ok((tls, readiness)),
+            Some(Reply::Failed { message, hint }) => Err(Error::network(message, hint)),
+            Some(_) => Err(Error::network(format!("{} breaks the protocol", self.name), "")),
+            None => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}

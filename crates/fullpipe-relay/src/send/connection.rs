@@ -1,0 +1,231 @@
+//! Tasks of a connection: one sends blocks and files, and requests on connection 0; one reads replies.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use super::outgoing::{Outgoing, push_whole};
+use crate::engine::{Block, Dispatcher, Next};
+use crate::frame::{HASH, HEADER, Reply, Request};
+use crate::hex::Hex;
+use crate::locked;
+use crate::sources::SourceFile;
+use crate::wire::{self, Readiness};
+
+/// Time that the reason of a failure may take to arrive after connection 0 has failed.
+const REASON: std::time::Duration = std::time::Duration::from_secs(1);
+/// Size in bytes of a group of requests above which it is written.
+const REQUESTS: usize = 64 << 10;
+/// Size in bytes of the buffer for replies.
+const REPLIES: usize = 64 << 10;
+
+/// State that the tasks of the connections share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) dispatcher: Mutex<Dispatcher>,
+    /// Files that are sent in blocks.
+    pub(super) files: Mutex<BTreeMap<u64, Arc<Outgoing>>>,
+    /// Files that are sent whole.
+    pub(super) whole: Mutex<BTreeMap<u64, Arc<SourceFile>>>,
+    /// Changes when there may be something to send, or when the copy ends.
+    pub(super) work: watch::Sender<Work>,
+    /// Payload in bytes that each connection has sent.
+    pub(super) sent: Mutex<Vec<u64>>,
+    pub(super) first_byte: Mutex<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Changed(u64),
+    Ended,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self::Changed(0)
+    }
+}
+
+impl Shared {
+    /// Wakes the connections that wait for something to send.
+    pub(super) fn wake(&self) {
+        self.work.send_modify(|work| {
+            if let Work::Changed(count) = work {
+                *count += 1;
+            }
+        });
+    }
+}
+
+/// What the tasks report to the driver.
+#[derive(Debug)]
+pub(super) enum Event {
+    Reply(Reply),
+    /// A block of the stream, or its durable part, has been added to the hash.
+    Hashed(u64),
+    /// A whole file of this hash has been read.
+    Whole(Hex<HASH>),
+    /// A target of the same size and modification time has the same hash, or another one.
+    Compared(u64, bool),
+    /// A source cannot be read.
+    Unreadable(u64, io::Error),
+    /// A connection has failed.
+    Lost(u32, io::Error),
+}
+
+pub(super) type Events = mpsc::UnboundedSender<Event>;
+
+/// Reads the relay's messages on a connection.
+pub(super) async fn receive(number: u32, reader: impl AsyncRead + Unpin, events: Events) {
+    let mut reader = BufReader::with_capacity(REPLIES, reader);
+    loop {
+        let event = match wire::next_message::<Reply>(&mut reader).await {
+            Ok(Some(reply)) => Event::Reply(reply),
+            Ok(None) => Event::Lost(number, io::Error::other("the relay closed the connection")),
+            Err(error) => Event::Lost(number, error),
+        };
+        let is_last = matches!(event, Event::Lost(..));
+        if events.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Task that sends on a connection.
+pub(super) struct Sender {
+    pub(super) number: u32,
+    pub(super) readiness: Readiness,
+    pub(super) shared: Arc<Shared>,
+    pub(super) events: Events,
+}
+
+impl Sender {
+    pub(super) async fn run(
+        self,
+        mut writer: impl AsyncWrite + Unpin,
+        mut requests: Option<mpsc::UnboundedReceiver<Request>>,
+    ) {
+        if let Err(error) = self.send(&mut writer, &mut requests).await {
+            // The relay may have stated the reason, which the task that reads reports.
+            if self.number == 0 {
+                tokio::time::sleep(REASON).await;
+            }
+            // After the end of the copy, nobody listens.
+            let _ = self.events.send(Event::Lost(self.number, error));
+        }
+    }
+
+    async fn send(
+        &self,
+        writer: &mut (impl AsyncWrite + Unpin),
+        requests: &mut Option<mpsc::UnboundedReceiver<Request>>,
+    ) -> io::Result<()> {
+        let mut work = self.shared.work.subscribe();
+        let mut first = None;
+        loop {
+            if let Some(requests) = requests {
+                write_requests(writer, first.take(), requests).await?;
+            }
+            // What becomes available from here on changes the value again.
+            if *work.borrow_and_update() == Work::Ended {
+                return writer.shutdown().await;
+            }
+            self.readiness.writable().await?;
+            let next = locked(&self.shared.dispatcher).next(self.number);
+            match (next, &mut *requests) {
+                (Some(Next::Block(block)), _) => self.block(writer, block).await?,
+                (Some(Next::Files(streams)), _) => self.files(writer, &streams).await?,
+                (None, None) => {
+                    let _ = work.changed().await;
+                }
+                (None, Some(requests)) => {
+                    tokio::select! {
+                        request = requests.recv() => first = request,
+                        _ = work.changed() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn block(&self, writer: &mut (impl AsyncWrite + Unpin), block: Block) -> io::Result<()> {
+        let stream = block.stream;
+        let Some(file) = locked(&self.shared.files).get(&stream).cloned() else { return Ok(()) };
+        let buffer = match spawn_blocking(move || file.frame(block)).await? {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                let _ = self.events.send(Event::Unreadable(stream, error));
+                return Ok(());
+            }
+        };
+        // The hash may be complete with this block. Its request may overtake the block on another connection.
+        let _ = self.events.send(Event::Hashed(stream));
+        let carried = buffer.len().saturating_sub(HEADER) as u64;
+        self.write(writer, &buffer, carried).await
+    }
+
+    /// Sends whole files.
+    async fn files(&self, writer: &mut (impl AsyncWrite + Unpin), streams: &[u64]) -> io::Result<()> {
+        let files: Vec<(u64, Arc<SourceFile>)> = {
+            let whole = locked(&self.shared.whole);
+            streams.iter().filter_map(|stream| Some((*stream, Arc::clone(whole.get(stream)?)))).collect()
+        };
+        let events = self.events.clone();
+        let read = spawn_blocking(move || {
+            let (mut buffer, mut sent) = (Vec::new(), 0);
+            for (stream, file) in files {
+                let event = match push_whole(&mut buffer, stream, &file) {
+                    Ok(hash) => Event::Whole(hash),
+                    Err(error) => Event::Unreadable(stream, error),
+                };
+                sent += file.source.size;
+                let _ = events.send(event);
+            }
+            (buffer, sent)
+        });
+        let (buffer, sent) = read.await?;
+        self.write(writer, &buffer, sent).await
+    }
+
+    async fn write(
+        &self,
+        writer: &mut (impl AsyncWrite + Unpin),
+        buffer: &[u8],
+        payload: u64,
+    ) -> io::Result<()> {
+        writer.write_all(buffer).await?;
+        writer.flush().await?;
+        locked(&self.shared.first_byte).get_or_insert_with(Instant::now);
+        if let Some(sent) = locked(&self.shared.sent).get_mut(self.number as usize) {
+            *sent += payload;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the requests that wait. Several small messages share a record of TLS and a packet.
+async fn write_requests(
+    writer: &mut (impl AsyncWrite + Unpin),
+    first: Option<Request>,
+    requests: &mut mpsc::UnboundedReceiver<Request>,
+) -> io::Result<()> {
+    let mut next = first.or_else(|| requests.try_recv().ok());
+    while next.is_some() {
+        let mut buffer = Vec::new();
+        while let Some(request) = next.take() {
+            wire::push_message(&mut buffer, &request)?;
+            if buffer.len() < REQUESTS {
+                next = requests.try_recv().ok();
+            }
+        }
+        writer.write_all(&buffer).await?;
+        writer.flush().await?;
+        next = requests.try_recv().ok();
+    }
+    Ok(())
+}

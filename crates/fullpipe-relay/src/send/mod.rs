@@ -1,0 +1,203 @@
+//! `copy` to a relay: opens the connections, announces the files, and sends their blocks.
+//!
+//! ```text
+//!   Walk ─► Driver ── requests ──► connection 0 ─┐                      ┌─► replies, lost connections ──► Driver
+//!             │                                  ├─► TLS, TCP ─► relay ─┘
+//!             └─► Dispatcher ◄────── next ── connections 0 to N-1
+//! ```
+
+mod connect;
+mod connection;
+mod driver;
+mod outgoing;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullpipe_units::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::client::TlsStream;
+
+use self::connect::Relay;
+use self::connection::{Sender, Shared, receive};
+use self::driver::Driver;
+use crate::error::Error;
+use crate::frame::MOST_CONNECTIONS;
+use crate::keys::{Fingerprint, Identity};
+use crate::report::CopyReport;
+use crate::runtime;
+use crate::sources::Walk;
+use crate::ssh::{self, Remote};
+use crate::target::End;
+use crate::wire::Readiness;
+
+/// Hint if a relay cannot be reached.
+const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
+/// Hint if a relay that ssh has started cannot be reached.
+const PERMIT: &str = "permit TCP connections from here in the firewall of the host, or start fullpipe relay \
+                      serve there on a port that is permitted, and copy to relay://HOST:PORT/PATH";
+/// Time in which the relay has to close the connections after the last file.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Number of files that are found ahead of their announcement.
+const AHEAD: usize = 1024;
+/// Number of events that are handled before the connections are woken.
+const EVENTS: usize = 256;
+
+/// Settings of a copy.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// Files and folders of this host.
+    pub sources: Vec<PathBuf>,
+    /// The target, on a relay or a host that ssh reaches.
+    pub target: End,
+    /// Number of connections, 1 to 16.
+    pub connections: u32,
+    /// Key of this host.
+    pub identity: Identity,
+    /// Fingerprint of the relay's key.
+    pub peer: Option<Fingerprint>,
+    /// Compare the hashes of files whose size and modification time are the same, and read what was written
+    /// back from the disk.
+    pub verify: bool,
+}
+
+/// Receives what a copy reports while it runs.
+pub trait CopyObserver {
+    /// `done` of `total` bytes are durable at the relay, or were there before. The total grows while files are
+    /// found.
+    fn progress(&self, _done: Bytes, _total: Bytes) {}
+    /// Something that the user may want to know, and that does not end the copy.
+    fn note(&self, _text: &str) {}
+}
+
+impl CopyObserver for () {}
+
+/// Copies files to another host. The same call continues an interrupted copy.
+///
+/// # Errors
+/// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot
+/// be written there. What is durable at the relay by then is kept.
+pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyReport, Error> {
+    if !(1..=MOST_CONNECTIONS).contains(&options.connections) {
+        return Err(Error::usage(
+            format!("{} connections are not possible", options.connections),
+            format!("pass --connections with a number from 1 to {MOST_CONNECTIONS}"),
+        ));
+    }
+    match &options.target {
+        End::Relay { host, port, path, is_folder } => {
+            let walk = Walk::new(&options.sources, path, *is_folder)?;
+            let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
+            copy_to(relay, walk, options, observer)
+        }
+        End::Ssh { host, path, is_folder } => {
+            let into = *is_folder || options.sources.len() > 1;
+            let (folder, name) = ssh::split(path, into)?;
+            let walk = Walk::new(&options.sources, &name, into)?;
+            let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
+            let address = (remote.host.as_str(), remote.port);
+            let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
+            let copied = copy_to(relay, walk, options, observer);
+            remote.end();
+            copied
+        }
+        End::Local(_) => Err(Error::usage(
+            "both ends are on this host, and copy needs a network between them",
+            "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
+        )),
+    }
+}
+
+fn copy_to(
+    relay: Relay,
+    walk: Walk,
+    options: &CopyOptions,
+    observer: &dyn CopyObserver,
+) -> Result<CopyReport, Error> {
+    let runtime = runtime()?;
+    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, observer));
+    // After a failure, threads may still read large files, and nothing needs the result.
+    runtime.shutdown_background();
+    copied
+}
+
+async fn run(
+    relay: &Arc<Relay>,
+    walk: Walk,
+    options: &CopyOptions,
+    observer: &dyn CopyObserver,
+) -> Result<CopyReport, Error> {
+    let started = Instant::now();
+    let connections = options.connections;
+    let shared = Arc::new(Shared::default());
+    *crate::locked(&shared.sent) = vec![0; connections as usize];
+    let (events, mut reported) = mpsc::unbounded_channel();
+    let (requests, outgoing) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    let begin = |tasks: &mut JoinSet<()>, number, opened: (TlsStream<TcpStream>, Readiness), requests| {
+        let (tls, readiness) = opened;
+        let (reader, writer) = tokio::io::split(tls);
+        let sender = Sender { number, readiness, shared: Arc::clone(&shared), events: events.clone() };
+        tasks.spawn(sender.run(writer, requests));
+        tasks.spawn(receive(number, reader, events.clone()));
+    };
+    let (found, mut sources) = mpsc::channel(AHEAD);
+    spawn_blocking(move || {
+        for source in walk {
+            if found.blocking_send(source).is_err() {
+                break;
+            }
+        }
+    });
+    begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
+    let peer = relay.name.clone();
+    let mut driver = Driver::new(
+        peer,
+        Arc::clone(&shared),
+        requests,
+        events.clone(),
+        connections,
+        options.verify,
+        observer,
+    );
+    // The other connections are opened while the first one carries messages and blocks, so that one that
+    // cannot be opened delays nothing.
+    let mut opening = JoinSet::new();
+    for number in 1..connections {
+        let relay = Arc::clone(relay);
+        opening.spawn(async move { (number, relay.connect(number).await) });
+    }
+    let mut batch = Vec::new();
+    while !driver.is_complete() {
+        tokio::select! {
+            // The driver holds a sender, so the channel cannot end.
+            _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
+            found = sources.recv(), if driver.has_room() => driver.found(found)?,
+            Some(Ok((number, opened))) = opening.join_next() => match opened {
+                Ok(opened) => begin(&mut tasks, number, opened, None),
+                Err(error) => driver.lose(number, &io::Error::other(error.message))?,
+            },
+        }
+    }
+    // A small copy is complete before they are open. A connection that is cut in its handshake would be an
+    // error to the relay, and one that hangs is not worth more time.
+    let _ = timeout(FAREWELL, async {
+        while let Some(opened) = opening.join_next().await {
+            if let Ok((number, Ok(opened))) = opened {
+                begin(&mut tasks, number, opened, None);
+            }
+        }
+    })
+    .await;
+    driver.end();
+    // The connections end when the relay has read the last message. One that hangs is not waited for, because
+    // every file has been placed.
+    let ending = async { while tasks.join_next().await.is_some() {} };
+    let _ = timeout(FAREWELL, ending).await;
+    Ok(driver.report(started))
+}

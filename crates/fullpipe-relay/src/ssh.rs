@@ -1,0 +1,318 @@
+//! Copies to `HOST:PATH`: the user's own `ssh` starts a relay there for one copy.
+//!
+//! ```text
+//!   copy ── standard input of ssh ──► fullpipe relay once      { client: fingerprint, folder }
+//!        ◄─ standard output ─────────                          { relay: fingerprint, port }
+//!        ══ TLS connections to the port ═══════════════════►   blocks and files
+//!        ── end of standard input ───►                         the relay ends
+//! ```
+//!
+//! Both ends make a key for this copy alone, and exchange the fingerprints through the channel of ssh. No
+//! argument of a command contains a secret, and no path goes through the shell of the other host.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+use crate::frame::VERSION;
+use crate::keys::{AllowList, Fingerprint, Identity};
+use crate::name::PathText;
+use crate::serve::{self, ServeObserver, ServeOptions};
+
+/// Command that the other host runs.
+const REMOTE: [&str; 3] = ["fullpipe", "relay", "once"];
+/// Beginning of the line with the answer. The start-up files of a shell may print other lines.
+const MARK: &str = "fullpipe-relay ";
+/// Maximum number of bytes that are read until the answer is complete.
+const MOST_OUTPUT: u64 = 64 << 10;
+
+/// What the client states first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Call {
+    /// Versions of the protocol that the client speaks.
+    versions: Vec<u32>,
+    /// Fingerprint of the client's key.
+    client: String,
+    /// Folder that receives the files, absolute or relative to the home folder. It is created.
+    folder: PathText,
+}
+
+/// Answer of the relay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ready {
+        /// Fingerprint of the relay's key.
+        relay: String,
+        /// Port on which it listens.
+        port: u16,
+    },
+    Failed {
+        message: String,
+        hint: String,
+    },
+}
+
+/// Splits the path of a target into the folder that receives the files, and the name below it.
+pub(crate) fn split(path: &Path, is_folder: bool) -> Result<(PathBuf, PathBuf), Error> {
+    // There is no shell that would replace it, and the folder of the user is where ssh begins.
+    let path = path.strip_prefix("~").unwrap_or(path);
+    let refused = || {
+        Error::usage(
+            format!("{} is not a path to copy to", path.display()),
+            "write HOST:PATH without '..', with a path that is absolute or relative to the home folder",
+        )
+    };
+    if path.components().any(|part| part == Component::ParentDir)
+        || path.as_os_str().as_encoded_bytes()[..] == *b"~"
+    {
+        return Err(refused());
+    }
+    let non_empty = |path: &Path| match path.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => path.to_path_buf(),
+    };
+    if is_folder {
+        return Ok((non_empty(path), PathBuf::new()));
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Err(refused()) };
+    Ok((non_empty(folder), name.into()))
+}
+
+/// A relay that ssh has started on another host, until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    ssh: Child,
+    input: Option<ChildStdin>,
+    /// Name or address for the connections of the copy.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+impl Remote {
+    /// Starts a relay for `folder` on `host`, as a user of ssh writes it.
+    pub(crate) fn start(host: &str, folder: &Path, client: Fingerprint) -> Result<Self, Error> {
+        let mut ssh = Command::new("ssh")
+            // Data goes over other connections, and the channel carries a few hundred bytes.
+            .args(["-T", "-o", "ClearAllForwardings=yes", "--", host])
+            .args(REMOTE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| {
+                Error::runtime(format!("cannot start ssh: {error}"), "install the client of OpenSSH")
+            })?;
+        let (Some(mut input), Some(output)) = (ssh.stdin.take(), ssh.stdout.take()) else {
+            return Err(Error::runtime("cannot start ssh: it has no pipes", ""));
+        };
+        let call = Call { versions: vec![VERSION], client: client.to_string(), folder: folder.into() };
+        // If ssh has ended already, it has stated the reason on standard error.
+        let written = to_line(&call).and_then(|line| input.write_all(line.as_bytes()));
+        let answer = written.and_then(|()| read_answer(output));
+        // Reads the port before ssh is waited for, because ssh lasts as long as its input.
+        match answer {
+            Ok(Some(Answer::Ready { relay, port })) => {
+                Ok(Self { ssh, input: Some(input), host: address(host), port, fingerprint: relay.parse()? })
+            }
+            Ok(Some(Answer::Failed { message, hint })) => {
+                Err(Error::runtime(format!("{host}: {message}"), hint))
+            }
+            Ok(None) | Err(_) => {
+                drop(input);
+                let status = ssh.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+                Err(Error::network(
+                    format!("ssh {host} did not start a relay ({status})"),
+                    format!(
+                        "ssh {host} {} --help has to work: the other host needs a build with copy",
+                        REMOTE.join(" ")
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// Ends the relay, and waits until it has ended.
+    pub(crate) fn end(mut self) {
+        self.input = None;
+        let _ = self.ssh.wait();
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // The relay keeps what is durable, and ends with its input.
+        self.input = None;
+    }
+}
+
+/// Returns the name of a host for other connections than those of ssh, whose settings may give it another one.
+fn address(host: &str) -> String {
+    let settings = Command::new("ssh").args(["-G", "--", host]).stderr(Stdio::null()).output();
+    let settings = settings.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let name = settings
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("hostname ")?.trim().to_owned()));
+    let own = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| own.to_owned())
+}
+
+fn to_line(message: &impl Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string(message)? + "\n")
+}
+
+/// Reads lines up to the answer; returns `None` if there is none.
+fn read_answer(output: impl Read) -> io::Result<Option<Answer>> {
+    for line in BufReader::new(output.take(MOST_OUTPUT)).split(b'\n') {
+        let line = line?;
+        if let Some(answer) = line.strip_prefix(MARK.as_bytes()) {
+            return Ok(Some(serde_json::from_slice(answer)?));
+        }
+    }
+    Ok(None)
+}
+
+/// Serves one copy: the client's fingerprint and the folder come from `input`, the answer goes to `output`.
+/// Returns when `input` ends and the copy has ended.
+///
+/// # Errors
+/// Returns an error if the client does not receive the answer, or if the copy cannot be served. The client
+/// reports that the folder or the address cannot be used.
+pub fn serve_once(
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+    observer: Arc<dyn ServeObserver>,
+) -> Result<(), Error> {
+    let mut answer = |answer: &Answer| {
+        let written = to_line(answer).and_then(|line| output.write_all((MARK.to_owned() + &line).as_bytes()));
+        written.and_then(|()| output.flush()).map_err(|error| Error::system("answer the client", &error))
+    };
+    let mut input = BufReader::new(input);
+    let prepared = prepare(&mut input, observer);
+    let (relay, listener, folder, fingerprint) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let Error { message, hint, .. } = error;
+            return answer(&Answer::Failed { message, hint });
+        }
+    };
+    let port = listener.local_addr().map_err(|error| Error::system("listen", &error))?.port();
+    answer(&Answer::Ready { relay: fingerprint.to_string(), port })?;
+    let (ended, end) = oneshot::channel::<()>();
+    thread::spawn(move || {
+        // The end of the input, or an error of it, is the end of the client.
+        let _ = io::copy(&mut input, &mut io::sink());
+        drop(ended);
+    });
+    let served = serve::until(relay, listener, end);
+    crate::store::FileStore::clean(&folder);
+    served
+}
+
+type Prepared = (Arc<serve::Relay>, std::net::TcpListener, PathBuf, Fingerprint);
+
+fn prepare(input: &mut impl BufRead, observer: Arc<dyn ServeObserver>) -> Result<Prepared, Error> {
+    let mut line = String::new();
+    let read = input.take(MOST_OUTPUT).read_line(&mut line);
+    read.map_err(|error| Error::system("read standard input", &error))?;
+    let call: Call = serde_json::from_str(&line).map_err(|error| {
+        Error::usage(
+            format!("standard input is not that of fullpipe copy: {error}"),
+            "run fullpipe copy on the other host",
+        )
+    })?;
+    if !call.versions.contains(&VERSION) {
+        return Err(Error::network(
+            format!("this host speaks version {VERSION} of the protocol only"),
+            "install the same version of fullpipe at both ends",
+        ));
+    }
+    let folder = call.folder.as_path().to_path_buf();
+    fs::create_dir_all(&folder).map_err(|error| {
+        let error = Error::system(format_args!("create the folder {}", folder.display()), &error);
+        match error.hint.is_empty() {
+            true => Error { hint: "choose another folder".into(), ..error },
+            false => error,
+        }
+    })?;
+    let identity = Identity::temporary()?;
+    let fingerprint = identity.fingerprint();
+    let mut allow = AllowList::default();
+    allow.add(call.client.parse()?);
+    let listener = listen()?;
+    let options = ServeOptions {
+        listen: listener.local_addr().map_err(|error| Error::system("listen", &error))?,
+        root: folder.clone(),
+        identity,
+        allow,
+    };
+    Ok((serve::Relay::new(&options, observer)?, listener, folder, fingerprint))
+}
+
+/// Listens on a free port, over IPv6 and IPv4 where the host has both.
+fn listen() -> Result<std::net::TcpListener, Error> {
+    let any = |address: SocketAddr| std::net::TcpListener::bind(address);
+    any((Ipv6Addr::UNSPECIFIED, 0).into())
+        .or_else(|_| any((Ipv4Addr::UNSPECIFIED, 0).into()))
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| Error::system("listen", &error))
+}
+
+/// Checks the part of `HOST:PATH` before the colon, which becomes an argument of ssh.
+pub(crate) fn is_host(host: &OsStr) -> Option<String> {
+    let host = host.to_str()?;
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let is_plain = !bare.is_empty() && !bare.starts_with('-') && !bare.contains(char::is_whitespace);
+    is_plain.then(|| bare.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_found_among_other_lines() {
+        let ready = Answer::Ready { relay: "sha256:0".into(), port: 9 };
+        let line = MARK.to_owned() + &to_line(&ready).expect("JSON");
+        let output = format!("Welcome\n\nfullpipe\n{line}more\n");
+        assert_eq!(read_answer(output.as_bytes()).expect("readable"), Some(ready));
+        assert_eq!(read_answer(&b"Welcome\n"[..]).expect("readable"), None);
+        assert!(read_answer(&b"fullpipe-relay {\n"[..]).is_err());
+        let endless = std::iter::repeat_n(b"noise\n", 100_000).flatten().copied().collect::<Vec<u8>>();
+        assert_eq!(read_answer(&endless[..]).expect("bounded"), None);
+    }
+
+    #[test]
+    fn the_folder_and_the_name_follow_from_the_path() {
+        let pair = |folder: &str, name: &str| Ok((folder.into(), name.into()));
+        assert_eq!(split(Path::new("a/b"), false), pair("a", "b"));
+        assert_eq!(split(Path::new("a"), false), pair(".", "a"));
+        assert_eq!(split(Path::new("/a"), false), pair("/", "a"));
+        assert_eq!(split(Path::new("~/a/b"), true), pair("a/b", ""));
+        assert_eq!(split(Path::new(""), true), pair(".", ""));
+        assert_eq!(split(Path::new("/srv/in/"), true), pair("/srv/in", ""));
+        for (path, is_folder) in [("a/../b", false), ("..", true), ("/", false), ("", false)] {
+            assert!(split(Path::new(path), is_folder).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn options_of_ssh_are_no_hosts() {
+        let host = |text: &str| is_host(OsStr::new(text));
+        assert_eq!(host("user@ny.example.com").as_deref(), Some("user@ny.example.com"));
+        assert_eq!(host("[2001:db8::1]").as_deref(), Some("2001:db8::1"));
+        for wrong in ["", "-oProxyCommand=x", "a b", "[]"] {
+            assert_eq!(host(wrong), None, "{wrong}");
+        }
+    }
+}

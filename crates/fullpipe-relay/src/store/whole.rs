@@ -1,0 +1,127 @@
+//! Files of at most one block, which arrive as a whole.
+//!
+//! ```text
+//!   temporary file ─► write ─► size, mode, mtime, fsync ─► rename ─► fsync of the folder ─► the sender is informed
+//! ```
+//!
+//! There is nothing to continue, so the journal has no record. The folder is synced once for all files that
+//! have been renamed in it meanwhile.
+
+use std::io;
+use std::path::Path;
+
+use super::{Attributes, Disk, Journal, Lease, Store, Target, temporary};
+use crate::error::Error;
+use crate::frame::Source;
+use crate::name::RelativePath;
+
+/// Message for a content that the disk returns with changes.
+pub(crate) const READ_BACK: &str = "the disk does not contain what was written";
+
+/// A target that waits for its content.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    lease: Lease,
+    source: Source,
+    mode: u32,
+    /// The content is read back from the disk.
+    verify: bool,
+}
+
+/// How a target was found that is to be written as a whole.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// It has the size and the modification time of the source.
+    Same,
+    /// It has to be received.
+    Announced(Announced),
+}
+
+impl Announced {
+    /// Returns the size of the file in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.source.size
+    }
+
+    /// Returns the target.
+    pub(crate) fn target(&self) -> &RelativePath {
+        &self.lease.target
+    }
+
+    /// Returns the right to write the target.
+    pub(crate) fn into_lease(self) -> Lease {
+        self.lease
+    }
+}
+
+impl<D: Disk, J: Journal> Store<D, J> {
+    /// Takes the target of a small file. With `replace`, its size and modification time do not matter; with
+    /// `verify`, its content will be read back.
+    pub(crate) fn announce(
+        &self,
+        target: &RelativePath,
+        source: Source,
+        mode: u32,
+        (verify, replace): (bool, bool),
+    ) -> Result<Whole, Error> {
+        let lease = self.lease(target)?;
+        match self.target(&lease, source) {
+            Ok(Target::Same) if !replace => Ok(Whole::Same),
+            Ok(_) => Ok(Whole::Announced(Announced { lease, source, mode, verify })),
+            Err(error) => Err(Error::system(format_args!("write {target}"), &error)),
+        }
+    }
+
+    /// Gives a target its content, of which parts are holes if `sparse` is set. The new name survives a crash
+    /// when [`Store::settle_renames`] has returned.
+    pub(crate) fn place_whole(&self, file: &Announced, content: &[u8], sparse: bool) -> io::Result<()> {
+        let target = &file.lease.target;
+        if self.journal.get(target)?.is_some() {
+            self.journal.remove(target)?;
+        }
+        let temporary = temporary(target);
+        let created = match self.disk.create(&temporary, file.source.size) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.create_folders(target.folder())?;
+                self.disk.create(&temporary, file.source.size)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.disk.remove(&temporary)?;
+                self.disk.create(&temporary, file.source.size)
+            }
+            created => created,
+        };
+        let attributes = Attributes { mode: file.mode, mtime_ns: file.source.mtime_ns };
+        let placed = created.and_then(|created| {
+            match sparse {
+                true => self.write_sparse(&created, content, 0)?,
+                false => self.disk.write_at(&created, content, 0)?,
+            }
+            self.disk.finish(&created, attributes)?;
+            if file.verify {
+                self.disk.drop_cache(&created)?;
+                let mut found = vec![0; content.len()];
+                self.disk.read_at(&created, &mut found, 0)?;
+                if found != content {
+                    return Err(io::Error::other(READ_BACK));
+                }
+            }
+            self.durable_folder(target.folder())?;
+            self.disk.rename(&temporary, target.as_path())
+        });
+        if placed.is_err() {
+            // The error that is reported is the first one.
+            let _ = self.disk.remove(&temporary);
+        }
+        placed
+    }
+
+    /// Makes the renames in a folder durable.
+    pub(crate) fn settle_renames(&self, folder: &Path) -> io::Result<()> {
+        let synced = self.disk.sync_folder(folder);
+        if synced.is_err() {
+            super::locked(&self.settled_folders).remove(folder);
+        }
+        synced
+    }
+}

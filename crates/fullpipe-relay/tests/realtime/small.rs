@@ -1,0 +1,66 @@
+//! Many small files, at loopback and over a long path.
+
+use std::fs;
+
+use fullpipe_relay::copy;
+
+use crate::proxy::delaying;
+use crate::{Fixture, Notes};
+
+/// Number of files of the measurement.
+const FILES: usize = 10_000;
+/// Number of files of the measurement of memory.
+const MANY: u64 = 1_000_000;
+/// Size of each of the ten thousand in bytes.
+const SIZE: usize = 10 << 10;
+
+/// The number of round trips does not grow with the number of files: at 200 ms, 1500 files would take 12
+/// announcements of 128 files one after another, 5 s.
+#[test]
+fn small_files_need_few_round_trips() {
+    let fixture = Fixture::new();
+    for number in 0..1500 {
+        fixture.source(&format!("dir/{number}"), 700);
+    }
+    let folder = fixture.folder.path().join("out/dir");
+    let options = fixture.options(&folder, "dir", delaying(fixture.address, 100));
+    let report = copy(&options, &Notes).expect("copied");
+    assert_eq!((report.files, fixture.names().len()), (1500, 1500));
+    assert!(report.wall_s < 5.0 * 0.2 + 2.0, "{report:?}");
+}
+
+/// Prints the time of a copy, and that of the same files again.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-relay --test realtime -- --ignored --nocapture ten_thousand"]
+fn ten_thousand_small_files() {
+    let fixture = Fixture::new();
+    for number in 0..FILES {
+        fixture.source(&format!("dir/{number}"), SIZE);
+    }
+    let folder = fixture.folder.path().join("out/dir");
+    for same in [0, FILES] {
+        let report = fixture.copy(&folder, "dir").expect("copied");
+        assert_eq!((report.files, report.same_files), (FILES as u64, same as u64));
+        println!("{} files, {} skipped: {:.2} s", report.files, report.same_files, report.wall_s);
+    }
+    assert_eq!(fixture.names().len(), FILES);
+}
+
+/// Copies a folder of a million files, and prints the largest amount of memory that both ends had together.
+#[test]
+#[ignore = "half an hour: cargo test --release -p fullpipe-relay --test realtime -- --ignored --nocapture a_million"]
+fn a_million_files_in_a_folder_need_little_memory() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().join("out/dir");
+    fs::create_dir(&folder).expect("a folder");
+    for number in 0..MANY {
+        fs::write(folder.join(number.to_string()), "").expect("written");
+    }
+    let report = fixture.copy(&folder, "dir").expect("copied");
+    assert_eq!(report.files, MANY);
+    let status = fs::read_to_string("/proc/self/status").expect("readable");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the peak");
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    println!("{MANY} files in {:.0} s, at most {} MiB resident", report.wall_s, kib >> 10);
+    assert!(kib >> 10 <= 96);
+}
