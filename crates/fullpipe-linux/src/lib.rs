@@ -47,6 +47,7 @@ pub mod ipsec;
 pub mod link;
 pub mod namespace;
 mod netlink;
+mod outcome;
 mod packet;
 mod pid_namespace;
 mod poll;
