@@ -425,6 +425,7 @@ Exit codes:
   1  unusable input, or a failed run
   2  wrong usage
   4  emu: missing permission to create network namespaces or TUN devices
+     uml: missing permission to trace processes or to fix addresses
   5  done, but with --check an expectation is not met, or an emu run is not valid
   130  interrupted";
 
@@ -434,10 +435,18 @@ pub(crate) struct RunArgs {
     /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Where to run the experiment: in the simulator (sim), or with the kernel TCP stack on an emulated path
-    /// (emu); live is not available yet
+    /// Where to run the experiment: in the simulator (sim), with the kernel TCP stack on an emulated path (emu),
+    /// or with the TCP stack of a User-Mode Linux kernel in virtual time (uml)
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) world: World,
+    pub(crate) world: RunWorld,
+
+    /// With --world uml, run this kernel instead of linux.uml in PATH
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+
+    /// With --world uml, load congestion controls from DIR instead of the folder of the kernel's package
+    #[arg(long, value_name = "DIR")]
+    pub(crate) modules: Option<PathBuf>,
 
     /// With --world emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum)]
@@ -668,4 +677,12 @@ pub(crate) enum World {
     #[default]
     Sim,
     Emu,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunWorld {
+    #[default]
+    Sim,
+    Emu,
+    Uml,
 }

@@ -53,6 +53,9 @@ use crate::args::{Args, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    // In a guest of `run --world uml`, this program is init.
+    #[cfg(target_os = "linux")]
+    fullpipe::linux::uml::run_if_guest();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if arguments.is_empty() {
         return done(output::print(args::FIRST_STEPS).map(|()| ExitCode::SUCCESS));
