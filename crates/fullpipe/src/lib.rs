@@ -71,6 +71,8 @@ pub mod input;
 pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
+#[cfg(target_os = "linux")]
+pub mod pair;
 pub mod race;
 pub mod run;
 #[cfg(target_os = "linux")]
