@@ -500,8 +500,9 @@ Examples:
   fullpipe pair experiments/slow-start.toml
   fullpipe pair experiments/fidelity.toml --point 29 --seed 3 --packets 10
 
-Both runs take virtual time, and have the same path and the same losses. The output names the first packet
-that one of them sends with another content, or at another time, and the state of both senders around it.
+Both runs take virtual time, and have the same path and the same losses. The output names the first
+packet that one of them sends with another content, or at another time, and the state of both
+senders around it.
 
 Exit codes:
   0  done

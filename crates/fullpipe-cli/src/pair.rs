@@ -19,6 +19,9 @@ const LABEL: usize = 14;
 const COLUMN: usize = 30;
 
 pub(crate) fn pair(args: &PairArgs) -> Result<ExitCode, Failure> {
+    if args.every.is_zero() {
+        return Err(Failure::usage("--every must be above zero", "use --every 10ms"));
+    }
     let options = PairOptions {
         worlds: worlds(&args.world)?,
         kernel: args.kernel.clone(),

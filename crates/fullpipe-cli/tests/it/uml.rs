@@ -151,3 +151,33 @@ fn twenty_cells_repeat_bit_for_bit() {
     assert_eq!(digests(&first).len(), 20);
     assert_eq!(digests(&first), digests(&second));
 }
+
+/// A pair of the simulator with itself does not part, and a pair with a guest names the packet at which it does.
+#[test]
+fn a_pair_names_the_first_packet_that_differs() {
+    let file = experiment("a-pair", "loss = '0.2%'\n[[flow]]\ncc = ['cubic', 'bbr1']");
+    let file = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = fullpipe(&["pair", file, "--world", "sim", "--world", "sim"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("The runs do not part: "), "{stdout}");
+
+    let (error, hint) = refusal(2, fullpipe(&["pair", file, "--world", "emu", "--world", "uml"]));
+    assert!(error.contains("emu") && hint.contains("--world sim"), "{error} {hint}");
+    let (error, hint) = refusal(2, fullpipe(&["pair", file, "--point", "cc=reno"]));
+    assert_eq!(error, "the experiment has no point 'cc=reno'");
+    assert_eq!(hint, "known: cc=cubic; cc=bbr1");
+
+    if !has("linux") {
+        return;
+    }
+    let (code, stdout, stderr) = fullpipe(&["pair", file, "--point", "cc=bbr1", "--tolerance", "1ns"]);
+    if code == 4 {
+        eprintln!("skipped: {stderr}");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    // Timers of the guest's kernel have steps of 256 ns, so the runs part at the latest at the first paced packet.
+    let line = stdout.lines().find(|line| line.starts_with("The runs part at ")).expect("a difference");
+    let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
+    assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
+}
