@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Compare senders by the times of downloads
     Race(RaceArgs),
+    /// Find the first packet in which the simulator and a kernel differ
+    Pair(PairArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
     /// Export per-connection TCP limits of this host as Prometheus metrics
@@ -425,6 +427,7 @@ Exit codes:
   1  unusable input, or a failed run
   2  wrong usage
   4  emu: missing permission to create network namespaces or TUN devices
+     uml: missing permission to trace processes or to fix addresses
   5  done, but with --check an expectation is not met, or an emu run is not valid
   130  interrupted";
 
@@ -434,10 +437,18 @@ pub(crate) struct RunArgs {
     /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Where to run the experiment: in the simulator (sim), or with the kernel TCP stack on an emulated path
-    /// (emu); live is not available yet
+    /// Where to run the experiment: in the simulator (sim), with the kernel TCP stack on an emulated path (emu),
+    /// or with the TCP stack of a User-Mode Linux kernel in virtual time (uml)
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) world: World,
+    pub(crate) world: RunWorld,
+
+    /// With --world uml, run this kernel instead of linux.uml in PATH
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+
+    /// With --world uml, load congestion controls from DIR instead of the folder of the kernel's package
+    #[arg(long, value_name = "DIR")]
+    pub(crate) modules: Option<PathBuf>,
 
     /// With --world emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum)]
@@ -482,6 +493,60 @@ impl RunArgs {
     pub(crate) fn format(&self) -> RunFormat {
         if self.json { RunFormat::Json } else { self.format }
     }
+}
+
+const PAIR_EXAMPLE: &str = "\
+Examples:
+  fullpipe pair experiments/slow-start.toml
+  fullpipe pair experiments/fidelity.toml --point 29 --seed 3 --packets 10
+
+Both runs take virtual time, and have the same path and the same losses. The output names the first
+packet that one of them sends with another content, or at another time, and the state of both
+senders around it.
+
+Exit codes:
+  0  done
+  1  unusable input, no User-Mode Linux kernel, or a failed run
+  2  wrong usage
+  4  missing permission to trace processes or to fix addresses";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = PAIR_EXAMPLE)]
+pub(crate) struct PairArgs {
+    /// Experiment with the point to run (TOML)
+    pub(crate) file: PathBuf,
+
+    /// Compare these two worlds: sim and uml [default: sim and uml]
+    #[arg(long, value_enum, value_name = "WORLD")]
+    pub(crate) world: Vec<RunWorld>,
+
+    /// Run this User-Mode Linux kernel instead of linux.uml in PATH
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+
+    /// Load congestion controls from DIR instead of the folder of the kernel's package
+    #[arg(long, value_name = "DIR")]
+    pub(crate) modules: Option<PathBuf>,
+
+    /// Run the point with this name or label [default: the first point]
+    #[arg(long, value_name = "POINT")]
+    pub(crate) point: Option<String>,
+
+    /// Random seed [default: the first seed of FILE]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Treat packets as equal if their times differ by at most this
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub(crate) tolerance: Duration,
+
+    /// Sample the state of both senders at this interval
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    pub(crate) every: Duration,
+
+    /// Number of packets to print before and after the one that differs
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) packets: usize,
 }
 
 const EMU_EXAMPLE: &str = "\
@@ -668,4 +733,12 @@ pub(crate) enum World {
     #[default]
     Sim,
     Emu,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunWorld {
+    #[default]
+    Sim,
+    Emu,
+    Uml,
 }

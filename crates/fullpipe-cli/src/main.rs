@@ -29,6 +29,11 @@ mod interrupt;
 mod iperf3;
 mod manual;
 mod output;
+#[cfg(target_os = "linux")]
+mod pair;
+#[cfg(not(target_os = "linux"))]
+#[path = "pair_elsewhere.rs"]
+mod pair;
 mod race;
 mod run;
 #[cfg(target_os = "linux")]
@@ -53,6 +58,9 @@ use crate::args::{Args, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    // In a guest of `run --world uml`, this program is init.
+    #[cfg(target_os = "linux")]
+    fullpipe::linux::uml::run_if_guest();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if arguments.is_empty() {
         return done(output::print(args::FIRST_STEPS).map(|()| ExitCode::SUCCESS));
@@ -71,6 +79,7 @@ fn main() -> ExitCode {
         Command::Diagnose(args) => diagnose::diagnose(args, look),
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
+        Command::Pair(args) => pair::pair(&args),
         Command::Race(args) => race::race(&args),
         Command::Emu(args) => emu::emu(&args),
         Command::Exporter(args) => exporter::exporter(&args),

@@ -10,21 +10,16 @@ use std::sync::{Mutex, PoisonError};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::Run;
-use fullpipe::{EmuOptions, Forecast, Observer, Report, SimOptions, TimeLeft};
+use fullpipe::{EmuOptions, Forecast, Observer, Report, SimOptions, TimeLeft, UmlOptions};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-use crate::args::{RunArgs, RunFormat, World};
+use crate::args::{RunArgs, RunFormat, RunWorld};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
 use crate::interrupt;
 use crate::output::{self, Notes};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if args.datapath.is_some() && args.world != World::Emu {
-        return Err(Failure::usage(
-            "--datapath applies to --world emu only",
-            "add --world emu or remove --datapath",
-        ));
-    }
+    check_world(args)?;
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new(
@@ -72,6 +67,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
+/// Checks that the world has all given options.
+fn check_world(args: &RunArgs) -> Result<(), Failure> {
+    let only = |option: &str, world: &str| {
+        let message = format!("{option} applies to --world {world} only");
+        Err(Failure::usage(message, format!("add --world {world} or remove {option}")))
+    };
+    match args.world {
+        world if args.datapath.is_some() && world != RunWorld::Emu => only("--datapath", "emu"),
+        world if args.kernel.is_some() && world != RunWorld::Uml => only("--kernel", "uml"),
+        world if args.modules.is_some() && world != RunWorld::Uml => only("--modules", "uml"),
+        RunWorld::Uml if args.pcapng.is_some() => Err(Failure::usage(
+            "--pcapng is not available with --world uml",
+            "remove --pcapng, or use --world sim or --world emu",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     let experiment = fullpipe::run::read(&args.file)?;
     let seeded = match args.seed {
@@ -86,15 +99,19 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-/// Returns the environment (simulator or emulator) that the options select.
+/// Returns the environment (simulator, emulator or guest) that the options select.
 fn world(args: &RunArgs) -> fullpipe::World {
     let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
     match args.world {
-        World::Emu => {
+        RunWorld::Emu => {
             let datapath = args.datapath.unwrap_or_default().into();
             fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
         }
-        World::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
+        RunWorld::Sim => fullpipe::World::Sim(SimOptions { traced, capture }),
+        RunWorld::Uml => {
+            let (kernel, modules) = (args.kernel.clone(), args.modules.clone());
+            fullpipe::World::Uml(UmlOptions { kernel, modules, traced })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
@@ -14,6 +14,7 @@ Examples:
   fullpipe-fidelity --situations experiments/kernel-situations.toml --out situations --page docs/evidence/situations.md
   fullpipe-fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/evidence/live.md
   fullpipe-fidelity experiments/fidelity-quick.toml --out quick --check
+  fullpipe-fidelity --world uml experiments/fidelity.toml --out guests --page docs/evidence/guests.md
 
 Kernel runs take real time and require an otherwise idle machine. Each run is stored in --out when it ends,
 and the same command resumes after Ctrl-C, a full disk or a crash. A path without loss is run with the first
@@ -28,6 +29,14 @@ Exit codes:
   3  with --check: no cell disagrees, but some could not be compared because other load disturbed their runs
   4  missing permission to create network namespaces or TUN devices
   5  with --check: the results differ by more than allowed, or too few limits are classified correctly";
+
+/// World in which the kernel runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelWorld {
+    #[default]
+    Emu,
+    Uml,
+}
 
 /// Run an experiment in the simulator and on the kernel TCP stack, and compare the results
 #[derive(Debug, Parser)]
@@ -73,6 +82,16 @@ pub(crate) struct FidelityArgs {
     /// With --situations, measure each situation with fullpipe iperf3 -c against iperf3's own server
     #[arg(long, requires = "situations")]
     pub(crate) live: bool,
+
+    /// Where the kernel runs: on an emulated path in real time (emu), or as a guest in virtual time (uml), which
+    /// is compared with the simulator seed by seed
+    #[arg(long, value_enum, default_value_t,
+          conflicts_with_all = ["ladder", "situations", "parallel"])]
+    pub(crate) world: KernelWorld,
+
+    /// With --world uml, run this User-Mode Linux kernel instead of linux.uml in PATH
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
 
     /// Number of random seeds per point; overrides the value in FILE
     #[arg(long, visible_alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]

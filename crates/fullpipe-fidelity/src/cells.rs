@@ -254,7 +254,8 @@ pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option
     Some(text)
 }
 
-fn path(point: &Point) -> String {
+/// Describes the path of a cell by the parameters of its point.
+pub fn path(point: &Point) -> String {
     let keys = ["rate", "rtt", "loss", "queue", "sndbuf"];
     let values = keys.iter().filter_map(|key| Some((*key, point.parameters.get(*key)?)));
     let words = values.map(|(key, value)| match key {
@@ -266,7 +267,8 @@ fn path(point: &Point) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn flows(point: &Point) -> String {
+/// Describes the flows of a cell: their number and congestion control.
+pub fn flows(point: &Point) -> String {
     let flows = &point.scenario.flows;
     match flows.len() {
         1 => flows[0].cc.to_string(),
@@ -275,7 +277,7 @@ fn flows(point: &Point) -> String {
 }
 
 /// Formats a rate in Mbit/s.
-fn mbit(bps: f64) -> String {
+pub fn mbit(bps: f64) -> String {
     let mbit = bps / 1e6;
     if mbit < 10.0 { format!("{mbit:.2}") } else { format!("{mbit:.1}") }
 }

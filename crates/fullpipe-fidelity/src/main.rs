@@ -10,6 +10,8 @@
 //!   points ──► the limits in their tables ────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line per point, with --situations (situations.md)
 //!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► one line per point, with --live       (live.md)
+//!   points ──► simulated ─────────────────────┐
+//!      └─► guests in virtual time ────────────┴──► one cell per point, with --world uml  (guests.md)
 //! ```
 //!
 //! Kernel runs are ordered by seed, then by cell, so that a page already contains all cells when half of the
@@ -20,6 +22,7 @@
 mod args;
 mod from_log;
 mod golden;
+mod guest;
 mod iperf3;
 mod kernel;
 mod ladder;
@@ -42,7 +45,7 @@ use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
 use fullpipe_fidelity::cells::{self, Verdict};
 
-use crate::args::FidelityArgs;
+use crate::args::{FidelityArgs, KernelWorld};
 use crate::kernel::{RunDetail, RunRequest};
 
 /// Number of blocks of seeds that are simulated in addition to the seeds of the kernel runs.
@@ -55,6 +58,8 @@ const EXPECTATION: u8 = 5;
 const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
+    // In a guest of --world uml, this program is init.
+    fullpipe::linux::uml::run_if_guest();
     let args = match FidelityArgs::try_parse() {
         Ok(args) => args,
         // Help and version are printed as output instead of errors.
@@ -130,6 +135,10 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
         ("Situations measured live", live::table(&experiment, args)?.into())
     } else if args.situations {
         ("Situations on the kernel", situations::table(&experiment, args)?.into())
+    } else if args.world == KernelWorld::Uml {
+        let wanted = wanted(experiment.points(), &experiment.seeds());
+        let command = command("--world uml ", args);
+        ("The simulator compared with a guest", guest::table(&experiment, &wanted, &command, args)?.into())
     } else {
         ("Fidelity", cells(&experiment, args)?.into())
     };

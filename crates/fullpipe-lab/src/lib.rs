@@ -20,6 +20,7 @@
 //! | [`trace`], [`history`], [`outcome`] | the states of a run over time, and its totals |
 //! | [`host`] | TCP settings, devices and route of a host, and changes to them, as plain values |
 //! | [`capture`] | the packets of a run, as a capture at the sending host would contain them |
+//! | [`pair`] | the packets of two runs of one scenario, and where they part |
 //! | [`validity`] | whether a run in real time can be trusted |
 //! | [`metric`] | figures of a run, under the names that experiment files use |
 //! | [`check`], [`results`] | metrics compared with expectations, and the result document |
@@ -43,6 +44,7 @@ pub mod host;
 pub mod metric;
 pub mod nearest;
 pub mod outcome;
+pub mod pair;
 pub mod profile;
 pub mod race;
 pub mod results;

@@ -44,8 +44,11 @@ pub struct Report {
     /// One-line description of the experiment.
     #[serde(default)]
     pub description: String,
-    /// Where the experiment ran: `sim` (simulator) or `emu` (emulator).
+    /// Where the experiment ran: `sim` (simulator), `emu` (emulator) or `uml` (guest).
     pub world: String,
+    /// Release and timer frequency of the guests' kernel; absent from other worlds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// Whether the campaign was ended early. A campaign that was ended early lacks some runs.
     #[serde(default)]
     pub interrupted: bool,
@@ -266,6 +269,7 @@ impl Report {
             experiment: experiment.name().into(),
             description: experiment.description().into(),
             world: world.into(),
+            kernel: None,
             interrupted,
             runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
             expect: expectations.into_iter().map(expect).collect(),

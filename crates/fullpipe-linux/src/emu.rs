@@ -19,12 +19,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fullpipe_lab::capture::Capture;
-use fullpipe_lab::history::{FinalState, History};
-use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
+use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::{Digest, Row, Sink};
+use fullpipe_lab::trace::Sink;
 use fullpipe_lab::validity::Validity;
-use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_tcp::stack::Stack;
 use fullpipe_units::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,8 +30,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::flows::{Flow, Receivers, Senders, Servers, impose, listening, receive, send, stack};
-use crate::link::{FlowNumbers, LinkReport, Log, PacketNote, Sampling, WAITING};
+use crate::flows::{
+    Ending, Flow, Receivers, Sampler, Senders, Servers, impose, listening, receive, send, stack,
+};
+use crate::link::{FlowNumbers, Log, PacketNote, Sampling, WAITING};
+use crate::outcome::{FlowEnd, Totals, outcome};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
 use crate::wan::{End, Hosts, Wan, WanConfig};
@@ -48,10 +49,6 @@ const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
 /// Interval at which the senders are polled for unacknowledged data while the path drains.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
-/// Interval at which an emulated run checks whether it should continue.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Interval at which a run that ends early checks whether all flows are complete.
-const COMPLETION_POLL: Duration = Duration::from_millis(5);
 
 /// Options of an emulated run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,15 +126,6 @@ pub fn run_captured(
     })
 }
 
-/// End of an emulated run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// The run lasts for the duration of its scenario.
-    AfterDuration,
-    /// The run ends as soon as all flows are complete, and at the latest after the duration of its scenario.
-    WhenComplete,
-}
-
 fn make(
     hosts: &mut Hosts,
     scenario: &Scenario,
@@ -181,7 +169,7 @@ fn make(
     let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
-    let mut watch = Watch::new(scenario, &flows, ending);
+    let mut sampler = Sampler::new(scenario, &flows, ending);
     let (retransmits, duplicates) = thread::scope(|scope| {
         let sending = (ends[0] == End::Kernel)
             .then(|| scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending)));
@@ -192,7 +180,7 @@ fn make(
         // At the end of the run, fullpipe's senders stop by themselves. The loop continues until all data is
         // acknowledged.
         let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
-        let watched = watch.until(end, clock, &|| sink.goes_on());
+        let watched = sampler.until(end, clock, &|| sink.goes_on());
         stop_sending.stop();
         let sent = sending.map_or(Ok(()), joined);
         if watched.is_ok() && sent.is_ok() {
@@ -220,7 +208,17 @@ fn make(
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
         stalls: report.stalls,
     };
-    let outcome = watch.outcome(&report.forward, &report.backward, sink);
+    let rows = sampler.rows;
+    let ends: Vec<FlowEnd> = flows.iter().map(FlowEnd::of).collect();
+    let samples = &report.forward.samples;
+    let forward = match ending {
+        // These counters are from the last sample, which was taken at the end of the scenario, before the path
+        // drained.
+        Ending::AfterDuration => samples.last().map(|sample| sample.counters).unwrap_or_default(),
+        Ending::WhenComplete => report.forward.counters,
+    };
+    let totals = Totals { forward, backward: report.backward.counters };
+    let outcome = outcome(scenario, rows, &ends, samples, totals, sink);
     let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);
     Ok(EmuRun { outcome, validity, logs })
 }
@@ -282,133 +280,6 @@ impl<'a> OurEnds<'a> {
             Self::Receiving(port, stack, mut receivers) => {
                 stack_loop::run(port, stack, clock, &mut receivers, stop).map(drop)
             }
-        }
-    }
-}
-
-/// Samples the sockets of all flows at the sampling times of the trace.
-struct Watch<'a> {
-    scenario: &'a Scenario,
-    flows: &'a [Flow],
-    ending: Ending,
-    /// Trace rows, sorted by time, then by flow. The state of the path is added to the rows at the end of the
-    /// run.
-    rows: Vec<Row>,
-    histories: Vec<History>,
-    rtts: Vec<RttHistogram>,
-}
-
-impl<'a> Watch<'a> {
-    fn new(scenario: &'a Scenario, flows: &'a [Flow], ending: Ending) -> Self {
-        let histories = scenario.flows.iter().map(|spec| History::new(Instant::ZERO + spec.start)).collect();
-        Self {
-            scenario,
-            flows,
-            ending,
-            rows: Vec::new(),
-            histories,
-            rtts: vec![RttHistogram::default(); flows.len()],
-        }
-    }
-
-    /// Samples the sockets until `end` or until the run is complete, and returns an error earlier if
-    /// `goes_on` returns false.
-    fn until(&mut self, end: Instant, clock: Clock, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
-        let poll = match self.ending {
-            Ending::AfterDuration => ASK_EVERY,
-            Ending::WhenComplete => COMPLETION_POLL,
-        };
-        let mut next = Instant::ZERO + self.scenario.sample_every;
-        loop {
-            let at = next.min(end);
-            while clock.now() < at && !self.is_complete() {
-                clock.sleep_until(at.min(clock.now() + poll));
-                if !goes_on() {
-                    return Err(Error::settings("the run was ended early", ""));
-                }
-            }
-            for number in 0..self.flows.len() {
-                self.look(number, clock)?;
-            }
-            if at == end || self.is_complete() {
-                return Ok(());
-            }
-            next = at + self.scenario.sample_every;
-        }
-    }
-
-    /// Returns whether the run ends now because all flows are complete.
-    fn is_complete(&self) -> bool {
-        let complete = |flow: &Flow| flow.finished.get().is_some();
-        self.ending == Ending::WhenComplete && self.flows.iter().all(complete)
-    }
-
-    fn look(&mut self, number: usize, clock: Clock) -> Result<(), Error> {
-        let flow = &self.flows[number];
-        let spec = &self.scenario.flows[number];
-        let told = flow.sender.sender(clock.now(), spec, &self.scenario.host);
-        let (sender, truth) = told.doing("read TCP_INFO")?;
-        let receiver = flow.receiver.receiver().doing("read TCP_INFO")?;
-        let row = Row {
-            at: clock.now(),
-            flow: number as u32,
-            sender,
-            receiver,
-            path: None,
-            truth: truth.map(Box::new),
-        };
-        if flow.finished.get().is_none() {
-            self.histories[number].remember(row.sender.cwnd, (&row).into());
-            if let Some(srtt) = row.sender.srtt {
-                self.rtts[number].add(srtt);
-            }
-        }
-        self.rows.push(row);
-        Ok(())
-    }
-
-    fn outcome(mut self, forward: &LinkReport, backward: &LinkReport, sink: &mut impl Sink) -> Outcome {
-        let mut digest = Digest::default();
-        let moments = self.rows.chunk_by_mut(|a, b| a.flow < b.flow);
-        for (rows, sample) in moments.zip(&forward.samples) {
-            for (row, state) in rows.iter_mut().zip(&sample.states) {
-                row.path = Some(*state);
-                digest.row(row);
-                sink.row(row);
-            }
-        }
-        let last_rows = &self.rows[self.rows.len() - self.flows.len()..];
-        let flows = last_rows.iter().enumerate().map(|(number, last)| {
-            let finished = self.flows[number].finished.get().copied();
-            let rtts = &self.rtts[number];
-            let rtt = match (last.sender.min_rtt, rtts.mean(), rtts.percentile(50), rtts.percentile(95)) {
-                (Some(min), Some(mean), Some(p50), Some(p95)) => Some(RttOutcome { min, mean, p50, p95 }),
-                _ => None,
-            };
-            let mut moment: fullpipe_lab::history::Moment = last.into();
-            moment.at = finished.unwrap_or(moment.at);
-            self.histories[number].outcome(FinalState {
-                cc: self.scenario.flows[number].cc,
-                last: moment,
-                finished,
-                retransmits: last.sender.retransmits,
-                rtt,
-                response: self.flows[number].response.get().copied(),
-                delay_p99: None,
-            })
-        });
-        let path = match self.ending {
-            // These counters are from the last sample, which was taken at the end of the scenario, before the
-            // path drained.
-            Ending::AfterDuration => forward.samples.last().map(|sample| sample.counters).unwrap_or_default(),
-            Ending::WhenComplete => forward.counters,
-        };
-        Outcome {
-            flows: flows.collect(),
-            path: PathOutcome::of(&path, &backward.counters),
-            // Work is counted only in the simulator; in an emulated run, the kernel does the work.
-            work: Work::default(),
-            digest: digest.value(),
         }
     }
 }

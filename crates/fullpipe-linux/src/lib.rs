@@ -21,6 +21,7 @@
 //! | [`wan`] | two namespaces and a path between them |
 //! | `flows` | kernel sockets at both ends, and their `TCP_INFO` |
 //! | [`emu`] | a scenario with kernel flows; its outcome has the same form as in the simulator |
+//! | [`uml`] | a scenario on an unmodified Linux kernel in virtual time, without privileges |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device of the lab or the host, or at an end of the path |
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
@@ -50,6 +51,7 @@ pub mod ipsec;
 pub mod link;
 pub mod namespace;
 mod netlink;
+mod outcome;
 mod packet;
 mod pid_namespace;
 mod poll;
@@ -63,6 +65,7 @@ mod sys;
 mod tcp_info;
 mod tun;
 pub mod tune;
+pub mod uml;
 pub mod wan;
 pub mod watch;
 

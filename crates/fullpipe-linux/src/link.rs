@@ -42,7 +42,7 @@ impl FlowNumbers {
         Self::ByAppearance(BTreeMap::new())
     }
 
-    fn number(&mut self, key: &FlowKey) -> u32 {
+    pub(crate) fn number(&mut self, key: &FlowKey) -> u32 {
         match self {
             Self::ByPort { first } => key.ports[0].max(key.ports[1]).wrapping_sub(*first).into(),
             Self::ByAppearance(numbers) => {

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
@@ -62,6 +62,11 @@ impl Namespace {
             self.enter()?;
             work()
         })
+    }
+
+    /// Returns the descriptor that refers to the network namespace.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Returns a second handle to the same network namespace.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
@@ -82,6 +83,24 @@ impl Netlink {
             message.attributes.push(LinkAttribute::TxQueueLen(queue));
         }
         self.change(RouteNetlinkMessage::SetLink(message), 0).doing("bring a device up")
+    }
+
+    /// Moves a device to another network namespace.
+    pub(crate) fn move_device(&self, index: u32, to: BorrowedFd<'_>) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::NetNsFd(to.as_raw_fd()));
+        self.change(RouteNetlinkMessage::SetLink(message), 0).doing("move a device to a network namespace")
+    }
+
+    /// Disables address resolution on an Ethernet device, which is down: packets then have the device's own
+    /// address as their destination.
+    pub(crate) fn disable_arp(&self, index: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = LinkFlags::Noarp;
+        message.header.change_mask = LinkFlags::Noarp;
+        self.change(RouteNetlinkMessage::SetLink(message), 0).doing("disable ARP")
     }
 
     pub(crate) fn add_address(&self, index: u32, address: IpAddr, prefix_len: u8) -> Result<(), Error> {

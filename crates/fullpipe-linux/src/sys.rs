@@ -1,5 +1,6 @@
 //! System calls for which no library has a safe wrapper, with one call per function.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
@@ -54,17 +55,32 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Re
 
 /// Flag of [`device_flags`]: the device merges received packets (`ETH_FLAG_LRO`).
 pub(crate) const LARGE_RECEIVE_OFFLOAD: u32 = 1 << 15;
+/// ethtool command: whether the kernel merges the packets that the device receives (GRO).
+const ETHTOOL_SGRO: u32 = 0x2c;
+/// ethtool command: whether the device gets super-packets that the kernel then segments (GSO).
+const ETHTOOL_SGSO: u32 = 0x24;
 
 /// Reads the `ETHTOOL_GFLAGS` of a network device through any socket.
 pub(crate) fn device_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    const ETHTOOL_GFLAGS: u32 = 0x25;
+    ethtool(fd, name, ETHTOOL_GFLAGS, 0)
+}
+
+/// Disables GRO and GSO of a network device, so that it sends and receives single packets.
+pub(crate) fn disable_device_merging(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    ethtool(fd, name, ETHTOOL_SGRO, 0)?;
+    ethtool(fd, name, ETHTOOL_SGSO, 0).map(drop)
+}
+
+/// Executes an ethtool command that reads or sets one number, through any socket, and returns the number.
+fn ethtool(fd: BorrowedFd<'_>, name: &str, command: u32, data: u32) -> io::Result<u32> {
     /// `struct ethtool_value`.
     #[repr(C)]
     struct Value {
         command: u32,
         data: u32,
     }
-    const ETHTOOL_GFLAGS: u32 = 0x25;
-    let mut value = Value { command: ETHTOOL_GFLAGS, data: 0 };
+    let mut value = Value { command, data };
     // SAFETY: an ifreq that consists of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
@@ -74,6 +90,24 @@ pub(crate) fn device_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: SIOCETHTOOL reads the ifreq and reads and writes the value, both of which outlive the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) })?;
     Ok(value.data)
+}
+
+/// Mounts a file system without a device.
+pub(crate) fn mount(kind: &CStr, target: &CStr, options: &CStr) -> io::Result<()> {
+    // SAFETY: all strings are NUL-terminated and outlive the call.
+    check(unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) })
+}
+
+/// Copies a file descriptor to the number `number`, which the next program inherits.
+pub(crate) fn copy_descriptor(fd: BorrowedFd<'_>, number: libc::c_int) -> io::Result<()> {
+    // SAFETY: the caller is between fork and exec, and uses no descriptor with this number.
+    check(unsafe { libc::dup2(fd.as_raw_fd(), number) })
+}
+
+/// Disables the randomisation of addresses for the calling process and the program that it executes.
+pub(crate) fn fixed_addresses() -> io::Result<()> {
+    // SAFETY: the call affects only later mappings.
+    check(unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) })
 }
 
 /// Gives the calling thread priority over all ordinary threads (SCHED_RR, lowest real-time

@@ -29,12 +29,12 @@ pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 /// Name of the TUN device in each network namespace.
 const DEVICE: &str = "fullpipe0";
 /// Prefix lengths for IPv4 (`PREFIX_LEN`) and IPv6; the addresses of both ends are in the same subnet.
-const PREFIX_LEN: u8 = 30;
+pub(crate) const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
 /// Maximum number of packets that a device queues until the link reads them. A sender whose window opens by
 /// tens of megabytes at once overflows a short queue; with the default of 500 packets, the kernel would
 /// silently drop the excess.
-const TX_QUEUE: u32 = 100_000;
+pub(crate) const TX_QUEUE: u32 = 100_000;
 
 /// Settings of a [`Wan`].
 #[derive(Clone, Debug)]
@@ -324,9 +324,11 @@ pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u3
     namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
 }
 
-/// Configures one end of the path. The function must be called inside the network namespace of that end.
-fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
-    const LOOPBACK: u32 = 1;
+/// Number of the loopback device in every network namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// Sets the sysctls of a host with the given address, in the network namespace of the calling thread.
+pub(crate) fn set_host_sysctls(address: IpAddr) -> Result<(), Error> {
     // With IPv6 enabled, the kernel would send router solicitations and other packets that belong to no flow.
     if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
         set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
@@ -334,7 +336,12 @@ fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     }
     // This setting prevents the kernel from reusing metrics that an earlier connection has saved for the
     // path.
-    set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
+    set_sysctl("net/ipv4/tcp_no_metrics_save", "1")
+}
+
+/// Configures one end of the path. The function must be called inside the network namespace of that end.
+fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
+    set_host_sysctls(address)?;
     // There is no default route. Connections to all addresses except the peer's, for example to a resolver,
     // therefore fail immediately instead of timing out.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };

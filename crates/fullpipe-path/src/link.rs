@@ -31,6 +31,21 @@ impl Opportunities {
         good.then(|| Self { times: times.into(), period, bytes })
     }
 
+    /// Returns the times of the opportunities, relative to the start of a period.
+    pub fn times(&self) -> &[Duration] {
+        &self.times
+    }
+
+    /// Returns the time after which the opportunities repeat.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Returns the number of bytes that each opportunity can carry.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
     /// Returns the mean link rate that the transmission opportunities provide.
     pub fn mean_rate(&self) -> Rate {
         Rate::of(Bytes::new(self.bytes.get().saturating_mul(self.times.len() as u64)), self.period)

@@ -45,6 +45,16 @@ impl Probability {
         self.0 as f64 / Self::ONE.0 as f64
     }
 
+    /// Returns the probability in steps of 2^-63, to pass it to another process exactly.
+    pub const fn threshold(self) -> u64 {
+        self.0
+    }
+
+    /// Creates a probability from its value in steps of 2^-63; returns `None` above 1.
+    pub const fn from_threshold(threshold: u64) -> Option<Self> {
+        if threshold <= Self::ONE.0 { Some(Self(threshold)) } else { None }
+    }
+
     /// Returns whether an event of this probability occurs for `draw`, which is uniform over all values of
     /// `u64`.
     pub const fn hits(self, draw: u64) -> bool {

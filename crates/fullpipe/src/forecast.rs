@@ -24,6 +24,10 @@ use crate::run::now;
 /// Time in seconds that the emulator takes for a run in addition to the run's duration: creating and removing
 /// both namespaces, and draining the path.
 const EMU_OVERHEAD: f64 = 0.7;
+/// Speed of a guest on one core, in data packets per second, and the time in seconds that a guest takes to boot
+/// and to power off.
+const GUEST_SPEED: f64 = 35_000.0;
+const GUEST_BOOT: f64 = 0.8;
 /// Virtual duration of the run that measures the speed of this machine: about 30 000 packets, which take 5 to
 /// 20 ms of real time.
 const PROBE: Duration = Duration::from_secs(4);
@@ -52,12 +56,14 @@ impl Forecast {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let (threads, speed) = match world {
             World::Sim(_) => (cores, speed()),
+            World::Uml(_) => (cores, GUEST_SPEED),
             // Concurrent runs would disturb each other's timing.
             World::Emu(_) => (1, 1.0),
         };
         let seconds = |scenario: &Scenario| match world {
             World::Sim(options) => RunCost::of(scenario, options.traced).packets() / speed,
             World::Emu(_) => emulated_seconds(scenario),
+            World::Uml(options) => RunCost::of(scenario, options.traced).packets() / speed + GUEST_BOOT,
         };
         let points: BTreeMap<String, f64> =
             experiment.points().iter().map(|point| (point.label.clone(), seconds(&point.scenario))).collect();

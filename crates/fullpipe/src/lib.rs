@@ -71,10 +71,17 @@ pub mod input;
 pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
+#[cfg(target_os = "linux")]
+pub mod pair;
 pub mod race;
 pub mod run;
 #[cfg(target_os = "linux")]
 pub mod tune;
+#[cfg(target_os = "linux")]
+mod uml;
+#[cfg(not(target_os = "linux"))]
+#[path = "uml_elsewhere.rs"]
+mod uml;
 mod unpack;
 #[cfg(target_os = "linux")]
 pub mod watch;
@@ -94,7 +101,7 @@ pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
 pub use race::race;
-pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
+pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
 
 /// The limit of a transfer, determined from a measurement before anything is simulated.
 #[derive(Clone, Debug)]

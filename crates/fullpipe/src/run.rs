@@ -1,8 +1,9 @@
-//! Runs experiments in the simulator or on the emulator.
+//! Runs experiments in the simulator, on the emulator, or on guests.
 //!
 //! ```text
-//!   Experiment ─► World::Sim  virtual time, all cores, any system  ─┐
-//!             └─► World::Emu  real time, one run after another     ─┴─► Report ─► document, table, traces, page
+//!   Experiment ─► World::Sim  virtual time, all cores, any system          ─┐
+//!             ├─► World::Emu  real time, one run after another             ─┼─► Report ─► document, table, traces, page
+//!             └─► World::Uml  virtual time, a kernel's TCP, all cores      ─┘
 //! ```
 
 use std::fs::File;
@@ -20,14 +21,14 @@ use fullpipe_units::Rate;
 
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
-use crate::{Error, emu};
+use crate::{Error, emu, uml};
 
 /// Maximum size of an experiment file in bytes. Its parsed form takes many times its size.
 pub(crate) const LARGEST_EXPERIMENT: u64 = 1 << 20;
 /// Maximum size of a rate trace in bytes: hours of delivery opportunities, one line each.
 const LARGEST_RATE_TRACE: u64 = 64 << 20;
 
-/// Environment in which an experiment runs: simulator or emulator.
+/// Environment in which an experiment runs: simulator, emulator or guest.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum World {
@@ -36,20 +37,27 @@ pub enum World {
     /// Emulator: real time on an emulated path, with the kernel's or fullpipe's TCP stack. The emulator
     /// requires Linux and the privilege to create namespaces.
     Emu(EmuOptions),
+    /// Guest: virtual time, with the TCP stack of an unmodified Linux kernel. A guest requires Linux on x86_64
+    /// and a User-Mode Linux kernel, but no privileges. The calling program becomes the guest's init, so it
+    /// must call `fullpipe::linux::uml::run_if_guest` at the start of `main`.
+    Uml(UmlOptions),
 }
 
 impl World {
-    /// Returns the name of this environment in options and documents: `sim` or `emu`.
+    /// Returns the name of this environment in options and documents: `sim`, `emu` or `uml`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
             Self::Emu(_) => "emu",
+            Self::Uml(_) => "uml",
         }
     }
 
     const fn is_traced(&self) -> bool {
         match self {
-            Self::Sim(SimOptions { traced, .. }) | Self::Emu(EmuOptions { traced, .. }) => *traced,
+            Self::Sim(SimOptions { traced, .. })
+            | Self::Emu(EmuOptions { traced, .. })
+            | Self::Uml(UmlOptions { traced, .. }) => *traced,
         }
     }
 
@@ -71,17 +79,22 @@ impl World {
             experiment.check_trace_size()?;
         }
         let capture = match self {
-            Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => capture,
+            Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => {
+                capture.as_deref()
+            }
+            Self::Uml(_) => None,
         };
-        let capture = capture.as_deref().map(PcapNg::begin).transpose()?;
+        let capture = capture.map(PcapNg::begin).transpose()?;
+        let mut guest = None;
         match self {
             Self::Sim(_) => experiment.check_simulated()?,
             Self::Emu(options) => {
                 let points = experiment.points().iter();
                 emu::prepare(points.map(|point| (point, options.datapath)), observer)?;
             }
+            Self::Uml(options) => guest = Some(uml::prepare(options, experiment, observer)?),
         }
-        Ok(PreparedRun { experiment, world: self, capture })
+        Ok(PreparedRun { experiment, world: self, capture, guest })
     }
 }
 
@@ -90,6 +103,8 @@ pub struct PreparedRun<'a> {
     experiment: &'a Experiment,
     world: &'a World,
     capture: Option<PcapNg>,
+    /// Kernel of the guests; `None` unless the world is [`World::Uml`].
+    guest: Option<uml::Guest>,
 }
 
 impl PreparedRun<'_> {
@@ -99,14 +114,21 @@ impl PreparedRun<'_> {
     /// Returns an error if a run fails or panics because of a defect, or if the capture file cannot be
     /// written.
     pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
-        let Self { experiment, world, mut capture } = self;
+        let Self { experiment, world, mut capture, guest } = self;
         let observed = ObserverRelay { experiment, observer };
+        let mut kernel = None;
         let made = match world {
             World::Sim(options) => {
                 let timed = |scenario: &Scenario| simulated(scenario, options.traced, observer);
                 campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
             }
             World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
+            World::Uml(options) => {
+                let Some(guest) = &guest else { unreachable!("prepare has found the kernel") };
+                let (made, of_guests) = uml::runs(guest, options, &observed)?;
+                kernel = of_guests;
+                made
+            }
         };
         // The capture contains the packets of the first run. The simulator repeats that run for the capture,
         // which takes as long as the run itself.
@@ -123,7 +145,7 @@ impl PreparedRun<'_> {
             (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
         };
         let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
-        let document = results::Report::new(experiment, world.name(), &runs);
+        let document = results::Report { kernel, ..results::Report::new(experiment, world.name(), &runs) };
         Ok(Report { document, summaries: summaries(experiment, &runs), traces })
     }
 }
@@ -146,6 +168,17 @@ pub struct EmuOptions {
     pub traced: bool,
     /// Path of a pcapng file to which the packets of the first run are written.
     pub capture: Option<PathBuf>,
+}
+
+/// Options of an experiment on guests.
+#[derive(Clone, Debug, Default)]
+pub struct UmlOptions {
+    /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
+    pub kernel: Option<PathBuf>,
+    /// Folder with the modules of the kernel; `None` for the folder of its package.
+    pub modules: Option<PathBuf>,
+    /// Whether to keep the trace rows of all runs, which takes time and memory.
+    pub traced: bool,
 }
 
 /// Form in which packets enter and leave the kernel: single packets or super-packets.

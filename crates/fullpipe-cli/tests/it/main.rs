@@ -17,6 +17,8 @@ mod run;
 mod schemas;
 mod snapshots;
 mod trace;
+#[cfg(target_os = "linux")]
+mod uml;
 mod whatif;
 
 /// Path of the `fullpipe` program under test.

@@ -4,11 +4,12 @@ use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "diagnose",
     "whatif",
     "run",
     "race",
+    "pair",
     "emu",
     "iperf3",
     "exporter",

@@ -72,6 +72,7 @@ fn help() {
     matches("help-whatif.txt", &["whatif", "--help"]);
     matches("help-run.txt", &["run", "--help"]);
     matches("help-race.txt", &["race", "--help"]);
+    matches("help-pair.txt", &["pair", "--help"]);
     matches("help-emu.txt", &["emu", "--help"]);
     matches("help-iperf3.txt", &["iperf3", "--help"]);
     matches("help-exporter.txt", &["exporter", "--help"]);

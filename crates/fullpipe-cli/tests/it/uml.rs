@@ -1,0 +1,183 @@
+//! Tests of `run --world uml` as users run it. Without the package user-mode-linux, and where a process must not
+//! trace others, the tests of guests are skipped with a message. With `FULLPIPE_REQUIRE_LINUX=1`, the tests fail
+//! instead of being skipped if the package is missing.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::process::{becomes, folder, fullpipe, has, refusal, signal};
+
+/// Runs an experiment on guests and returns its document; returns `None` if this machine cannot run guests.
+fn document(file: &Path, arguments: &[&str]) -> Option<Value> {
+    if !has("linux") {
+        return None;
+    }
+    let file = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = fullpipe(&[&["run", file, "--json"], arguments].concat());
+    if code == 4 {
+        eprintln!("skipped: {stderr}");
+        return None;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    Some(serde_json::from_str(&stdout).expect("a document"))
+}
+
+/// Writes an experiment to an empty folder.
+fn experiment(test: &str, points: &str) -> std::path::PathBuf {
+    let file = folder(test).join("experiment.toml");
+    let text = format!("name = 'guests'\nduration = '2s'\n[path]\nrate = '10mbit'\nrtt = '40ms'\n{points}");
+    fs::write(&file, text).expect("written");
+    file
+}
+
+fn digests(document: &Value) -> Vec<&str> {
+    let runs = document["runs"].as_array().expect("runs");
+    runs.iter().map(|run| run["digest"].as_str().expect("a digest")).collect()
+}
+
+/// A kernel that runs twice sends the same packets at the same times, and the simulator sends nearly the same
+/// ones: the same losses, and the same goodput within 3 %.
+#[test]
+fn a_guest_repeats_itself_and_agrees_with_the_simulator() {
+    let points = "loss = '0.2%'\n[[flow]]\ncc = ['cubic', 'bbr1']";
+    let file = experiment("a-guest-repeats-itself", points);
+    let Some(first) = document(&file, &["--world", "uml"]) else { return };
+    let second = document(&file, &["--world", "uml"]).expect("a second time");
+    assert_eq!(digests(&first), digests(&second));
+    assert!(first["kernel"].as_str().expect("a kernel").starts_with("Linux "), "{first}");
+    let simulated = document(&file, &["--world", "sim"]).expect("in the simulator");
+    for (guest, sim) in [0, 1].map(|nth| (&first["runs"][nth], &simulated["runs"][nth])) {
+        let bytes = |run: &Value| run["flows"][0]["bytes"].as_f64().expect("bytes");
+        assert!((bytes(guest) / bytes(sim) - 1.0).abs() < 0.03, "{guest}\n{sim}");
+        assert_eq!(guest["path"]["random_drops"], sim["path"]["random_drops"]);
+        assert!(bytes(guest) > 1e6, "{guest}");
+    }
+}
+
+/// A request is answered in a time that the path determines: the handshake, the request and the response.
+#[test]
+fn a_guest_answers_a_request() {
+    let points = "[[flow]]\ncc = 'cubic'\nbytes = '1kB'\napp = { request = '200B' }";
+    let Some(document) = document(&experiment("a-guest-answers", points), &["--world", "uml"]) else {
+        return;
+    };
+    let from_syn = document["runs"][0]["flows"][0]["response_ms"]["from_syn"].as_f64().expect("a response");
+    assert!((80.0..83.0).contains(&from_syn), "two round trips of 40 ms, and not {from_syn} ms");
+}
+
+#[test]
+fn what_cannot_run_a_guest_is_refused_in_one_line() {
+    let file = experiment("refused-guests", "[[flow]]\ncc = 'cubic'");
+    let file = file.to_str().expect("UTF-8");
+    let refused =
+        |arguments: &[&str]| refusal(1, fullpipe(&[&["run", file, "--world", "uml"], arguments].concat()));
+
+    let (error, hint) = refused(&["--kernel", "/no/such/kernel"]);
+    assert!(error.starts_with("cannot read the kernel /no/such/kernel: "), "{error}");
+    assert!(hint.contains("user-mode-linux") && hint.contains("--world sim"), "{hint}");
+
+    let (error, _) = refused(&["--kernel", file]);
+    assert!(error.ends_with("is not a program for x86_64"), "{error}");
+
+    // A program header table without an interpreter: the kernel is statically linked.
+    let linked = folder("static-kernel").join("linux");
+    let mut head = vec![0_u8; 120];
+    head[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+    (head[18], head[32], head[54], head[56], head[64]) = (62, 64, 56, 1, 1);
+    fs::write(&linked, head).expect("written");
+    let (error, _) = refused(&["--kernel", linked.to_str().expect("UTF-8")]);
+    assert!(error.contains("is statically linked"), "{error}");
+
+    let output =
+        Command::new(crate::PROGRAM).args(["run", file, "--world", "uml"]).env("PATH", "/nowhere").output();
+    let output = output.expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("error: there is no User-Mode Linux kernel in PATH"), "{stderr}");
+
+    let usage = |arguments: &[&str]| refusal(2, fullpipe(&[&["run", file], arguments].concat())).0;
+    assert_eq!(usage(&["--kernel", "x"]), "--kernel applies to --world uml only");
+    assert_eq!(usage(&["--world", "uml", "--pcapng", "x"]), "--pcapng is not available with --world uml");
+}
+
+/// Returns the number of processes that run in a folder of `parent`.
+fn processes_in(parent: &Path) -> usize {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let folders = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+    folders.filter(|folder| folder.starts_with(parent)).count()
+}
+
+/// The kernel of a guest and all processes that it has created end with the command, even if it is killed.
+#[test]
+fn a_killed_command_leaves_no_guest() {
+    let file = experiment("a-killed-command", "[[flow]]\ncc = 'cubic'");
+    if document(&file, &["--world", "uml"]).is_none() {
+        return;
+    }
+    let text = fs::read_to_string(&file).expect("the experiment").replace("'2s'", "'1000s'");
+    fs::write(&file, text).expect("written");
+    let parent = fs::canonicalize(folder("guests-of-a-killed-command")).expect("a folder");
+    let mut child = Command::new(crate::PROGRAM)
+        .args(["run", file.to_str().expect("UTF-8"), "--world", "uml"])
+        .env("TMPDIR", &parent)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    assert!(becomes(|| processes_in(&parent) >= 2), "a kernel and its init");
+    signal(&child, "KILL");
+    child.wait().expect("it ends");
+    assert!(becomes(|| processes_in(&parent) == 0), "{} processes are left", processes_in(&parent));
+}
+
+/// Twenty cells, each twice: alone, and while all cores are busy. Takes two minutes of CPU time on one core.
+#[test]
+#[ignore = "takes minutes"]
+fn twenty_cells_repeat_bit_for_bit() {
+    let points = "loss = ['0%', '0.1%', '1%', '3%']\nqueue = '1bdp'\n\
+                  [[flow]]\ncc = ['reno', 'bic', 'cubic', 'vegas', 'bbr1']";
+    let file = experiment("twenty-cells", points);
+    let Some(first) = document(&file, &["--world", "uml"]) else { return };
+    let mut load: Vec<_> = (0..4)
+        .map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"))
+        .collect();
+    let second = document(&file, &["--world", "uml"]).expect("a second time");
+    for shell in &mut load {
+        shell.kill().and_then(|()| shell.wait()).expect("it ends");
+    }
+    assert_eq!(digests(&first).len(), 20);
+    assert_eq!(digests(&first), digests(&second));
+}
+
+/// A pair of the simulator with itself does not part, and a pair with a guest names the packet at which it does.
+#[test]
+fn a_pair_names_the_first_packet_that_differs() {
+    let file = experiment("a-pair", "loss = '0.2%'\n[[flow]]\ncc = ['cubic', 'bbr1']");
+    let file = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = fullpipe(&["pair", file, "--world", "sim", "--world", "sim"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("The runs do not part: "), "{stdout}");
+
+    let (error, hint) = refusal(2, fullpipe(&["pair", file, "--world", "emu", "--world", "uml"]));
+    assert!(error.contains("emu") && hint.contains("--world sim"), "{error} {hint}");
+    let (error, hint) = refusal(2, fullpipe(&["pair", file, "--point", "cc=reno"]));
+    assert_eq!(error, "the experiment has no point 'cc=reno'");
+    assert_eq!(hint, "known: cc=cubic; cc=bbr1");
+
+    if !has("linux") {
+        return;
+    }
+    let (code, stdout, stderr) = fullpipe(&["pair", file, "--point", "cc=bbr1", "--tolerance", "1ns"]);
+    if code == 4 {
+        eprintln!("skipped: {stderr}");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    // Timers of the guest's kernel have steps of 256 ns, so the runs part at the latest at the first paced packet.
+    let line = stdout.lines().find(|line| line.starts_with("The runs part at ")).expect("a difference");
+    let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
+    assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
+}

@@ -1,0 +1,182 @@
+//! Runs a scenario on an unmodified Linux kernel in virtual time, without privileges.
+//!
+//! User-Mode Linux is the Linux kernel as an ordinary program. It asks libc for the time, for its timer, for
+//! sleep and for random numbers, and a preloaded library (`fullpipe-uml`) answers:
+//!
+//! ```text
+//!   this process ──order──► guest: kernel's TCP at both ends, vec0 and vec1
+//!                             │ frames, clock, timer            ▲
+//!                             ▼                                 │
+//!                           preloaded library: Machine, the simulator's path
+//!   this process ◄──trace rows of the guest's init, samples of the path──┘
+//! ```
+//!
+//! While the guest's kernel runs, its clock stands still; when the kernel sleeps, the clock jumps to the next
+//! event. Runs are therefore repeatable bit for bit, and do not depend on the load of the machine.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`kernel`] | finds the kernel, its modules and the library |
+//! | `launch` | starts a guest and waits for it |
+//! | `guest` | the guest's init |
+//! | `machine`, `link`, `control` | what the preloaded library does |
+//! | `exchange`, `codec` | documents between the three |
+
+mod codec;
+mod control;
+mod exchange;
+mod guest;
+pub mod kernel;
+mod launch;
+mod link;
+mod machine;
+
+use std::path::PathBuf;
+
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::pair::PacketRecord;
+use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
+use fullpipe_lab::trace::Sink;
+use fullpipe_tcp::Tunables;
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Duration;
+
+use crate::error::Error;
+use crate::flows::kernel_name;
+use crate::outcome::{Totals, outcome};
+
+pub use guest::run_if_guest;
+pub use kernel::Kernel;
+pub use launch::{DELIVERIES, DEVICES};
+pub use link::MOST_FRAME;
+pub use machine::{Due, Machine};
+
+use exchange::Order;
+
+/// Real time that a guest may take, in addition to `LIMIT_PER_SECOND` for each second of the scenario.
+const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT_PER_SECOND: u64 = 60;
+
+/// Options of runs on a guest.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
+    pub kernel: Option<PathBuf>,
+    /// Folder with the modules of the kernel; `None` for the package's folder of its release.
+    pub modules: Option<PathBuf>,
+    /// Whether to record every packet that enters the path.
+    pub logged: bool,
+}
+
+/// Result of a run on a guest.
+#[derive(Clone, Debug)]
+pub struct UmlRun {
+    /// Outcome in the same form as that of a simulated run. The kernel does not report which limit stops a
+    /// sender, so these shares of time are zero.
+    pub outcome: Outcome,
+    /// Release and timer frequency of the guest's kernel, such as `Linux 6.1.176, HZ=100`.
+    pub kernel: String,
+    /// The first million packets in the order in which they entered the path; empty unless
+    /// [`Options::logged`] is set.
+    pub packets: Vec<PacketRecord>,
+}
+
+/// Runs `scenario` on a guest with `kernel`, and passes all trace rows to `sink` after the run.
+///
+/// The calling program must call [`run_if_guest`] at the start of `main`. Concurrent runs do not disturb each
+/// other.
+///
+/// # Errors
+/// Returns an error if the guest cannot be started, if it fails or hangs, or if `sink` ends the run.
+pub fn run(
+    kernel: &Kernel,
+    scenario: &Scenario,
+    options: &Options,
+    sink: &mut impl Sink,
+) -> Result<UmlRun, Error> {
+    let limit = LIMIT + scenario.duration.mul_div(LIMIT_PER_SECOND, 1);
+    let order = Order { scenario: scenario.clone(), logged: options.logged };
+    let launch::Reports { guest, path } = launch::launch(kernel, &order, limit, &|| sink.goes_on())?;
+    let totals = Totals { forward: path.forward, backward: path.backward };
+    let outcome = outcome(scenario, guest.rows, &guest.ends, &path.samples, totals, sink);
+    let kernel = format!("Linux {}, HZ={}", guest.release, guest.hz);
+    Ok(UmlRun { outcome, kernel, packets: path.packets })
+}
+
+/// Returns `scenario` with the receive-window rules of the guest's kernel, to simulate what a guest runs.
+#[must_use]
+pub fn simulated(kernel: &Kernel, scenario: &Scenario) -> Scenario {
+    let mut scenario = scenario.clone();
+    if let Ok(version) = kernel.release.parse() {
+        scenario.host.kernel = version;
+        scenario.host.window_rule = WindowRule::of(version, None);
+    }
+    scenario
+}
+
+/// Checks whether a guest with `kernel` supports the settings of `point`, and returns a note for each setting
+/// that has a different effect than in the simulator.
+///
+/// # Errors
+/// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if `point` requires a setting that the kernel
+/// does not support.
+pub fn check(kernel: &Kernel, point: &Point) -> Result<Vec<String>, Error> {
+    const SIM: &str = "or use the simulator: --world sim";
+    let refuse = |what: String, remedy: &str| {
+        Err(Error::settings(format!("point '{}' {what}", point.label), format!("{remedy}, {SIM}")))
+    };
+    let Scenario { host, flows, path, .. } = &point.scenario;
+    let running: Option<KernelVersion> = kernel.release.parse().ok();
+    let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
+    if let (Some(wanted), Some(running)) = (wanted, running)
+        && wanted != running
+    {
+        return refuse(
+            format!("requires kernel {wanted}, but the guest's is {running}"),
+            "remove the setting kernel",
+        );
+    }
+    for flow in flows {
+        if flow.stack.is_some_and(|stack| stack != Stack::Kernel) {
+            return refuse(
+                "uses fullpipe's TCP, which a guest does not have".into(),
+                "remove stack from [[flow]]",
+            );
+        }
+        if flow.profile.is_some() {
+            return refuse("has a profile, which the kernel's TCP cannot have".into(), "remove the profile");
+        }
+        let ours = matches!(flow.cc, Algorithm::Bbr3 | Algorithm::Surge);
+        let name = kernel_name(flow.cc);
+        if ours || !kernel.may_have(name) {
+            return refuse(
+                format!("requires the congestion control '{name}', which the guest's kernel does not have"),
+                "choose another control",
+            );
+        }
+    }
+    if host.tunables != Tunables::LINUX {
+        return refuse("has tunables, which the kernel's TCP cannot have".into(), "remove tunables");
+    }
+    if [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets) {
+        return refuse(
+            "loses whole super-packets, which do not reach the guest's devices".into(),
+            "remove unit = \"super-packet\"",
+        );
+    }
+    let mut notes = Vec::new();
+    for key in ["window_ratio", "adv_win_scale"] {
+        if point.parameters.contains_key(key) {
+            notes.push(format!("{key} applies to the simulator only: the guest's kernel has its own rule"));
+        }
+    }
+    if !host.rx_merge.is_zero() {
+        notes.push("rx_merge applies to the simulator only: the guest's devices merge no packets".into());
+    }
+    if host.fair_queue {
+        notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
+    }
+    Ok(notes)
+}

@@ -1,0 +1,210 @@
+//! The guest's init: the first and only program of a guest. It configures both hosts, runs the flows of the
+//! scenario on the guest's kernel, and powers the guest off.
+//!
+//! ```text
+//!   guest's kernel ─► init ─► namespace "sender":   vec0, sending applications
+//!                        └──► namespace "receiver": vec1, receiving applications
+//! ```
+//!
+//! Init is the program that started the guest, which the guest sees through hostfs like every other file of the
+//! host. The applications and the samples are those of the emulator.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::thread;
+
+use fullpipe_lab::capture::FIRST_PORT;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_units::{Duration, Instant};
+use rustix::system::{RebootCommand, finit_module, reboot, uname};
+use rustix::time::{ClockId, clock_getres};
+
+use super::control::Control;
+use super::exchange::{self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Order};
+use crate::clock::Clock;
+use crate::error::{Doing, Error};
+use crate::flows::{Ending, Flow, Sampler, Servers, impose, kernel_name, listening, receive, send};
+use crate::namespace::{Namespace, set_sysctl};
+use crate::netlink::Netlink;
+use crate::outcome::FlowEnd;
+use crate::poll::Stop;
+use crate::sys;
+use crate::wan::{LOOPBACK, PREFIX_LEN, RECEIVER, SENDER, TX_QUEUE, set_host_sysctls};
+
+/// Argument that the guest's kernel passes to init.
+pub(super) const GUEST_ARGUMENT: &str = "fullpipe-guest";
+/// Folder of the run, as the guest's kernel sees it through the folder of its own process on the host.
+const RUN_ON_HOST: &CStr = c"/proc/self/cwd/.";
+/// Folder of the guest at which the folder of the run is mounted. It exists on every host.
+const RUN: &str = "/tmp";
+/// Link to the folder of the kernel's modules, in the folder of the run.
+pub(super) const MODULES: &str = "modules";
+
+/// Time between the announcement of a run and its start, for starting threads and creating sockets. The guest's
+/// processor takes no time, so this time is never used up.
+const LEAD: Duration = Duration::from_millis(30);
+/// TCP memory of the guest in pages, `tcp_mem`. The kernel derives it from the guest's memory, which a host
+/// would have more of.
+const TCP_MEM: &str = "4194304 4194304 4194304";
+
+/// Runs this process as the guest's init, and powers the guest off, if the process was started as such.
+/// Otherwise, returns at once.
+///
+/// A program that runs scenarios on a guest must call this function at the start of `main`, because the program
+/// itself becomes the guest's init.
+pub fn run_if_guest() {
+    let is_guest = std::process::id() == 1 && std::env::args().nth(1).as_deref() == Some(GUEST_ARGUMENT);
+    if !is_guest {
+        return;
+    }
+    let failure = match catch_unwind(main) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.message),
+        Err(_) => Some("the guest's init panicked".into()),
+    };
+    if let Some(failure) = failure {
+        // If the folder of the run is not mounted, the launcher reports the last line of the guest's console.
+        let _ = fs::write(Path::new(RUN).join(GUEST_FAILURE), &failure);
+        eprintln!("{failure}");
+    }
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::PowerOff);
+    sys::exit_at_once(1);
+}
+
+fn main() -> Result<(), Error> {
+    sys::mount(c"proc", c"/proc", c"").doing("mount /proc")?;
+    sys::mount(c"hostfs", c"/tmp", RUN_ON_HOST).doing("mount the folder of the run")?;
+    let order: Option<Order> = exchange::read(Path::new(RUN), ORDER);
+    let Some(Order { scenario, .. }) = order else {
+        return Err(Error::settings("the order of the run cannot be read", ""));
+    };
+    load_controls(&scenario)?;
+    let report = run(&scenario)?;
+    exchange::write(Path::new(RUN), GUEST_REPORT, &report).doing("write the report")
+}
+
+/// Loads the congestion controls that are modules.
+fn load_controls(scenario: &Scenario) -> Result<(), Error> {
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    for flow in &scenario.flows {
+        let name = kernel_name(flow.cc);
+        let available = fs::read_to_string(AVAILABLE).doing("read the congestion controls")?;
+        if !available.split_whitespace().any(|known| known == name) {
+            // If the kernel does not have the module, creating the socket fails with a precise message.
+            let folder = Path::new(RUN).join(MODULES);
+            let list = fs::read_to_string(folder.join("modules.dep")).unwrap_or_default();
+            for module in modules(&list, &format!("tcp_{name}.ko")) {
+                let file = fs::File::open(folder.join(module)).doing(format_args!("open {module}"))?;
+                finit_module(file, c"", 0).doing(format_args!("load {module}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths of a module and of the modules that it requires, in the order in which they are loaded.
+/// `list` is the file `modules.dep`, whose lines name required modules last.
+fn modules<'l>(list: &'l str, file: &str) -> Vec<&'l str> {
+    let lines = list.lines().filter_map(|line| line.split_once(':'));
+    let mut found = lines.filter(|(path, _)| path.rsplit('/').next() == Some(file));
+    let found =
+        found.next().map(|(path, required)| required.split_whitespace().rev().chain([path]).collect());
+    found.unwrap_or_default()
+}
+
+/// Moves a device into `namespace` and configures it there.
+fn host(namespace: &Namespace, device: &str, address: Ipv4Addr, mtu: u64) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    netlink.move_device(netlink.index(device)?, namespace.descriptor())?;
+    namespace.run(|| {
+        set_host_sysctls(address.into())?;
+        let netlink = Netlink::new()?;
+        let index = netlink.index(device)?;
+        // With one device at each end, nobody has to be found.
+        netlink.disable_arp(index)?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).doing("create a socket")?;
+        sys::disable_device_merging(socket.as_fd(), device).doing("disable GRO and GSO")?;
+        netlink.add_address(index, address.into(), PREFIX_LEN)?;
+        netlink.up(index, Some((mtu as u32, TX_QUEUE)))?;
+        netlink.up(LOOPBACK, None)
+    })
+}
+
+fn run(scenario: &Scenario) -> Result<GuestReport, Error> {
+    set_sysctl("net/ipv4/tcp_mem", TCP_MEM)?;
+    let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+    host(&sender, "vec0", SENDER, scenario.path.mtu)?;
+    host(&receiver, "vec1", RECEIVER, scenario.path.mtu)?;
+    let path = sender.run(|| {
+        if let Some(segments) = scenario.host.initcwnd {
+            let netlink = Netlink::new()?;
+            netlink.set_host_route(netlink.index("vec0")?, RECEIVER, segments)?;
+        }
+        UdpSocket::bind((SENDER, 0)).doing("create a socket")
+    })?;
+    let tell = |control: Control| {
+        path.send_to(&control.datagram(), Control::ADDRESS).doing("send a message to the path").map(drop)
+    };
+
+    let (listener, clients) = receiver.run(|| {
+        impose(&scenario.host)?;
+        Ok((listening(&scenario.host)?, Flow::clients(scenario, FIRST_PORT)?))
+    })?;
+    let clients: BTreeMap<_, _> = clients;
+    let (flows, servers) = sender.run(|| {
+        impose(&scenario.host)?;
+        let servers = Servers::all(&scenario.host, &scenario.flows)?;
+        Ok((Flow::all(scenario, &[None, None], clients, FIRST_PORT)?, servers))
+    })?;
+
+    let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
+    tell(Control::Start { lead: LEAD.as_nanos() })?;
+    let clock = Clock::starting_in(LEAD);
+    let mut sampler = Sampler::new(scenario, &flows, Ending::AfterDuration);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&flows, &scenario.flows, &servers, clock, &stop_sending));
+        let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
+        let sampled = sampler.until(Instant::ZERO + scenario.duration, clock, &|| true);
+        stop_sending.stop();
+        stop_receiving.stop();
+        let joined = |thread: thread::ScopedJoinHandle<'_, Result<(), Error>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        joined(sending).and(joined(receiving)).and(sampled)
+    })?;
+    tell(Control::End)?;
+    Ok(GuestReport {
+        release: uname().release().to_string_lossy().into_owned(),
+        hz: timer_frequency(),
+        rows: sampler.rows,
+        ends: flows.iter().map(FlowEnd::of).collect(),
+    })
+}
+
+/// Returns the frequency of the kernel's timer interrupt: the coarse clock advances once per interrupt.
+fn timer_frequency() -> u64 {
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    1_000_000_000u64.checked_div(tick.tv_nsec as u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn required_modules_are_loaded_first() {
+        let list = "kernel/net/ipv4/tcp_bbr.ko:\n\
+                    kernel/net/ipv4/tcp_x.ko: kernel/lib/a.ko kernel/lib/b.ko\n\
+                    kernel/net/ipv4/xtcp_x.ko:\n";
+        assert_eq!(modules(list, "tcp_bbr.ko"), ["kernel/net/ipv4/tcp_bbr.ko"]);
+        let ordered = ["kernel/lib/b.ko", "kernel/lib/a.ko", "kernel/net/ipv4/tcp_x.ko"];
+        assert_eq!(modules(list, "tcp_x.ko"), ordered);
+        assert!(modules(list, "tcp_y.ko").is_empty());
+    }
+}

@@ -1,0 +1,195 @@
+//! Finds a User-Mode Linux kernel, its modules, and the library that gives it virtual time.
+
+use std::env;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Options;
+use crate::error::{Doing, Error};
+
+/// Names of the kernel in `PATH`, in order of preference. Debian's package installs both.
+const NAMES: [&str; 2] = ["linux.uml", "linux"];
+/// Folder of the modules, in which each kernel release has a folder.
+const MODULES: &str = "/usr/lib/uml/modules";
+/// File name of the preloaded library.
+const LIBRARY: &str = "libfullpipe_uml.so";
+/// Environment variable with the path of the preloaded library.
+const LIBRARY_VARIABLE: &str = "FULLPIPE_UML_LIBRARY";
+
+/// Hint for a host without a usable kernel.
+const INSTALL: &str = "install the package user-mode-linux (Debian, Ubuntu), or pass a kernel: --kernel FILE; \
+                       the simulator (--world sim) needs neither";
+
+/// A User-Mode Linux kernel that can run a guest in virtual time.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Path of the executable.
+    pub path: PathBuf,
+    /// Release of the kernel, such as `6.1.176`.
+    pub release: String,
+    /// Folder with the modules of this release; `None` if there is none, and all features are built in.
+    pub modules: Option<PathBuf>,
+    /// Path of the preloaded library.
+    pub(super) library: PathBuf,
+    /// Path of the program that is the guest's init.
+    pub(super) init: PathBuf,
+}
+
+impl Kernel {
+    /// Finds the kernel that `options` select.
+    ///
+    /// # Errors
+    /// Returns an error of [`Kind::Settings`](crate::Kind::Settings) if there is no kernel, if it cannot run a
+    /// guest in virtual time, or if the preloaded library is missing.
+    pub fn find(options: &Options) -> Result<Self, Error> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::settings(
+                format!("a guest in virtual time requires x86_64, and this host is {}", env::consts::ARCH),
+                "use the simulator: --world sim, or the emulator: --world emu",
+            ));
+        }
+        let path = match &options.kernel {
+            Some(path) => path.canonicalize().map_err(|error| {
+                Error::settings(format!("cannot read the kernel {}: {error}", path.display()), INSTALL)
+            })?,
+            None => in_path().ok_or_else(|| {
+                Error::settings("there is no User-Mode Linux kernel in PATH (linux.uml)", INSTALL)
+            })?,
+        };
+        check_executable(&path)?;
+        let release = release(&path)?;
+        let modules = options.modules.clone().unwrap_or_else(|| Path::new(MODULES).join(&release));
+        let modules = Some(modules).filter(|folder| folder.is_dir());
+        let init = env::current_exe().doing("find the running program")?;
+        let library = library(&init)?;
+        Ok(Self { path, release, modules, library, init })
+    }
+
+    /// Returns whether the kernel has the congestion control `name`, built in or as a module. A kernel without
+    /// modules is given the benefit of the doubt.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        let built_in = ["reno", "cubic"].contains(&name);
+        let module = |modules: &PathBuf| modules.join(format!("kernel/net/ipv4/tcp_{name}.ko")).exists();
+        built_in || self.modules.as_ref().is_none_or(module)
+    }
+}
+
+fn in_path() -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
+    let candidates = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    candidates.filter_map(|path| path.canonicalize().ok()).find(|path| path.is_file())
+}
+
+/// Checks that `path` is a dynamically linked program for x86_64: a library can only be preloaded into a program
+/// that has a dynamic linker.
+fn check_executable(path: &Path) -> Result<(), Error> {
+    let refuse = |what: &str| Err(Error::settings(format!("{} {what}", path.display()), INSTALL));
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4_096).read_to_end(&mut head));
+    if let Err(error) = read {
+        return Err(Error::settings(format!("cannot read the kernel {}: {error}", path.display()), INSTALL));
+    }
+    match elf(&head) {
+        None => refuse("is not a program for x86_64"),
+        Some(Linking::Static) => {
+            refuse("is statically linked, so it cannot be given virtual time by a preloaded library")
+        }
+        Some(Linking::Dynamic) => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linking {
+    Static,
+    Dynamic,
+}
+
+/// Reads the first bytes of a program (ELF-64, little-endian); returns `None` if it is not for x86_64.
+fn elf(head: &[u8]) -> Option<Linking> {
+    const X86_64: u16 = 62;
+    const PT_INTERP: u32 = 3;
+    let integer = |at: usize, len: usize| {
+        let bytes = head.get(at..at + len)?;
+        Some(bytes.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte)))
+    };
+    if head.get(..6)? != [0x7f, b'E', b'L', b'F', 2, 1] || integer(18, 2)? != u64::from(X86_64) {
+        return None;
+    }
+    let (table, size, count) = (integer(32, 8)?, integer(54, 2)?, integer(56, 2)?);
+    let kind = |number: u64| integer(usize::try_from(table + number * size).ok()?, 4);
+    let interpreted = (0..count).any(|number| kind(number) == Some(u64::from(PT_INTERP)));
+    Some(if interpreted { Linking::Dynamic } else { Linking::Static })
+}
+
+/// Returns the release that the kernel prints.
+fn release(path: &Path) -> Result<String, Error> {
+    let mut command = Command::new(path);
+    let run = command.arg("--version").stdin(Stdio::null()).output();
+    let output = run.map_err(|error| {
+        Error::settings(format!("cannot run the kernel {}: {error}", path.display()), INSTALL)
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().unwrap_or_default().trim();
+    if !output.status.success() || !line.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(Error::settings(format!("{} is not a User-Mode Linux kernel", path.display()), INSTALL));
+    }
+    Ok(line.into())
+}
+
+/// Finds the preloaded library: named by the environment, beside the program, beside it among Cargo's
+/// intermediate files, or in the folder of libraries of the program's prefix.
+fn library(program: &Path) -> Result<PathBuf, Error> {
+    if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
+        let path = PathBuf::from(path);
+        return path.canonicalize().map_err(|error| {
+            let message = format!("cannot read {LIBRARY_VARIABLE}={}: {error}", path.display());
+            Error::settings(message, "unset the variable to use the library beside the program")
+        });
+    }
+    let beside = program.parent().unwrap_or(Path::new("."));
+    // In Cargo's folder, the file beside the program may be of an earlier build.
+    let places = ["deps", "", "../lib/fullpipe"].map(|folder| beside.join(folder).join(LIBRARY));
+    places.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
+        Error::settings(
+            format!("{LIBRARY} is missing, which gives a kernel virtual time"),
+            format!(
+                "build it (cargo build --release -p fullpipe-uml) into the folder of {}, or name it in \
+                 {LIBRARY_VARIABLE}",
+                program.display()
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first bytes of a program with one program header of type `kind`.
+    fn program(machine: u8, kind: u8) -> Vec<u8> {
+        let mut head = vec![0; 64 + 56];
+        head[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        (head[18], head[32], head[54], head[56], head[64]) = (machine, 64, 56, 1, kind);
+        head
+    }
+
+    #[test]
+    fn a_program_without_a_dynamic_linker_is_recognised() {
+        assert_eq!(elf(&program(62, 3)), Some(Linking::Dynamic));
+        assert_eq!(elf(&program(62, 1)), Some(Linking::Static));
+        assert_eq!(elf(&program(183, 3)), None, "another architecture");
+        assert_eq!(elf(b"#!/bin/sh"), None);
+    }
+
+    #[test]
+    fn the_test_program_is_dynamically_linked() {
+        let program = env::current_exe().expect("a path");
+        if cfg!(target_arch = "x86_64") {
+            assert!(check_executable(&program).is_ok());
+            let error = release(Path::new("/bin/true")).expect_err("not a kernel");
+            assert_eq!(error.message, "/bin/true is not a User-Mode Linux kernel");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Starts a guest, waits for its end, and reads what it reports.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::SystemTime;
+
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_units::{Bytes, Duration};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{
+    PidfdFlags, Resource, Rlimit, Signal, pidfd_open, set_parent_process_death_signal, setrlimit,
+};
+use tempfile::TempDir;
+
+use super::exchange::{
+    self, GUEST_FAILURE, GUEST_REPORT, GuestReport, ORDER, Order, PATH_REPORT, PathReport,
+};
+use super::guest::{GUEST_ARGUMENT, MODULES};
+use super::kernel::Kernel;
+use crate::clock::{since_boot, timespec};
+use crate::error::{Doing, Error, Kind};
+use crate::sys;
+
+/// Beginning of the names of the folders of runs.
+const FOLDER: &str = "fullpipe-uml-";
+/// Descriptors of the guest's devices (0, 1) and of the path's ends of their sockets, in the guest's process.
+/// Constants, because the kernel's command line reaches the guest's random numbers.
+pub const DEVICES: [i32; 2] = [100, 101];
+/// Descriptors of the sockets through which the path delivers frames to the devices.
+pub const DELIVERIES: [i32; 2] = [102, 103];
+/// Lowest number of the descriptors that are copied to the numbers above.
+const ABOVE: i32 = 200;
+/// Interval at which the launcher asks whether the run should continue.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Memory of a guest without buffers, and the most memory of any guest. Only memory that the guest uses is
+/// allocated.
+const MEMORY: Bytes = Bytes::from_mib(256);
+const MOST_MEMORY: Bytes = Bytes::from_mib(8_192);
+/// Address of both devices. Equal addresses make frames of either device arrive at the other without ARP.
+const MAC: &str = "02:00:00:00:00:01";
+/// Age at which a folder that no process uses is removed.
+const ABANDONED: u64 = 60;
+
+/// What a guest has reported.
+pub(super) struct Reports {
+    pub(super) guest: GuestReport,
+    pub(super) path: PathReport,
+}
+
+/// Runs a guest to its end, at most for `limit` of real time.
+pub(super) fn launch(
+    kernel: &Kernel,
+    order: &Order,
+    limit: Duration,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Reports, Error> {
+    remove_abandoned();
+    let (folder, _lock) = folder(kernel, order)?;
+    let dir = folder.path();
+    let console = dir.join("console");
+    let mut child = start(dir, &console, &order.scenario)?;
+    let ended = wait(&mut child, limit, goes_on);
+    if ended.is_err() {
+        // A process that has ended by itself cannot be killed, which is as good.
+        let _ = child.kill();
+    }
+    let status = child.wait().doing("wait for the guest")?;
+    ended?;
+    if let Ok(failure) = fs::read_to_string(dir.join(GUEST_FAILURE)) {
+        return Err(Error::settings(format!("the guest failed: {failure}"), ""));
+    }
+    match (exchange::read(dir, GUEST_REPORT), exchange::read(dir, PATH_REPORT)) {
+        (Some(guest), Some(path)) => Ok(Reports { guest, path }),
+        _ => Err(explain(status, &last_lines(&console))),
+    }
+}
+
+/// Creates the folder of a run. The kernel's command line and environment contain only constant names in this
+/// folder, because they reach the guest's random numbers.
+fn folder(kernel: &Kernel, order: &Order) -> Result<(TempDir, File), Error> {
+    let folder = tempfile::Builder::new().prefix(FOLDER).tempdir().doing("create a folder for the run")?;
+    let dir = folder.path();
+    let lock = File::open(dir).doing("open the folder of the run")?;
+    flock(&lock, FlockOperation::LockShared).doing("lock the folder of the run")?;
+    let make = || {
+        symlink(&kernel.path, dir.join("kernel"))?;
+        symlink(&kernel.library, dir.join("library.so"))?;
+        symlink(&kernel.init, dir.join("init"))?;
+        if let Some(modules) = &kernel.modules {
+            symlink(modules, dir.join(MODULES))?;
+        }
+        exchange::write(dir, ORDER, order)
+    };
+    make().doing("write the folder of the run")?;
+    Ok((folder, lock))
+}
+
+/// Removes folders of runs whose process was killed.
+fn remove_abandoned() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(FOLDER) {
+            continue;
+        }
+        let age = entry.metadata().ok().and_then(|found| {
+            let changed = found.ctime().max(found.mtime()) as u64;
+            now_1970().checked_sub(changed)
+        });
+        let unused = || {
+            let folder = File::open(entry.path())?;
+            flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+            io::Result::Ok(())
+        };
+        if age.is_some_and(|age| age > ABANDONED) && unused().is_ok() {
+            // Another user's folder cannot be removed, and another process may remove this one first.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the age of a folder is no part of a result")]
+fn now_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error> {
+    let console = File::create(console).doing("create the guest's console")?;
+    let pair = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    };
+    let [(device0, to0), (device1, to1)] =
+        [pair().doing("create a socket pair")?, pair().doing("create a socket pair")?];
+    // The descriptors are first copied to high numbers, so that none of them is overwritten.
+    let high = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, ABOVE).doing("copy a file descriptor");
+    let sockets = [high(device0)?, high(device1)?, high(to0)?, high(to1)?];
+    let numbers = [DEVICES[0], DEVICES[1], DELIVERIES[0], DELIVERIES[1]];
+
+    let output = |file: &File| file.try_clone().map(Stdio::from).doing("copy a file descriptor");
+    let mut command = Command::new("/proc/self/cwd/kernel");
+    command
+        .arg0("linux")
+        .args(arguments(scenario))
+        .current_dir(dir)
+        .env_clear()
+        .env("LD_PRELOAD", "/proc/self/cwd/library.so")
+        .env("TMPDIR", "/proc/self/cwd")
+        .env("HOME", "/proc/self/cwd")
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(Stdio::null())
+        .stdout(output(&console)?)
+        .stderr(output(&console)?)
+        .process_group(0);
+    let prepare = move || {
+        // The guest ends with its launcher, even if that is killed. The library passes this on to the
+        // processes that the guest's kernel creates.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        for (socket, number) in sockets.iter().zip(numbers) {
+            sys::copy_descriptor(socket.as_fd(), number)?;
+        }
+        sys::fixed_addresses()
+    };
+    // SAFETY: `prepare` makes only system calls.
+    unsafe { sys::before_exec(&mut command, prepare) };
+    command.spawn().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => forbidden("the guest's addresses cannot be fixed (personality)"),
+        _ => Error::system("start the guest's kernel", error),
+    })
+}
+
+/// Returns the command line of the guest's kernel. It must be the same for all runs of a scenario.
+fn arguments(scenario: &Scenario) -> Vec<String> {
+    let device = |number: usize| format!("vec{number}:transport=fd,fd={},vec=0,mac={MAC}", DEVICES[number]);
+    let fixed = [
+        "root=/dev/root",
+        "rootfstype=hostfs",
+        "rootflags=/",
+        "ro",
+        "init=/proc/self/cwd/init",
+        "umid=fullpipe",
+        "uml_dir=/proc/self/cwd/",
+        "con=null",
+        "con0=null,fd:1",
+        "quiet",
+        "panic=-1",
+        // These measure speeds in a loop, or read the random numbers of the host.
+        "initcall_blacklist=rng_init,raid6_select_algo,calibrate_xor_blocks",
+        "lpj=1000000",
+        "ipv6.disable=1",
+    ];
+    let memory = format!("mem={}M", memory(scenario).get() >> 20);
+    let words = fixed.into_iter().map(str::to_owned);
+    words.chain([memory, device(0), device(1), "--".into(), GUEST_ARGUMENT.into()]).collect()
+}
+
+/// Returns the memory of a guest in which all socket buffers can be full.
+fn memory(scenario: &Scenario) -> Bytes {
+    let buffers = scenario.host.sndbuf.limit().get().saturating_add(scenario.host.rcvbuf.limit().get());
+    let all = buffers.saturating_mul(scenario.flows.len() as u64);
+    Bytes::new(MEMORY.get().saturating_add(all.saturating_mul(5) / 4)).min(MOST_MEMORY)
+}
+
+/// Waits until the guest has ended; returns an error if it reaches its limit, or if the run is to be ended.
+fn wait(child: &mut Child, limit: Duration, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+    let pid = rustix::process::Pid::from_child(child);
+    let process = pidfd_open(pid, PidfdFlags::empty()).doing("watch the guest")?;
+    let until = since_boot() + limit;
+    loop {
+        let mut watched = [PollFd::new(&process, PollFlags::IN)];
+        match poll(&mut watched, Some(&timespec(ASK_EVERY))) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(Error::system("wait for the guest", error)),
+        }
+        if !goes_on() {
+            return Err(Error::settings("the run was ended early", ""));
+        }
+        if since_boot() >= until {
+            return Err(Error::settings(
+                format!("the guest hangs: it did not end within {limit}, and was killed"),
+                "run it again on a quieter machine; if it hangs again, report it with the experiment",
+            ));
+        }
+    }
+}
+
+/// Returns the error for a guest that ended without reports, from the last lines of its console.
+fn explain(status: ExitStatus, console: &str) -> Error {
+    if console.contains("ptrace") {
+        return forbidden("the guest's kernel is not permitted to trace its processes (ptrace)");
+    }
+    let last = console.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last = last.map_or_else(String::new, |line| format!(": {line}"));
+    Error::settings(format!("the guest ended without a result ({status}){last}"), "")
+}
+
+fn forbidden(message: &str) -> Error {
+    Error {
+        kind: Kind::Rights,
+        message: message.into(),
+        hint:
+            "allow ptrace and personality in the container (--security-opt seccomp=unconfined), or use the \
+               simulator: --world sim"
+                .into(),
+    }
+}
+
+/// Returns the end of the guest's console.
+fn last_lines(console: &Path) -> String {
+    const MOST: u64 = 4_096;
+    let read = || {
+        let mut file = File::open(console)?;
+        let len = file.metadata()?.len();
+        file.seek(SeekFrom::Start(len.saturating_sub(MOST)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
+}

@@ -1,0 +1,290 @@
+//! The virtual machine's view of its host: a clock, one timer, randomness, and a path between two devices.
+//!
+//! ```text
+//!   guest's kernel runs:    the clock stands still; frames enter the path; the timer is set
+//!   guest's kernel sleeps:  the clock jumps to the timer or to the path's next event, whichever is earlier
+//! ```
+//!
+//! The preloaded library (`fullpipe-uml`) holds the only [`Machine`] of its process, and answers the guest
+//! kernel's calls of libc from it. Nothing here reads a clock or does I/O, so equal calls lead to equal answers.
+
+use fullpipe_units::{Draws, Instant};
+
+use super::control::Control;
+use super::exchange::{self, Order, PATH_REPORT};
+use super::link::{MOST_FRAME, VirtualLink};
+
+/// Time of the machine's clock when its kernel starts, in nanoseconds: not zero, because a timer at time zero
+/// is disarmed.
+const BOOT: u64 = 1_000_000_000;
+/// Calendar time of the machine's clock at zero, in nanoseconds since 1970: 1 January 2025. A constant, because
+/// calendar time reaches the guest's random numbers.
+const EPOCH: u64 = 1_735_689_600 * 1_000_000_000;
+/// Number of times that the kernel may read the clock without a pause before reading costs time. A kernel that
+/// waits for time to pass in a loop would otherwise never continue.
+const FREE_READS: u32 = 20_000;
+/// Cost of each further reading, in nanoseconds.
+const READ_COST: u64 = 1_000;
+/// Time that a disarmed timer reports, in nanoseconds. The kernel does not sleep if its timer reports zero,
+/// although packets may be on the path.
+const FAR: u64 = 1_000_000_000;
+/// Random stream of the machine. Paths use the numbers from zero.
+const RANDOM_STREAM: u64 = 0x756d_6c00_0000_0000;
+
+/// The host that a guest's kernel sees.
+pub struct Machine {
+    now: u64,
+    expiry: Option<u64>,
+    interval: u64,
+    reads: u32,
+    random: Draws,
+    drawn: u64,
+    link: VirtualLink,
+    /// Time of the machine's clock at the start of the run; `None` until the guest's init has announced it.
+    zero: Option<u64>,
+    frame: Box<[u8; MOST_FRAME]>,
+    /// Device and length of the frame that the device's socket had no room for.
+    refused: Option<(usize, usize)>,
+    finished: bool,
+}
+
+/// Something that happens now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A frame arrives at a device.
+    Frame {
+        /// Number of the device.
+        device: usize,
+        /// Length of the frame in bytes; [`Machine::frame`] returns its content.
+        len: usize,
+    },
+    /// The timer expires.
+    Tick,
+}
+
+impl Machine {
+    /// Creates the machine from the order in the current folder.
+    ///
+    /// # Errors
+    /// Returns an error if the folder contains no order of this build of fullpipe.
+    pub fn from_order() -> Result<Self, &'static str> {
+        let order: Option<Order> = exchange::read(std::path::Path::new("."), exchange::ORDER);
+        Ok(Self::new(&order.ok_or("the library and the program are of different builds")?))
+    }
+
+    pub(super) fn new(order: &Order) -> Self {
+        Self {
+            now: BOOT,
+            expiry: None,
+            interval: 0,
+            reads: 0,
+            random: Draws::new(order.scenario.seed, RANDOM_STREAM),
+            drawn: 0,
+            link: VirtualLink::new(&order.scenario, order.logged),
+            zero: None,
+            frame: Box::new([0; MOST_FRAME]),
+            refused: None,
+            finished: false,
+        }
+    }
+
+    /// Reads the clock: nanoseconds since 1970 (`calendar`) or since an arbitrary time. Also returns whether the
+    /// timer has expired, which happens only if the kernel waits for time to pass without sleeping.
+    pub fn read_clock(&mut self, calendar: bool) -> (u64, bool) {
+        self.reads = self.reads.saturating_add(1);
+        let waits = self.reads > FREE_READS;
+        if waits {
+            self.now += READ_COST;
+        }
+        (self.now + if calendar { EPOCH } else { 0 }, waits && self.expire())
+    }
+
+    /// Sets the timer to expire in `value` nanoseconds (zero: never), and every `interval` nanoseconds after
+    /// that (zero: once).
+    pub fn set_timer(&mut self, value: u64, interval: u64) {
+        self.expiry = (value > 0).then(|| self.now.saturating_add(value));
+        self.interval = interval;
+    }
+
+    /// Returns the time until the timer expires, in nanoseconds, and its interval. The time is above zero even
+    /// if the timer is disarmed, so that the kernel sleeps until the next packet.
+    pub fn timer(&self) -> (u64, u64) {
+        let left = self.expiry.map_or(FAR, |expiry| expiry.saturating_sub(self.now).max(1));
+        (left, self.interval)
+    }
+
+    /// Fills `bytes` with random numbers, which depend only on the seed of the run.
+    pub fn random(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let draw = self.random.at(self.drawn).to_le_bytes();
+            self.drawn += 1;
+            part.copy_from_slice(&draw[..part.len()]);
+        }
+    }
+
+    /// Passes a frame that device `from` has sent to the path, or obeys it if it is a message to the path.
+    pub fn transmit(&mut self, from: usize, frame: &[u8]) {
+        match Control::of(frame) {
+            Some(Control::Start { lead }) => self.zero = Some(self.now + lead),
+            Some(Control::End) => self.finish(),
+            None => {
+                let now = self.run_time();
+                self.link.push(now, from, frame);
+            }
+        }
+    }
+
+    /// Moves the clock to the next event. Returns false if there is none: then the kernel would sleep for ever.
+    pub fn sleep(&mut self) -> bool {
+        self.reads = 0;
+        if self.refused.is_some() {
+            return true;
+        }
+        let of_link = match (self.zero, self.link.next_event()) {
+            (Some(zero), at) if !at.is_never() => zero.saturating_add(at.as_nanos()),
+            _ => u64::MAX,
+        };
+        let next = self.expiry.unwrap_or(u64::MAX).min(of_link);
+        self.now = self.now.max(next.min(u64::MAX - 1));
+        next != u64::MAX
+    }
+
+    /// Returns the next event that is due; `None` if there is none, or if a socket has no room for its frame.
+    pub fn due(&mut self) -> Option<Due> {
+        let frame = self.refused.take().or_else(|| {
+            let now = self.run_time();
+            self.zero.and_then(|_| self.link.pop(now, &mut self.frame))
+        });
+        match frame {
+            Some((device, len)) => Some(Due::Frame { device, len }),
+            None => self.expire().then_some(Due::Tick),
+        }
+    }
+
+    /// Returns the frame that [`Machine::due`] has announced.
+    pub fn frame(&self, len: usize) -> &[u8] {
+        &self.frame[..len]
+    }
+
+    /// Keeps the frame that [`Machine::due`] has announced, because the device's socket has no room for it.
+    pub fn refuse(&mut self, device: usize, len: usize) {
+        self.refused = Some((device, len));
+    }
+
+    /// Returns the time since the start of the run.
+    fn run_time(&self) -> Instant {
+        Instant::from_nanos(self.zero.map_or(0, |zero| self.now.saturating_sub(zero)))
+    }
+
+    /// Returns whether the timer has expired, and rearms it if it is periodic.
+    fn expire(&mut self) -> bool {
+        let Some(expiry) = self.expiry.filter(|expiry| *expiry <= self.now) else { return false };
+        self.expiry = (self.interval > 0).then(|| expiry.saturating_add(self.interval).max(self.now + 1));
+        true
+    }
+
+    /// Writes the report on the path to the current folder.
+    fn finish(&mut self) {
+        if !std::mem::replace(&mut self.finished, true) {
+            let report = self.link.report(self.run_time());
+            // Without the report, the launcher fails with the guest's last words.
+            let _ = exchange::write(std::path::Path::new("."), PATH_REPORT, &report);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_lab::experiment::Experiment;
+
+    use super::*;
+
+    const RTT: u64 = 20_000_000;
+
+    fn machine() -> Machine {
+        let text =
+            "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'reno'";
+        let scenario = Experiment::from_toml(text).expect("valid").points()[0].scenario.clone();
+        Machine::new(&Order { scenario, logged: true })
+    }
+
+    fn clock(machine: &mut Machine) -> u64 {
+        machine.read_clock(false).0
+    }
+
+    /// An Ethernet frame with a TCP segment of flow 0 without payload.
+    fn frame() -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+        frame.extend(40_000u16.to_be_bytes());
+        frame.extend(5_201u16.to_be_bytes());
+        frame.extend([0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        frame
+    }
+
+    #[test]
+    fn time_passes_only_while_the_kernel_sleeps() {
+        let mut machine = machine();
+        let begin = clock(&mut machine);
+        machine.set_timer(5_000, 0);
+        assert_eq!(clock(&mut machine), begin);
+        assert_eq!((machine.timer(), machine.due()), ((5_000, 0), None));
+        assert!(machine.sleep());
+        assert_eq!(
+            (clock(&mut machine) - begin, machine.due(), machine.due()),
+            (5_000, Some(Due::Tick), None)
+        );
+        assert!(!machine.sleep(), "nothing can wake the kernel now");
+    }
+
+    #[test]
+    fn a_periodic_timer_keeps_its_grid() {
+        let mut machine = machine();
+        let begin = clock(&mut machine);
+        machine.set_timer(10, 100);
+        for expiry in [10, 110, 210] {
+            assert!(machine.sleep());
+            assert_eq!((clock(&mut machine) - begin, machine.due()), (expiry, Some(Due::Tick)));
+        }
+    }
+
+    /// A kernel that waits for time to pass in a loop gets its timer after the free readings.
+    #[test]
+    fn a_kernel_that_waits_without_sleeping_is_let_out() {
+        let mut machine = machine();
+        machine.set_timer(1_000_000, 0);
+        let ticks = (0..FREE_READS + 2_000).filter(|_| machine.read_clock(false).1).count();
+        assert_eq!(ticks, 1);
+    }
+
+    #[test]
+    fn a_frame_crosses_the_path_and_a_refused_one_waits() {
+        let mut machine = machine();
+        machine.transmit(0, &Control::Start { lead: 0 }.frame());
+        let begin = clock(&mut machine);
+        machine.transmit(0, &frame());
+        assert!(machine.sleep());
+        // Transmission of 40 bytes at 10 Mbit/s, and half of the RTT.
+        assert_eq!(clock(&mut machine) - begin, 32_000 + RTT / 2);
+        let Some(Due::Frame { device: 1, len }) = machine.due() else { panic!("a frame is due") };
+        assert_eq!(machine.frame(len), frame());
+        machine.refuse(1, len);
+        assert!(machine.sleep());
+        assert_eq!(clock(&mut machine) - begin, 32_000 + RTT / 2, "a refused frame stops the clock");
+        assert_eq!(machine.due(), Some(Due::Frame { device: 1, len }));
+        assert_eq!(machine.due(), None);
+    }
+
+    #[test]
+    fn randomness_depends_on_the_seed_alone() {
+        let draw = |seed: u64| {
+            let mut machine = machine();
+            machine.random = Draws::new(seed, RANDOM_STREAM);
+            let mut bytes = [0; 13];
+            machine.random(&mut bytes);
+            bytes
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+}

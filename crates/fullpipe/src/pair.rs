@@ -1,0 +1,117 @@
+//! Runs one point of an experiment in two worlds with virtual time, and finds the first packet that differs.
+//!
+//! Both runs have the same path, and the packet with the same number is lost in both. Until the two TCP stacks
+//! behave differently, the same packets are sent at the same times.
+
+use std::path::PathBuf;
+
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::pair::{PacketLog, PacketRecord, Parting, parting};
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::uml::{self, Kernel};
+use fullpipe_units::{Duration, Instant};
+
+use crate::Error;
+
+/// World of one of the two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairWorld {
+    /// Simulator, with fullpipe's TCP.
+    Sim,
+    /// Guest, with the TCP of a User-Mode Linux kernel.
+    Uml,
+}
+
+/// Options of a pair of runs.
+#[derive(Clone, Debug)]
+pub struct PairOptions {
+    /// Worlds of both runs.
+    pub worlds: [PairWorld; 2],
+    /// Path of a User-Mode Linux kernel; `None` for the one in `PATH`.
+    pub kernel: Option<PathBuf>,
+    /// Folder with the modules of the kernel; `None` for the folder of its package.
+    pub modules: Option<PathBuf>,
+    /// Largest difference in time between packets that count as equal.
+    pub tolerance: Duration,
+    /// Interval between the trace rows of both runs; `None` for that of the experiment.
+    pub sample_every: Option<Duration>,
+}
+
+/// One of two runs of a scenario.
+#[derive(Clone, Debug)]
+pub struct PairedRun {
+    /// Name of the world, and the kernel of a guest.
+    pub world: String,
+    /// Outcome of the run.
+    pub outcome: Outcome,
+    /// Trace rows, sorted by time, then by flow.
+    pub rows: Vec<Row>,
+    /// Packets in the order in which they entered the path.
+    pub packets: Vec<PacketRecord>,
+}
+
+impl PairedRun {
+    /// Returns the last trace row of `flow` up to the time `at`, and the first one after it.
+    pub fn around(&self, flow: u32, at: Instant) -> [Option<&Row>; 2] {
+        let mut of_flow = self.rows.iter().filter(|row| row.flow == flow);
+        let after = of_flow.clone().find(|row| row.at > at);
+        [of_flow.rfind(|row| row.at <= at), after]
+    }
+}
+
+/// Two runs of a scenario.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Both runs, in the order of [`PairOptions::worlds`].
+    pub runs: [PairedRun; 2],
+    /// First packet that differs; `None` if there is none.
+    pub parting: Option<Parting>,
+}
+
+/// Runs `point` with `seed` in two worlds. If one of them is a guest, the simulator follows the receive-window
+/// rules of the guest's kernel.
+///
+/// The calling program becomes the guest's init, so it must call `fullpipe::linux::uml::run_if_guest` at the
+/// start of `main`.
+///
+/// # Errors
+/// Returns an error if there is no kernel, if a world cannot run the point, or if a run fails.
+pub fn pair(point: &Point, seed: u64, options: &PairOptions) -> Result<Pair, Error> {
+    let guest_options =
+        uml::Options { kernel: options.kernel.clone(), modules: options.modules.clone(), logged: true };
+    let kernel = if options.worlds.contains(&PairWorld::Uml) {
+        let kernel = Kernel::find(&guest_options)?;
+        uml::check(&kernel, point)?;
+        Some(kernel)
+    } else {
+        None
+    };
+    let mut scenario = Scenario { seed, ..point.scenario.clone() };
+    if let Some(every) = options.sample_every {
+        scenario.sample_every = every;
+    }
+    let run = |world: PairWorld| match (world, &kernel) {
+        (PairWorld::Uml, Some(kernel)) => guest(kernel, &scenario, &guest_options),
+        (_, Some(kernel)) => Ok(simulated(&uml::simulated(kernel, &scenario))),
+        (_, None) => Ok(simulated(&scenario)),
+    };
+    let runs = [run(options.worlds[0])?, run(options.worlds[1])?];
+    let parting = parting(&runs[0].packets, &runs[1].packets, options.tolerance);
+    Ok(Pair { runs, parting })
+}
+
+fn simulated(scenario: &Scenario) -> PairedRun {
+    let (mut rows, mut log): (Vec<Row>, _) = (Vec::new(), PacketLog::default());
+    let outcome = sim::run_tapped(scenario, &mut rows, &mut log);
+    PairedRun { world: "sim".into(), outcome, rows, packets: log.into_records() }
+}
+
+fn guest(kernel: &Kernel, scenario: &Scenario, options: &uml::Options) -> Result<PairedRun, Error> {
+    let mut rows: Vec<Row> = Vec::new();
+    let run = uml::run(kernel, scenario, options, &mut rows)?;
+    let world = format!("uml ({})", run.kernel);
+    Ok(PairedRun { world, outcome: run.outcome, rows, packets: run.packets })
+}
