@@ -43,6 +43,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use fullpipe_units::Instant;
 
@@ -248,7 +249,8 @@ impl Stack {
         if self.listeners.contains_key(&local) {
             return Err(ConnectError::InUse);
         }
-        self.listeners.insert(local, Listener::new(config, backlog));
+        let config = Config { ip: version_of(local), ..config };
+        self.listeners.insert(local, Listener::new(Arc::new(config), backlog));
         Ok(())
     }
 
@@ -277,7 +279,8 @@ impl Stack {
             return Err(ConnectError::InUse);
         }
         let iss = self.config.isn_clock.isn(now, &tuple, self.config.key);
-        let mut connection = Connection::client(self.sized(config, &tuple));
+        let seed = self.seed(&config, &tuple);
+        let mut connection = Connection::client(Config { ip: version_of(local), seed, ..config });
         connection.start_at(iss);
         connection.open();
         let slot = self.insert(tuple, connection, Owner::Application).ok_or(ConnectError::TooMany)?;
@@ -293,7 +296,7 @@ impl Stack {
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
         // These events occurred before the connection was accepted.
-        events.extend(entry.kept.drain(..).map(|event| (id, event)));
+        events.extend(std::mem::take(&mut entry.kept).into_iter().map(|event| (id, event)));
         Some(id)
     }
 
@@ -333,6 +336,18 @@ impl Stack {
             at += part.len();
         }
         self.took(now, id, len) as usize
+    }
+
+    /// Frees memory that a connection needs only while data is under way. The next byte allocates it again, so
+    /// this is for connections that are idle.
+    pub fn free_idle_memory(&mut self, id: ConnId) {
+        let Some(entry) = self.entry_mut(id) else { return };
+        entry.connection.free_idle_memory();
+        for ring in [&mut entry.sending, &mut entry.receiving] {
+            if ring.is_empty() && ring.memory() > 0 {
+                ring.release();
+            }
+        }
     }
 
     /// Discards up to `most` in-order bytes and returns their number.
@@ -450,7 +465,8 @@ impl Stack {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
         let config = listener.config.clone();
-        let mut connection = Connection::server(self.sized(config, &tuple));
+        let seed = self.seed(&config, &tuple);
+        let mut connection = Connection::server_with(config, seed);
         let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
         connection.start_at(least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn));
         connection.handle_segment(now, syn);
@@ -509,7 +525,8 @@ impl Stack {
     fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get(&tuple.local) else { return };
         let syn = cookie::reduced(&tuple, syn);
-        let mut connection = Connection::server(self.sized(listener.config.clone(), &tuple));
+        let seed = self.seed(&listener.config, &tuple);
+        let mut connection = Connection::server_with(listener.config.clone(), seed);
         connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
         connection.handle_segment(now, &syn);
         let Some(transmit) = connection.poll_transmit(now) else { return };
@@ -526,7 +543,8 @@ impl Stack {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
         let iss = SeqNum(answer.ack.0.wrapping_sub(1));
-        let connection = Connection::resumed(self.sized(config, &tuple), now, iss, syn);
+        let seed = self.seed(&config, &tuple);
+        let connection = Connection::resumed(config, seed, now, iss, syn);
         let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) else { return };
         if let Some(listener) = self.listeners.get_mut(&tuple.local) {
             listener.half_open += 1;
@@ -619,11 +637,10 @@ impl Stack {
         }
     }
 
-    /// Returns `config` with the IP version and the random seed for a connection between these sockets.
-    fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
-        let ip = if tuple.local.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 };
+    /// Returns the random seed for a connection between these sockets.
+    fn seed(&self, config: &Config, tuple: &FourTuple) -> u64 {
         let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
-        Config { ip, seed: config.seed ^ u64::from(chance), ..config }
+        config.seed ^ u64::from(chance)
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
@@ -705,6 +722,10 @@ impl Entry {
             self.receiving.write(accepted.range.start, payload);
         }
     }
+}
+
+fn version_of(address: SocketAddr) -> IpVersion {
+    if address.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 }
 }
 
 /// Returns whether `segment` is an ACK that can complete a handshake.

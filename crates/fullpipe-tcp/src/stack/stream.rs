@@ -81,6 +81,11 @@ impl Ring {
         self.end = self.end.max(self.base);
     }
 
+    /// Returns whether the ring has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.base == self.end
+    }
+
     /// Discards all bytes and frees the memory of the ring.
     pub fn release(&mut self) {
         *self = Self { bytes: Vec::new(), base: self.end, ..*self };
@@ -159,7 +164,9 @@ mod tests {
         ring.advance(8);
         ring.write(0, &[3; 9]);
         assert_eq!(ring.read(8, 10).concat(), [3, 1]);
+        assert!(!ring.is_empty());
         ring.release();
+        assert!(ring.is_empty());
         assert_eq!((ring.memory(), ring.base(), ring.end()), (0, 10, 10));
     }
 }
