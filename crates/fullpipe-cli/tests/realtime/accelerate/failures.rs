@@ -400,3 +400,34 @@ fn connections_stay_below_the_speed_of_the_device() {
     assert_eq!((&status["drops"]["queues"], &status["drops"]["unread"]), (&0.into(), &0.into()), "{status}");
     assert_eq!(status["limit"], 39_200_000);
 }
+
+/// At the limit of connections, new ones are the kernel's, until others have ended.
+#[test]
+fn connections_beyond_the_limit_are_the_kernels() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-limit");
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "connections = 10\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let mut streams: Vec<TcpStream> = (0..9).map(|_| host.echo()).collect();
+    let phase = |phase: &str| {
+        wait_for(phase, || (host.scene.status(&service.keeper)?["phase"] == phase).then_some(()));
+    };
+    phase("aside");
+    let mut kernels = host.echo();
+    assert!(!host.is_ours());
+    for stream in &mut streams {
+        assert_eq!(peers::exchange(stream).expect("the connection lives"), 7);
+    }
+    drop(streams);
+    phase("steady");
+    wait_for("new connections are ours", || host.is_ours().then_some(()));
+    assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
+}
