@@ -303,7 +303,10 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
                  add rule ip f i ct state invalid drop";
     assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
     // Otherwise, connection tracking takes packets in the middle of a connection for a new connection.
-    let strict = || Ok(fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting"));
+    let strict = || {
+        fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting");
+        Ok(())
+    };
     host.scene.server.run(strict).expect("a namespace");
     let service = host.accelerate();
     assert!(host.is_ours());
@@ -329,7 +332,10 @@ fn policy_routing_is_followed() {
             ip(&scene.server, &format!("{version} route add {network} via {gateway} table 42"));
             ip(&scene.server, &format!("{version} rule add from {address} lookup 42 pref 100"));
         };
-        let strict = || Ok(fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting"));
+        let strict = || {
+            fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting");
+            Ok(())
+        };
         scene.server.run(strict).expect("a namespace");
         let listen = SocketAddr::new(address, PORT);
         let _servers =
