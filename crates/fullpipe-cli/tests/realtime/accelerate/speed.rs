@@ -66,7 +66,7 @@ fn bulk_rate() {
     for cc in ["bbr", "cubic"] {
         let set = || Ok(fs::write("/proc/sys/net/ipv4/tcp_congestion_control", cc));
         if scene.server.run(set).expect("a namespace").is_err() {
-            println!("the kernel has no {cc}");
+            println!("the kernel does not permit {cc} in a namespace (tcp_allowed_congestion_control)");
             continue;
         }
         let host = cpu_of_host();
