@@ -16,7 +16,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,8 +42,9 @@ use crate::probes::{self, Probes};
 use crate::routes::{NoWay, WayOut, way_out};
 use crate::status::{self, FOLDER, Status, StatusFile};
 use crate::steering::{LEFT_SECONDS, Phase, Steering};
+use crate::users::user;
 use crate::worker::{BEAT, Beat, WorkerSettings};
-use crate::{forwarding, handover, refused, stranded, system};
+use crate::{forwarding, handover, stranded, system};
 
 /// Number of ticks without a report after which new connections are left to the kernel (1 s).
 const SILENT: u32 = 10;
@@ -70,8 +70,6 @@ const TUN_QUEUE: u32 = 4_096;
 const MOST_REPORT: usize = 16 << 10;
 /// Share of a device's speed that all connections together may use, so that its queue stays empty: 98 %.
 const SHARE_OF_SPEED: (u64, u64) = (98, 100);
-/// Users that exist on most hosts, in the order of preference.
-const USERS: [&str; 2] = ["fullpipe", "nobody"];
 
 /// Command that calls [`work`](crate::worker::work).
 #[derive(Clone, Debug)]
@@ -717,50 +715,9 @@ fn pause(failures: usize) -> Duration {
     Duration::from_nanos(PAUSE.as_nanos() << doublings).min(LONGEST_PAUSE)
 }
 
-/// Returns the user ID and the group ID of the worker's user.
-fn user(name: Option<&str>) -> Result<(u32, u32), Error> {
-    let users = fs::read_to_string("/etc/passwd").map_err(|error| system("read /etc/passwd", error))?;
-    let found = match name {
-        Some(name) => ids(&users, name),
-        None => USERS.iter().find_map(|name| ids(&users, name)),
-    };
-    let name = name.unwrap_or(USERS[0]);
-    let (user, group) = found.ok_or_else(|| {
-        refused(format!("there is no user {name}"), "create it, or set user = \"NAME\" in the configuration")
-    })?;
-    if user == 0 {
-        return Err(refused(format!("the user {name} is root"), "choose a user without privileges"));
-    }
-    Ok((user, group))
-}
-
-/// Finds a user in the text of `/etc/passwd`.
-fn ids(users: &str, name: &str) -> Option<(u32, u32)> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        if fields.next()? != name {
-            return None;
-        }
-        let mut number = |skip: usize| fields.nth(skip)?.parse().ok();
-        Some((number(1)?, number(0)?))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn users_are_found_by_name() {
-        let users =
-            "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533:nobody:/:/usr/sbin/nologin\nbroken\n";
-        assert_eq!(ids(users, "nobody"), Some((65_534, 65_533)));
-        assert_eq!(ids(users, "root"), Some((0, 0)));
-        assert_eq!(ids(users, "nob"), None);
-        assert_eq!(ids(users, "broken"), None);
-        let root = user(Some("root")).expect_err("root is refused");
-        assert!(root.message.contains("root"), "{root}");
-    }
 
     #[test]
     fn a_table_has_the_number_of_its_device() {

@@ -21,6 +21,7 @@
 //! | `nft` | the nftables process that owns the table |
 //! | `handover` | settings and a raw socket for the worker |
 //! | [`keeper`] | device, table and worker; restart and removal |
+//! | `users` | user of the worker |
 //! | [`worker`] | the relay: one stack, one epoll |
 //! | `sandbox` | system calls that the worker is permitted |
 //! | [`relay`] | one direction of a connection, without I/O |
@@ -59,6 +60,7 @@ pub mod status;
 pub mod steering;
 mod stranded;
 mod upstream;
+mod users;
 pub mod worker;
 
 /// Creates the error for settings or a host with which the service cannot work.

@@ -144,6 +144,8 @@ struct Relayed {
     reset_by: Option<Instant>,
     /// Whether the connection may not read from its server, because of the memory budget.
     held_back: bool,
+    /// Bytes in both directions at the last report.
+    reported: u64,
 }
 
 /// The client's end of a connection.
@@ -169,6 +171,18 @@ impl End for Client<'_> {
             return Output::Reset;
         }
         Output::Accepted(self.stack.write(self.id, bytes))
+    }
+
+    fn take_from(&mut self, source: &mut impl End, most: usize) -> Option<Input> {
+        let mut input = Input::Wait;
+        self.stack.write_in_place(self.id, most, |parts| {
+            input = source.read_parts(parts);
+            match input {
+                Input::Bytes(len) => len,
+                Input::Wait | Input::End | Input::Reset => 0,
+            }
+        })?;
+        Some(input)
     }
 
     fn shutdown(&mut self) {
@@ -389,6 +403,7 @@ impl Worker {
                 client_ended: false,
                 reset_by: None,
                 held_back: false,
+                reported: 0,
             };
             if let Some(headers) = stack.probe_packet(now, id) {
                 // Without the file, the clients of a dead worker learn late that their connections are lost.
@@ -651,13 +666,19 @@ impl Worker {
     }
 
     /// Samples all connections, and reports to the keeper.
-    fn report(&mut self, now: Instant, stack: &Stack) {
+    fn report(&mut self, now: Instant, stack: &mut Stack) {
         let mut held = Vec::with_capacity(self.relayed.len());
         let mut limits = [Duration::ZERO; SendLimit::ALL.len()];
         let (mut up, mut down) = (0, 0);
-        for (sampled, relayed) in self.relayed.values().enumerate() {
+        for (sampled, relayed) in self.relayed.values_mut().enumerate() {
             up += relayed.up.carried();
             down += relayed.down.carried();
+            let moved = relayed.up.carried() + relayed.down.carried();
+            if moved == relayed.reported {
+                // A connection that waits for its next request needs no buffer.
+                stack.free_idle_memory(relayed.id);
+            }
+            relayed.reported = moved;
             let Some(connection) = stack.connection(relayed.id) else { continue };
             let pending = relayed.up.pending() + relayed.down.pending();
             held.push(connection.snapshot().queued + connection.readable() + pending as u64);

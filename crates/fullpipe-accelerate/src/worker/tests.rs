@@ -1,11 +1,12 @@
 //! Tests of the worker between a client's stack and a server of the kernel. A socket pair takes the place of
 //! the TUN device, so the tests need no privileges.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use fullpipe_linux::stack_loop::{Application, run as run_client};
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment, SeqNum, SynOptions};
 use fullpipe_units::draw;
 
 use super::*;
@@ -203,4 +204,96 @@ fn a_server_that_is_down_refuses() {
     let visitor = visit(settings(closed, ClientAddress::Hidden), bytes(10));
     assert!(visitor.reset && visitor.received.is_empty());
     assert_eq!(visitor.written, 0, "the handshake was not completed");
+}
+
+/// Returns the memory of this process in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("a process");
+    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4_096
+}
+
+/// A client without a stack, which sends single segments.
+struct Bare {
+    address: SocketAddr,
+    seq: SeqNum,
+    ack: SeqNum,
+}
+
+impl Bare {
+    fn send(&mut self, stack: &mut Stack, flags: Flags, payload: &[u8]) {
+        let options = SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true };
+        let segment = Segment {
+            seq: self.seq,
+            ack: self.ack,
+            len: payload.len() as u32,
+            window: 64_000,
+            flags,
+            timestamps: None,
+            syn: flags.has(Flags::SYN).then_some(options),
+            sack: Default::default(),
+            ecn: fullpipe_units::Ecn::NotEct,
+        };
+        let headers = Headers::between(&segment, self.address, LISTEN.into()).expect("one family");
+        let packet = [headers.as_bytes(), payload].concat();
+        stack.handle_packet(Instant::ZERO, &packet, Checksums::Skip);
+        self.seq = self.seq.plus(u64::from(segment.len) + u64::from(flags.has(Flags::SYN)));
+    }
+
+    /// Receives everything that the stack sends.
+    fn receive(&mut self, stack: &mut Stack) {
+        while let Some(packet) = stack.poll_packet(Instant::ZERO) {
+            let parts = [packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat();
+            let packet = Packet::parse(&parts, Checksums::Skip).expect("a packet").segment;
+            let len = u64::from(packet.len) + u64::from(packet.flags.has(Flags::SYN));
+            self.ack = packet.seq.plus(len);
+        }
+        while stack.poll_event().is_some() {}
+    }
+}
+
+/// Returns a stack with `count` connections that have served a request and are idle.
+fn idle(count: u32, relayed: &mut BTreeMap<u64, ConnId>) -> Stack {
+    let [port, _] = Port::pair(Datapath::Offload).expect("a socket pair");
+    let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
+    let settings =
+        WorkerSettings { connections: 2 * count as usize, ..settings(upstream, ClientAddress::Hidden) };
+    let mut stack = stack(&settings, &port).expect("a stack");
+    stack.set_admission(Instant::ZERO, LISTEN.into(), Admission::Open);
+    for number in 0..count {
+        // Clients come in no particular order.
+        let host = number.wrapping_mul(0x9e37_79b1) >> 8;
+        let address =
+            SocketAddr::from((Ipv4Addr::from_bits(0x0a00_0000 | host), 40_000 + (number % 20_000) as u16));
+        let mut client = Bare { address, seq: SeqNum(number), ack: SeqNum(0) };
+        client.send(&mut stack, Flags::SYN, &[]);
+        client.receive(&mut stack);
+        client.send(&mut stack, Flags::ACK, &[1; 300]);
+        let id = stack.accept(LISTEN.into()).expect("established");
+        assert_eq!(stack.read(Instant::ZERO, id, &mut [0; 1_000]), 300);
+        assert_eq!(stack.write(id, &[2; 5_000]), 5_000);
+        client.receive(&mut stack);
+        client.send(&mut stack, Flags::ACK, &[]);
+        client.receive(&mut stack);
+        assert_eq!(stack.connection(id).expect("open").acknowledged(), 5_000);
+        stack.free_idle_memory(id);
+        relayed.insert(u64::from(number), id);
+    }
+    let _ = std::fs::remove_file(settings.probes);
+    stack
+}
+
+/// Measures the memory of 100 000 connections that have served a request and are idle. The sockets to the
+/// server are the kernel's memory.
+#[test]
+#[ignore = "a measurement: cargo test --release -p fullpipe-accelerate --lib idle_connections -- --ignored --nocapture"]
+fn idle_connections_take_little_memory() {
+    const COUNT: u32 = 100_000;
+    let before = resident();
+    let mut relayed = BTreeMap::new();
+    let stack = idle(COUNT, &mut relayed);
+    let each = (resident() - before) / u64::from(COUNT) + size_of::<Relayed>() as u64;
+    assert_eq!(stack.connections(), COUNT as usize);
+    println!("{each} bytes for each idle connection, {} of them for the relay", size_of::<Relayed>());
+    assert!(each <= 3 << 10, "{each} bytes");
 }

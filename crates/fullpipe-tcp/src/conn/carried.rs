@@ -1,6 +1,7 @@
 //! Interface for drivers that carry real bytes: payload positions and explicit sequence numbers.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Instant};
 
@@ -32,8 +33,8 @@ impl Connection {
     /// Restores a passive connection for which no state was kept while its SYN-ACK with sequence number `iss`
     /// was in flight. `syn` is the peer's reconstructed SYN. The caller must next handle the segment that
     /// acknowledged the SYN-ACK.
-    pub fn resumed(config: Config, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
-        let mut connection = Self::server(config);
+    pub(crate) fn resumed(config: Arc<Config>, seed: u64, now: Instant, iss: SeqNum, syn: &Segment) -> Self {
+        let mut connection = Self::server_with(config, seed);
         connection.start_at(iss);
         connection.handle_segment(now, syn);
         // The SYN-ACK has already been sent. Building it again restores the window that it advertised.

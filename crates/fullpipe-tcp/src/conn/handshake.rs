@@ -297,7 +297,7 @@ impl Connection {
             self.end(now, Event::Aborted);
             return;
         }
-        let mut fresh = Self::new(self.config.clone(), State::Listen);
+        let mut fresh = Self::new(self.config.clone(), self.sender.draws, State::Listen);
         // The initial sequence number of the next connection attempt is 65 537 higher, so its sequence
         // numbers do not overlap those of this attempt.
         fresh.sender.iss = self.sender.iss.plus(65_537);

@@ -96,19 +96,31 @@ pub struct Connection {
     soft_error: Option<IcmpError>,
 }
 
+/// Returns the random numbers of a connection with this seed.
+fn draws(seed: u64) -> Draws {
+    Draws::new(seed, 0x7463_7000)
+}
+
 impl Connection {
     /// Creates the active side of a connection. [`Connection::open`] starts the handshake.
     pub fn client(config: Config) -> Self {
-        Self::new(Arc::new(config), State::Closed)
+        let draws = draws(config.seed);
+        Self::new(Arc::new(config), draws, State::Closed)
     }
 
     /// Creates the passive side of a connection, in state [`State::Listen`].
     pub fn server(config: Config) -> Self {
-        Self::new(Arc::new(config), State::Listen)
+        let seed = config.seed;
+        Self::server_with(Arc::new(config), seed)
     }
 
-    fn new(config: Arc<Config>, state: State) -> Self {
-        let draws = Draws::new(config.seed, 0x7463_7000);
+    /// Creates the passive side of a connection, with a configuration that connections share. `seed` takes the
+    /// place of the configuration's seed.
+    pub(crate) fn server_with(config: Arc<Config>, seed: u64) -> Self {
+        Self::new(config, draws(seed), State::Listen)
+    }
+
+    fn new(config: Arc<Config>, draws: Draws, state: State) -> Self {
         let mss = config.mtu.saturating_sub(config.ip.headers() + 12).max(48);
         let passive = state == State::Listen;
         Self {
@@ -119,6 +131,14 @@ impl Connection {
             events: Events::default(),
             soft_error: None,
             config,
+        }
+    }
+
+    /// Frees memory that the connection needs only while data is outstanding. The next transmission allocates it
+    /// again, so this is for connections that are idle.
+    pub fn free_idle_memory(&mut self) {
+        if self.sender.flight_size() == 0 {
+            self.sender.free_idle_memory();
         }
     }
 
@@ -141,6 +161,11 @@ impl Connection {
     /// [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, len: u64) -> u64 {
         self.sender.write(len)
+    }
+
+    /// Returns how many of `len` bytes a write would accept now.
+    pub fn writable(&self, len: u64) -> u64 {
+        self.sender.writable(len)
     }
 
     /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. The

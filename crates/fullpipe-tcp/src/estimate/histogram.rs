@@ -1,17 +1,22 @@
-//! RTT histogram that yields quantiles in constant memory.
+//! RTT histogram that yields quantiles in bounded memory.
+//!
+//! Only the range between the smallest and the largest sample has bins: the samples of a connection are rarely
+//! more than a few doublings apart, and an idle connection has one or two.
 
 use fullpipe_units::Duration;
 
 /// Binary logarithm of the number of bins per doubling. Neighbouring bins differ by 1/32, about 3 %.
 const STEPS_LOG2: u32 = 5;
 const STEPS: u64 = 1 << STEPS_LOG2;
-/// Number of bins, sufficient for every duration in 64 bits of nanoseconds.
-const BINS: usize = (64 << STEPS_LOG2) as usize;
+/// Number of bins that are allocated together: a quarter of a doubling.
+const GRAIN: usize = 8;
 
 /// Counts of RTT samples in logarithmic bins, with the exact mean and minimum.
 #[derive(Clone, Debug)]
 pub struct RttHistogram {
-    bins: Box<[u32]>,
+    /// Number of the first bin in `bins`, a multiple of [`GRAIN`].
+    first: usize,
+    bins: Vec<u32>,
     count: u64,
     sum: u128,
     min: Duration,
@@ -19,7 +24,7 @@ pub struct RttHistogram {
 
 impl Default for RttHistogram {
     fn default() -> Self {
-        Self { bins: vec![0; BINS].into_boxed_slice(), count: 0, sum: 0, min: Duration::MAX }
+        Self { first: 0, bins: Vec::new(), count: 0, sum: 0, min: Duration::MAX }
     }
 }
 
@@ -27,7 +32,7 @@ impl RttHistogram {
     /// Counts one RTT sample.
     #[inline]
     pub fn add(&mut self, rtt: Duration) {
-        self.bins[bin(rtt.as_nanos())] += 1;
+        *self.bin_mut(bin(rtt.as_nanos())) += 1;
         self.count += 1;
         self.sum += u128::from(rtt.as_nanos());
         self.min = self.min.min(rtt);
@@ -35,8 +40,8 @@ impl RttHistogram {
 
     /// Adds all samples of the histogram `other`.
     pub fn merge(&mut self, other: &Self) {
-        for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
-            *bin += more;
+        for (bin, more) in (other.first..).zip(&other.bins).filter(|(_, more)| **more > 0) {
+            *self.bin_mut(bin) += more;
         }
         self.count += other.count;
         self.sum += other.sum;
@@ -66,10 +71,34 @@ impl RttHistogram {
         for (i, &count) in self.bins.iter().enumerate() {
             seen += u64::from(count);
             if seen >= wanted && self.count > 0 {
-                return Some(Duration::from_nanos(lower_edge(i + 1).saturating_sub(1)));
+                return Some(Duration::from_nanos(lower_edge(self.first + i + 1).saturating_sub(1)));
             }
         }
         None
+    }
+
+    #[inline]
+    fn bin_mut(&mut self, bin: usize) -> &mut u32 {
+        if bin < self.first || bin >= self.first + self.bins.len() {
+            self.extend_to(bin);
+        }
+        &mut self.bins[bin - self.first]
+    }
+
+    /// Adds all bins up to `bin`.
+    #[cold]
+    fn extend_to(&mut self, bin: usize) {
+        let begin = bin - bin % GRAIN;
+        let end = begin + GRAIN;
+        if self.bins.is_empty() {
+            self.first = begin;
+        }
+        let (first, last) = (self.first.min(begin), (self.first + self.bins.len()).max(end));
+        let mut bins = Vec::with_capacity(last - first);
+        bins.resize(self.first - first, 0);
+        bins.append(&mut self.bins);
+        bins.resize(last - first, 0);
+        (self.first, self.bins) = (first, bins);
     }
 }
 
@@ -104,6 +133,9 @@ mod tests {
         assert!((950.0..=980.0).contains(&p95), "{p95}");
         assert_eq!(histogram.min(), Some(Duration::from_millis(1)));
         assert_eq!(histogram.mean(), Some(Duration::from_micros(500_500)));
+        // 1 to 1000 ms are ten doublings.
+        let ten = 10 * STEPS as usize;
+        assert!((ten..=ten + 2 * GRAIN).contains(&histogram.bins.len()), "{}", histogram.bins.len());
         histogram.add(Duration::MAX);
         assert!(RttHistogram::default().percentile(95).is_none());
     }

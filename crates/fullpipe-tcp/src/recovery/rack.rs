@@ -78,6 +78,13 @@ pub struct ReoWndInputs {
 }
 
 impl Rack {
+    /// Frees the memory of an empty queue of retransmissions.
+    pub fn free_empty(&mut self) {
+        if self.resent.is_empty() {
+            self.resent = VecDeque::new();
+        }
+    }
+
     /// Returns the state of RACK for a new connection whose reordering window follows `rule`.
     pub fn new(rule: ReoWnd) -> Self {
         Self { rule, ..Self::default() }

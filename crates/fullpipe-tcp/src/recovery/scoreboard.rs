@@ -130,6 +130,16 @@ impl SentRecord {
 }
 
 impl Scoreboard {
+    /// Frees the memory of queues that are empty.
+    pub fn free_empty(&mut self) {
+        if self.records.is_empty() {
+            self.records = VecDeque::new();
+        }
+        if self.lost_queue.is_empty() {
+            self.lost_queue = BinaryHeap::new();
+        }
+    }
+
     /// Returns the number of octets estimated to be in the network (`pipe` in RFC 6675).
     pub fn inflight(&self) -> u64 {
         self.inflight.saturating_sub(self.presumed)

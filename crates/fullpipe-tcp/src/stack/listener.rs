@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use fullpipe_units::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(super) struct Listener {
     /// Configuration of the connections accepted on this socket.
-    pub(super) config: Config,
+    pub(super) config: Arc<Config>,
     /// Maximum length of the queue of half-open connections, and of the queue of connections not yet
     /// accepted.
     pub(super) backlog: usize,
@@ -34,7 +35,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(config: Config, backlog: usize) -> Self {
+    pub(super) fn new(config: Arc<Config>, backlog: usize) -> Self {
         Self {
             config,
             backlog: backlog.max(1),

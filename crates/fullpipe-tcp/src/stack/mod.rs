@@ -43,6 +43,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use fullpipe_units::Instant;
 
@@ -60,6 +61,9 @@ use stream::Ring;
 /// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
 /// dropped.
 pub const MOST_REPLIES: usize = 256;
+/// Least free memory of a send buffer that is written in place, in bytes. A system call for a few bytes would
+/// cost more than a copy.
+const LEAST_IN_PLACE: u64 = 16 << 10;
 /// Maximum number of ICMP messages kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
 pub const MOST_UNCLAIMED: usize = 64;
 /// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
@@ -248,7 +252,8 @@ impl Stack {
         if self.listeners.contains_key(&local) {
             return Err(ConnectError::InUse);
         }
-        self.listeners.insert(local, Listener::new(config, backlog));
+        let config = Config { ip: version_of(local), ..config };
+        self.listeners.insert(local, Listener::new(Arc::new(config), backlog));
         Ok(())
     }
 
@@ -277,7 +282,8 @@ impl Stack {
             return Err(ConnectError::InUse);
         }
         let iss = self.config.isn_clock.isn(now, &tuple, self.config.key);
-        let mut connection = Connection::client(self.sized(config, &tuple));
+        let seed = self.seed(&config, &tuple);
+        let mut connection = Connection::client(Config { ip: version_of(local), seed, ..config });
         connection.start_at(iss);
         connection.open();
         let slot = self.insert(tuple, connection, Owner::Application).ok_or(ConnectError::TooMany)?;
@@ -293,7 +299,7 @@ impl Stack {
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
         // These events occurred before the connection was accepted.
-        events.extend(entry.kept.drain(..).map(|event| (id, event)));
+        events.extend(std::mem::take(&mut entry.kept).into_iter().map(|event| (id, event)));
         Some(id)
     }
 
@@ -322,6 +328,32 @@ impl Stack {
         taken
     }
 
+    /// Writes what `fill` puts into the free memory of the send buffer, without another copy. `fill` gets at most
+    /// `most` bytes of memory, in two parts in stream order, and returns the number of bytes that it has put
+    /// there. Returns `None` without calling `fill` if the memory of the buffer must grow first, or if the send
+    /// buffer is full; [`Stack::write`] does both.
+    pub fn write_in_place(
+        &mut self,
+        id: ConnId,
+        most: usize,
+        fill: impl FnOnce([&mut [u8]; 2]) -> usize,
+    ) -> Option<usize> {
+        let entry = self.entry_mut(id)?;
+        let parts = entry.sending.spare(most as u64);
+        let len = (parts[0].len() + parts[1].len()) as u64;
+        let accepted = if len < LEAST_IN_PLACE { 0 } else { entry.connection.writable(len) };
+        if accepted < LEAST_IN_PLACE {
+            return None;
+        }
+        let written = (fill(entry.sending.spare(accepted)) as u64).min(accepted);
+        entry.connection.write(written);
+        entry.sending.extend(written);
+        if written > 0 {
+            self.touched(id.slot);
+        }
+        Some(written as usize)
+    }
+
     /// Reads in-order bytes into `data` and returns their number. Reading may open the receive window.
     pub fn read(&mut self, now: Instant, id: ConnId, data: &mut [u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
@@ -333,6 +365,18 @@ impl Stack {
             at += part.len();
         }
         self.took(now, id, len) as usize
+    }
+
+    /// Frees memory that a connection needs only while data is under way. The next byte allocates it again, so
+    /// this is for connections that are idle.
+    pub fn free_idle_memory(&mut self, id: ConnId) {
+        let Some(entry) = self.entry_mut(id) else { return };
+        entry.connection.free_idle_memory();
+        for ring in [&mut entry.sending, &mut entry.receiving] {
+            if ring.is_empty() && ring.memory() > 0 {
+                ring.release();
+            }
+        }
     }
 
     /// Discards up to `most` in-order bytes and returns their number.
@@ -450,7 +494,8 @@ impl Stack {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
         let config = listener.config.clone();
-        let mut connection = Connection::server(self.sized(config, &tuple));
+        let seed = self.seed(&config, &tuple);
+        let mut connection = Connection::server_with(config, seed);
         let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
         connection.start_at(least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn));
         connection.handle_segment(now, syn);
@@ -509,7 +554,8 @@ impl Stack {
     fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get(&tuple.local) else { return };
         let syn = cookie::reduced(&tuple, syn);
-        let mut connection = Connection::server(self.sized(listener.config.clone(), &tuple));
+        let seed = self.seed(&listener.config, &tuple);
+        let mut connection = Connection::server_with(listener.config.clone(), seed);
         connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
         connection.handle_segment(now, &syn);
         let Some(transmit) = connection.poll_transmit(now) else { return };
@@ -526,7 +572,8 @@ impl Stack {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
         let iss = SeqNum(answer.ack.0.wrapping_sub(1));
-        let connection = Connection::resumed(self.sized(config, &tuple), now, iss, syn);
+        let seed = self.seed(&config, &tuple);
+        let connection = Connection::resumed(config, seed, now, iss, syn);
         let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) else { return };
         if let Some(listener) = self.listeners.get_mut(&tuple.local) {
             listener.half_open += 1;
@@ -619,11 +666,10 @@ impl Stack {
         }
     }
 
-    /// Returns `config` with the IP version and the random seed for a connection between these sockets.
-    fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
-        let ip = if tuple.local.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 };
+    /// Returns the random seed for a connection between these sockets.
+    fn seed(&self, config: &Config, tuple: &FourTuple) -> u64 {
         let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
-        Config { ip, seed: config.seed ^ u64::from(chance), ..config }
+        config.seed ^ u64::from(chance)
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
@@ -705,6 +751,10 @@ impl Entry {
             self.receiving.write(accepted.range.start, payload);
         }
     }
+}
+
+fn version_of(address: SocketAddr) -> IpVersion {
+    if address.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 }
 }
 
 /// Returns whether `segment` is an ACK that can complete a handshake.

@@ -303,7 +303,10 @@ fn a_firewall_that_drops_unknown_packets_keeps_no_reset_back() {
                  add rule ip f i ct state invalid drop";
     assert!(inside(&host.scene.server, "nft", &[rules]).status.success());
     // Otherwise, connection tracking takes packets in the middle of a connection for a new connection.
-    let strict = || Ok(fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting"));
+    let strict = || {
+        fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0").expect("a setting");
+        Ok(())
+    };
     host.scene.server.run(strict).expect("a namespace");
     let service = host.accelerate();
     assert!(host.is_ours());
@@ -329,7 +332,10 @@ fn policy_routing_is_followed() {
             ip(&scene.server, &format!("{version} route add {network} via {gateway} table 42"));
             ip(&scene.server, &format!("{version} rule add from {address} lookup 42 pref 100"));
         };
-        let strict = || Ok(fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting"));
+        let strict = || {
+            fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").expect("a setting");
+            Ok(())
+        };
         scene.server.run(strict).expect("a namespace");
         let listen = SocketAddr::new(address, PORT);
         let _servers =
@@ -399,4 +405,35 @@ fn connections_stay_below_the_speed_of_the_device() {
     let status = host.scene.status(&service.keeper).expect("a service");
     assert_eq!((&status["drops"]["queues"], &status["drops"]["unread"]), (&0.into(), &0.into()), "{status}");
     assert_eq!(status["limit"], 39_200_000);
+}
+
+/// At the limit of connections, new ones are the kernel's, until others have ended.
+#[test]
+fn connections_beyond_the_limit_are_the_kernels() {
+    if !can_run() {
+        return;
+    }
+    let host = Host::new("accelerate-limit");
+    let settings = host.scene.folder.join("settings");
+    let text = format!(
+        "connections = 10\n[[listen]]\naddress = \"{}\"\nupstream = \"{UPSTREAM}\"\nclient_address = \"hidden\"\n",
+        host.listen
+    );
+    fs::write(&settings, text).expect("room");
+    let mut command = Command::new(PROGRAM);
+    let service = host.scene.start_service(command.args(["accelerate", "--config"]).arg(&settings));
+    let mut streams: Vec<TcpStream> = (0..9).map(|_| host.echo()).collect();
+    let phase = |phase: &str| {
+        wait_for(phase, || (host.scene.status(&service.keeper)?["phase"] == phase).then_some(()));
+    };
+    phase("aside");
+    let mut kernels = host.echo();
+    assert!(!host.is_ours());
+    for stream in &mut streams {
+        assert_eq!(peers::exchange(stream).expect("the connection lives"), 7);
+    }
+    drop(streams);
+    phase("steady");
+    wait_for("new connections are ours", || host.is_ours().then_some(()));
+    assert_eq!(peers::exchange(&mut kernels).expect("the kernel's connection lives"), 7);
 }

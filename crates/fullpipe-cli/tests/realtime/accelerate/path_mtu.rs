@@ -39,7 +39,10 @@ pub(super) fn behind_router(scene: &Scene, mtu: u32) -> (Namespace, Running) {
         ip(&scene.client, "address add fe80::7/64 nodad dev eth1");
     }
     let setting = if scene.v6 { "ipv6/conf/all/forwarding" } else { "ipv4/ip_forward" };
-    let forward = || Ok(std::fs::write(format!("/proc/sys/net/{setting}"), "1").expect("a setting"));
+    let forward = || {
+        std::fs::write(format!("/proc/sys/net/{setting}"), "1").expect("a setting");
+        Ok(())
+    };
     scene.client.run(forward).expect("a namespace");
     (far, sleeper)
 }

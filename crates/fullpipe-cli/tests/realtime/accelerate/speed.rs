@@ -51,7 +51,7 @@ fn download(scene: &Scene, to: SocketAddr) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// Downloads 4 GiB from the kernel and from the service, and prints both rates.
+/// Downloads 4 GiB from the kernel, with BBR and with CUBIC, and from the service, and prints the rates.
 #[test]
 #[ignore = "a measurement: cargo test --release -p fullpipe-cli --test realtime bulk_rate -- --ignored --nocapture"]
 fn bulk_rate() {
@@ -63,10 +63,17 @@ fn bulk_rate() {
     let _servers = [Server::new(&scene.server, &listen.to_string()), Server::new(&scene.server, UPSTREAM)];
     let gigabits = BYTES as f64 * 8e-9;
     let gigabytes = BYTES as f64 * 1e-9;
-    let host = cpu_of_host();
-    let seconds = download(&scene, listen);
-    let host = cpu_of_host() - host;
-    println!("kernel: {:.1} Gbit/s, host {:.2} CPU s per GB", gigabits / seconds, host / gigabytes);
+    for cc in ["bbr", "cubic"] {
+        let set = || Ok(fs::write("/proc/sys/net/ipv4/tcp_congestion_control", cc));
+        if scene.server.run(set).expect("a namespace").is_err() {
+            println!("the kernel does not permit {cc} in a namespace (tcp_allowed_congestion_control)");
+            continue;
+        }
+        let host = cpu_of_host();
+        let seconds = download(&scene, listen);
+        let host = cpu_of_host() - host;
+        println!("kernel {cc}: {:.1} Gbit/s, host {:.2} CPU s per GB", gigabits / seconds, host / gigabytes);
+    }
     let service = scene.accelerate(PORT, UPSTREAM, "hidden");
     let (worker, host) = (cpu(service.worker), cpu_of_host());
     let seconds = download(&scene, listen);

@@ -46,7 +46,7 @@ pub(super) use timers::RetransmitTimer;
 #[derive(Debug)]
 pub(super) struct Sender {
     config: Arc<Config>,
-    draws: Draws,
+    pub(super) draws: Draws,
     /// Initial sequence number (ISS). Offset 0 is the octet after the SYN.
     pub(super) iss: SeqNum,
     pub(super) agreed: Agreed,
@@ -189,6 +189,18 @@ impl Sender {
     pub(super) fn write(&mut self, len: u64) -> u64 {
         self.check_app_limited();
         self.queue.write(len, self.outlet())
+    }
+
+    /// Frees the memory for records of outstanding segments. There must be none.
+    pub(super) fn free_idle_memory(&mut self) {
+        self.losses = LossBuffer::default();
+        self.recovery.board.free_empty();
+        self.recovery.rack.free_empty();
+    }
+
+    /// Returns how many of `len` bytes a write would accept.
+    pub(super) fn writable(&self, len: u64) -> u64 {
+        self.queue.clone().write(len, self.outlet())
     }
 
     /// Returns the offset of the next octet to be sent for the first time (SND.NXT).
