@@ -42,9 +42,10 @@ pub(crate) struct CopyArgs {
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
-    /// Number of connections, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) connections: u32,
+    /// Number of connections, 1 to 16; auto begins with one, and a range with its least number, and adds
+    /// connections while each of them is limited by its own window, buffer or rate cap
+    #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
+    pub(crate) connections: String,
 
     /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]
