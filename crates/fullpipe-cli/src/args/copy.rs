@@ -19,10 +19,10 @@ With several SRC, or if DEST ends with /, the names of the sources are added to 
 DEST is the new name. The target never depends on what exists: the same command continues an
 interrupted copy, and skips files that have the same size and modification time already.
 
-HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over connections of
-its own to a free port there, with keys that are made for this copy. relay:// needs a running relay.
-There, each end has a key: --peer pins the relay's; the relay needs --allow with the fingerprint
-that fullpipe relay key prints here.
+HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over separate TLS
+connections to a free port there, with keys that are made for this copy. relay:// needs a running
+relay. There, each end has a key: --peer pins the relay's; the relay needs --allow with the
+fingerprint that fullpipe relay key prints here.
 
 Exit codes:
   0  done
