@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use fullpipe::classify::SocketFacts;
 use fullpipe::relay::{
-    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, ServeObserver, ServeOptions,
+    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Sampler, ServeObserver, ServeOptions,
 };
 use fullpipe::units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -34,13 +35,18 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let options = CopyOptions {
         sources: args.sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
         target,
-        connections: args.connections,
+        connections: args.connections.parse().map_err(fullpipe::Error::from)?,
         identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
     };
     let shown = CopyProgress::new();
-    let report = fullpipe::relay::copy(&options, &shown);
+    // Without a sampler, the copy runs with the least number of connections.
+    let sampler =
+        fullpipe::OwnSockets::begin(SocketFacts::default()).map(|own| Box::new(own) as Box<dyn Sampler>);
+    let sampler =
+        sampler.map_err(|error| shown.note(&format!("cannot sample the connections: {error}"))).ok();
+    let report = fullpipe::relay::copy(&options, sampler, &shown);
     shown.clear();
     let report = report.map_err(fullpipe::Error::from)?;
     match args.output.format() {
@@ -127,7 +133,7 @@ impl CopyProgress {
     /// The bar appears only on a terminal, because redrawn lines are noise in a log.
     fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+            let template = "copying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left{msg}";
             let style = ProgressStyle::with_template(template);
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
@@ -146,6 +152,13 @@ impl CopyObserver for CopyProgress {
         if let Some(bar) = &self.bar {
             bar.set_length(total.get());
             bar.set_position(done.get());
+        }
+    }
+
+    fn connections(&self, count: u32, limit: Option<&str>) {
+        if let Some(bar) = &self.bar {
+            let plural = if count == 1 { "" } else { "s" };
+            bar.set_message(format!(", {count} connection{plural}, limit {}", limit.unwrap_or("unknown")));
         }
     }
 

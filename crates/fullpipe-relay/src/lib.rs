@@ -45,12 +45,13 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use engine::Room;
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, RelativePath};
 pub use report::{ConnectionReport, CopyReport};
-pub use send::{CopyObserver, CopyOptions, copy};
+pub use send::{Connections, CopyObserver, CopyOptions, Sampler, SocketSample, copy};
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};

@@ -1,5 +1,6 @@
 //! The result of a copy, as a JSON document and as text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -38,6 +39,12 @@ pub struct CopyReport {
     pub connections: Vec<ConnectionReport>,
     /// Largest number of connections that were open at the same time.
     pub most_connections: u64,
+    /// Limit that held the connections back for most of the time; null if it was not observed.
+    pub limit: Option<String>,
+    /// Share of the time for which this limit applied, 0 to 1.
+    pub limit_share: Option<f64>,
+    /// What would make the copy faster; empty if nothing is known.
+    pub advice: Vec<String>,
 }
 
 /// Result of a connection.
@@ -47,8 +54,45 @@ pub struct ConnectionReport {
     pub bytes: u64,
     /// Payload that was sent per second of the copy, in bit/s.
     pub goodput_bps: u64,
+    /// Last smoothed RTT in milliseconds; null if it was not observed.
+    pub rtt_ms: Option<f64>,
+    /// Number of retransmitted segments; null if it was not observed.
+    pub retransmits: Option<u64>,
+    /// Share of the time for which each limit applied, 0 to 1.
+    pub limit: BTreeMap<String, f64>,
     /// The connection was lost before the end of the copy.
     pub lost: bool,
+}
+
+/// Returns a limit in plain words.
+fn words(limit: &str) -> &str {
+    match limit {
+        "app" => "reading the files",
+        "receiver_app" => "the receiver, which writes more slowly than the data arrives",
+        "rwnd" => "the receive window of each connection",
+        "sndbuf" => "the send buffer of each connection",
+        "cwnd" => "the congestion window of each connection",
+        "slow_start" => "slow start: the copy was too short for the path",
+        "pacing" => "the pacing rate",
+        "cap" => "a rate cap of each connection",
+        "policer" => "a policer, which drops what exceeds its rate",
+        "cpu" => "the processor",
+        "link" => "the link",
+        other => other,
+    }
+}
+
+/// Returns what lifts a limit, if something does.
+pub(crate) fn advice(limit: &str) -> Option<&'static str> {
+    match limit {
+        "rwnd" => Some("larger buffers on the receiving host: run fullpipe tune there"),
+        "sndbuf" => Some("larger buffers on this host: run fullpipe tune, or use more connections"),
+        "cwnd" => {
+            Some("BBR on this host, if the path loses packets: run fullpipe tune, or use more connections")
+        }
+        "cap" | "policer" => Some("more connections, if the cap is that of a connection"),
+        _ => None,
+    }
 }
 
 impl CopyReport {
@@ -80,6 +124,12 @@ impl fmt::Display for CopyReport {
             0 => {}
             lost => write!(f, "; lost {}", plural(lost as u64, "connection"))?,
         }
+        if let (Some(limit), Some(share)) = (&self.limit, self.limit_share) {
+            write!(f, "\nlimit: {}, for {:.0} % of the time", words(limit), share * 100.0)?;
+        }
+        for advice in &self.advice {
+            write!(f, "\nfaster with: {advice}")?;
+        }
         f.write_str("\n")
     }
 }
@@ -90,7 +140,14 @@ mod tests {
 
     #[test]
     fn the_text_states_what_was_sent_and_what_was_not() {
-        let connection = ConnectionReport { bytes: 1 << 20, goodput_bps: 8 << 20, lost: false };
+        let connection = ConnectionReport {
+            bytes: 1 << 20,
+            goodput_bps: 8 << 20,
+            rtt_ms: None,
+            retransmits: None,
+            limit: BTreeMap::new(),
+            lost: false,
+        };
         let mut report = CopyReport {
             schema: CopyReport::SCHEMA,
             files: 1,
@@ -105,6 +162,9 @@ mod tests {
             blake3: None,
             connections: vec![connection.clone()],
             most_connections: 1,
+            limit: None,
+            limit_share: None,
+            advice: Vec::new(),
         };
         assert_eq!(report.to_string(), "copied 1 file, sent 1 MiB in 1s over 1 connection: 8.39 Mbit/s\n");
         report.files = 5;
@@ -119,5 +179,11 @@ mod tests {
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
         assert_eq!(report.to_string(), "copied 0 files; skipped 5 files of the same size and time\n");
+        let advice = advice("rwnd").map(str::to_owned).into_iter().collect();
+        report = CopyReport { limit: Some("rwnd".into()), limit_share: Some(0.83), advice, ..report };
+        assert!(report.to_string().ends_with(
+            "\nlimit: the receive window of each connection, for 83 % of the time\n\
+             faster with: larger buffers on the receiving host: run fullpipe tune there\n"
+        ));
     }
 }

@@ -112,6 +112,11 @@ impl Readiness {
         Ok((TcpStream::from_std(tcp)?, Self { socket }))
     }
 
+    /// Returns the local port.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.socket.local_addr().ok().map(|address| address.port())
+    }
+
     /// Waits until the socket has less unsent data than [`UNSENT`], and room in its send buffer.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket.async_io(Interest::WRITABLE, || self.check()).await

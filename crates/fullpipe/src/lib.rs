@@ -71,6 +71,8 @@ pub mod input;
 pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
+#[cfg(all(target_os = "linux", feature = "relay"))]
+mod own_sockets;
 #[cfg(target_os = "linux")]
 pub mod pair;
 pub mod race;
@@ -100,6 +102,8 @@ pub use fullpipe_relay as relay;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
+#[cfg(all(target_os = "linux", feature = "relay"))]
+pub use own_sockets::OwnSockets;
 pub use race::race;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, UmlOptions, World, run};
 

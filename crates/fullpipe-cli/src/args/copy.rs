@@ -19,10 +19,10 @@ With several SRC, or if DEST ends with /, the names of the sources are added to 
 DEST is the new name. The target never depends on what exists: the same command continues an
 interrupted copy, and skips files that have the same size and modification time already.
 
-HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over connections of
-its own to a free port there, with keys that are made for this copy. relay:// needs a running relay.
-There, each end has a key: --peer pins the relay's; the relay needs --allow with the fingerprint
-that fullpipe relay key prints here.
+HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over separate TLS
+connections to a free port there, with keys that are made for this copy. relay:// needs a running
+relay. There, each end has a key: --peer pins the relay's; the relay needs --allow with the
+fingerprint that fullpipe relay key prints here.
 
 Exit codes:
   0  done
@@ -42,9 +42,10 @@ pub(crate) struct CopyArgs {
     #[arg(value_name = "DEST")]
     pub(crate) target: OsString,
 
-    /// Number of connections, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) connections: u32,
+    /// Number of connections, 1 to 16; auto begins with one, and a range with its least number, and adds
+    /// connections while each of them is limited by its own window, buffer or rate cap
+    #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
+    pub(crate) connections: String,
 
     /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]

@@ -88,6 +88,8 @@ pub(crate) struct Dispatcher {
     waiting: VecDeque<u64>,
     /// Lost connections. The task of one may ask for a block before it notices.
     lost: BTreeSet<u32>,
+    /// Connections that are not needed at present.
+    resting: BTreeSet<u32>,
 }
 
 impl Dispatcher {
@@ -108,7 +110,7 @@ impl Dispatcher {
     /// Returns what a connection sends next: whole files first, because each of them still needs a round
     /// trip, then the streams in ascending order. A lost connection gets nothing.
     pub(crate) fn next(&mut self, connection: u32) -> Option<Next> {
-        if self.lost.contains(&connection) {
+        if self.lost.contains(&connection) || self.resting.contains(&connection) {
             return None;
         }
         let files = self.take_whole(connection);
@@ -144,6 +146,11 @@ impl Dispatcher {
             return Some(Block { stream: *number, index, offset, length });
         }
         None
+    }
+
+    /// Sets the connections that get nothing at present.
+    pub(crate) fn rest(&mut self, connections: BTreeSet<u32>) {
+        self.resting = connections;
     }
 
     /// Records blocks that survive a crash of the receiver; unknown streams and blocks are ignored.
@@ -232,6 +239,16 @@ mod tests {
         assert_eq!(dispatcher.next(1), None, "connection 1 is lost");
         dispatcher.durable(1, &[(1, 4)]);
         assert_eq!(dispatcher.block(2), None, "what became durable meanwhile is not sent");
+    }
+
+    #[test]
+    fn a_resting_connection_gets_nothing() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 4 * BLOCK, &[]);
+        dispatcher.rest(BTreeSet::from([1]));
+        assert!(dispatcher.next(1).is_none() && dispatcher.next(0).is_some());
+        dispatcher.rest(BTreeSet::new());
+        assert!(dispatcher.next(1).is_some());
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! Decisions of a transfer, without I/O and without a clock: which block goes to which connection, what has
-//! arrived, and when it is made durable.
+//! Decisions of a transfer, without I/O and without a clock: which block goes to which connection, how many
+//! connections there are, what has arrived, and when it is made durable.
 //!
 //! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number them from zero.
 
 mod arrivals;
+mod choice;
 mod dispatch;
 mod groups;
 
 pub(crate) use arrivals::Arrivals;
+pub use choice::Room;
+pub(crate) use choice::{Choice, Sum};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
 

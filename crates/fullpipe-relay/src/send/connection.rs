@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
 use crate::engine::{Block, Dispatcher, Next};
 use crate::frame::{HASH, HEADER, Reply, Request};
@@ -74,6 +75,8 @@ pub(super) enum Event {
     Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
+    /// What the sockets of this process did in an interval.
+    Sampled(Vec<SocketSample>),
     /// A connection has failed.
     Lost(u32, io::Error),
 }
@@ -91,6 +94,27 @@ pub(super) async fn receive(number: u32, reader: impl AsyncRead + Unpin, events:
         };
         let is_last = matches!(event, Event::Lost(..));
         if events.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Time between two samples of the sockets.
+const SAMPLING: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Samples the sockets until the copy ends.
+pub(super) async fn sample(mut sampler: Box<dyn Sampler>, events: Events) {
+    let mut ticks = tokio::time::interval(SAMPLING);
+    loop {
+        ticks.tick().await;
+        let sampled = spawn_blocking(move || {
+            let samples = sampler.sample();
+            (sampler, samples)
+        });
+        // An error would be a panic, which the task has reported.
+        let Ok((returned, samples)) = sampled.await else { return };
+        sampler = returned;
+        if !samples.is_empty() && events.send(Event::Sampled(samples)).is_err() {
             return;
         }
     }

@@ -12,13 +12,14 @@ use tokio::time::Instant;
 
 use super::CopyObserver;
 use super::connection::{Event, Events, Shared, Work};
+use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use crate::engine::{BLOCK, MOST_SIZE, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
-use crate::report::{ConnectionReport, CopyReport};
+use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
 
 /// Number of files of more than one block that are announced and not yet placed. Each has an open file.
@@ -47,7 +48,10 @@ pub(super) struct Driver<'a> {
     open: BTreeMap<u64, OpenFile>,
     /// Number and size of the files among them that have more than one block.
     large: Large,
-    lost: Vec<bool>,
+    links: Links,
+    /// What the sockets did could be sampled.
+    is_sampled: bool,
+    started: Instant,
     total: Totals,
     durable_bytes: u64,
     last_hash: Option<Hex<32>>,
@@ -93,7 +97,7 @@ impl<'a> Driver<'a> {
         shared: Arc<Shared>,
         requests: mpsc::UnboundedSender<Request>,
         events: Events,
-        connections: u32,
+        (started, links): (Instant, Links),
         verify: bool,
         observer: &'a dyn CopyObserver,
     ) -> Self {
@@ -110,7 +114,9 @@ impl<'a> Driver<'a> {
             next_stream: 1,
             open: BTreeMap::new(),
             large: Large::default(),
-            lost: vec![false; connections as usize],
+            links,
+            is_sampled: false,
+            started,
             total: Totals::default(),
             durable_bytes: 0,
             last_hash: None,
@@ -219,6 +225,7 @@ impl<'a> Driver<'a> {
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
+            Event::Sampled(samples) => self.sampled(&samples),
             Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
                 let path = self.source(stream).map(|source| source.path);
@@ -231,8 +238,7 @@ impl<'a> Driver<'a> {
 
     /// Records the loss of a connection; without connection 0, no message reaches the relay.
     pub(super) fn lose(&mut self, connection: u32, error: &io::Error) -> Result<(), Error> {
-        let Some(lost) = self.lost.get_mut(connection as usize) else { return Ok(()) };
-        if std::mem::replace(lost, true) {
+        if !self.links.lose(connection) {
             return Ok(());
         }
         if connection == 0 {
@@ -241,12 +247,39 @@ impl<'a> Driver<'a> {
                 "run the same command again to continue the copy",
             ));
         }
-        let returned = locked(&self.shared.dispatcher).lost(connection);
+        let returned = {
+            let mut dispatcher = locked(&self.shared.dispatcher);
+            dispatcher.rest(self.links.resting());
+            dispatcher.lost(connection)
+        };
         self.shared.wake();
         self.observer.note(&format!(
             "lost connection {connection} ({error}); the others retransmit {returned} blocks"
         ));
         Ok(())
+    }
+
+    /// Records an open connection.
+    pub(super) fn opened_connection(&mut self, number: u32, port: Option<u16>) {
+        self.links.opened(number, port);
+        locked(&self.shared.dispatcher).rest(self.links.resting());
+    }
+
+    /// Returns the number of a connection to open, if there are too few.
+    pub(super) fn next_to_open(&mut self) -> Option<u32> {
+        self.links.next_to_open()
+    }
+
+    /// Adapts the number of connections to what limits them.
+    fn sampled(&mut self, samples: &[SocketSample]) {
+        self.is_sampled = true;
+        let at = fullpipe_units::Instant::ZERO + span(self.started.elapsed());
+        if let Some(count) = self.links.sampled(at, samples) {
+            locked(&self.shared.dispatcher).rest(self.links.resting());
+            self.has_work = true;
+            let limit = self.links.limit();
+            self.observer.connections(count, limit.as_ref().map(|(limit, _)| limit.as_str()));
+        }
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {
@@ -389,17 +422,10 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn report(&self, started: Instant) -> CopyReport {
-        let span = |since: std::time::Duration| {
-            Duration::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-        };
         let wall = span(started.elapsed());
         let sent = locked(&self.shared.sent).clone();
         let rate = |bytes: u64| Rate::mean(Bytes::new(bytes), wall).as_bps();
-        let connections = sent.iter().zip(&self.lost).map(|(bytes, lost)| ConnectionReport {
-            bytes: *bytes,
-            goodput_bps: rate(*bytes),
-            lost: *lost,
-        });
+        let limit = self.links.limit().filter(|_| self.is_sampled);
         let sent_bytes = sent.iter().sum();
         let first_byte = *locked(&self.shared.first_byte);
         let only_hash = self.last_hash.filter(|_| self.total.files == 1);
@@ -415,10 +441,17 @@ impl<'a> Driver<'a> {
             first_byte_s: first_byte.map(|at| span(at - started).as_secs_f64()),
             goodput_bps: rate(sent_bytes),
             blake3: only_hash.map(|hash| hash.to_string()),
-            connections: connections.collect(),
-            most_connections: sent.len() as u64,
+            connections: self.links.reports(&sent, wall),
+            most_connections: self.links.most_open(),
+            advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
+            limit: limit.as_ref().map(|(limit, _)| limit.clone()),
+            limit_share: limit.map(|(_, share)| share),
         }
     }
+}
+
+fn span(since: std::time::Duration) -> Duration {
+    Duration::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Creates the error for a source that cannot be read, or has changed.

@@ -9,6 +9,7 @@
 mod connect;
 mod connection;
 mod driver;
+mod links;
 mod outgoing;
 
 use std::io;
@@ -24,8 +25,10 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::client::TlsStream;
 
 use self::connect::Relay;
-use self::connection::{Sender, Shared, receive};
+use self::connection::{Sender, Shared, receive, sample};
 use self::driver::Driver;
+use self::links::Links;
+pub use self::links::{Connections, Sampler, SocketSample};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
@@ -55,8 +58,8 @@ pub struct CopyOptions {
     pub sources: Vec<PathBuf>,
     /// The target, on a relay or a host that ssh reaches.
     pub target: End,
-    /// Number of connections, 1 to 16.
-    pub connections: u32,
+    /// Number of connections.
+    pub connections: Connections,
     /// Key of this host.
     pub identity: Identity,
     /// Fingerprint of the relay's key.
@@ -71,29 +74,30 @@ pub trait CopyObserver {
     /// `done` of `total` bytes are durable at the relay, or were there before. The total grows while files are
     /// found.
     fn progress(&self, _done: Bytes, _total: Bytes) {}
+    /// From now on, the copy uses `count` connections; `limit` has held them back for most of the time.
+    fn connections(&self, _count: u32, _limit: Option<&str>) {}
     /// Something that the user may want to know, and that does not end the copy.
     fn note(&self, _text: &str) {}
 }
 
 impl CopyObserver for () {}
 
-/// Copies files to another host. The same call continues an interrupted copy.
+/// Copies files to another host. The same call continues an interrupted copy. `sampler` reports what limits
+/// the connections; without it, the number of connections stays the least that the options permit.
 ///
 /// # Errors
 /// Returns an error if a source cannot be read, the relay is unreachable or has another key, or a file cannot
 /// be written there. What is durable at the relay by then is kept.
-pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyReport, Error> {
-    if !(1..=MOST_CONNECTIONS).contains(&options.connections) {
-        return Err(Error::usage(
-            format!("{} connections are not possible", options.connections),
-            format!("pass --connections with a number from 1 to {MOST_CONNECTIONS}"),
-        ));
-    }
+pub fn copy(
+    options: &CopyOptions,
+    sampler: Option<Box<dyn Sampler>>,
+    observer: &dyn CopyObserver,
+) -> Result<CopyReport, Error> {
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
             let walk = Walk::new(&options.sources, path, *is_folder)?;
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
-            copy_to(relay, walk, options, observer)
+            copy_to(relay, walk, options, sampler, observer)
         }
         End::Ssh { host, path, is_folder } => {
             let into = *is_folder || options.sources.len() > 1;
@@ -102,7 +106,7 @@ pub fn copy(options: &CopyOptions, observer: &dyn CopyObserver) -> Result<CopyRe
             let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
             let address = (remote.host.as_str(), remote.port);
             let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
-            let copied = copy_to(relay, walk, options, observer);
+            let copied = copy_to(relay, walk, options, sampler, observer);
             remote.end();
             copied
         }
@@ -117,10 +121,11 @@ fn copy_to(
     relay: Relay,
     walk: Walk,
     options: &CopyOptions,
+    sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, observer));
+    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, sampler, observer));
     // After a failure, threads may still read large files, and nothing needs the result.
     runtime.shutdown_background();
     copied
@@ -130,21 +135,23 @@ async fn run(
     relay: &Arc<Relay>,
     walk: Walk,
     options: &CopyOptions,
+    sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let started = Instant::now();
-    let connections = options.connections;
     let shared = Arc::new(Shared::default());
-    *crate::locked(&shared.sent) = vec![0; connections as usize];
+    *crate::locked(&shared.sent) = vec![0; MOST_CONNECTIONS as usize];
     let (events, mut reported) = mpsc::unbounded_channel();
     let (requests, outgoing) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     let begin = |tasks: &mut JoinSet<()>, number, opened: (TlsStream<TcpStream>, Readiness), requests| {
         let (tls, readiness) = opened;
         let (reader, writer) = tokio::io::split(tls);
+        let port = readiness.port();
         let sender = Sender { number, readiness, shared: Arc::clone(&shared), events: events.clone() };
         tasks.spawn(sender.run(writer, requests));
         tasks.spawn(receive(number, reader, events.clone()));
+        port
     };
     let (found, mut sources) = mpsc::channel(AHEAD);
     spawn_blocking(move || {
@@ -154,32 +161,43 @@ async fn run(
             }
         }
     });
-    begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
+    let port = begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
+    let mut links = Links::new(options.connections);
+    links.next_to_open();
+    links.opened(0, port);
     let peer = relay.name.clone();
     let mut driver = Driver::new(
         peer,
         Arc::clone(&shared),
         requests,
         events.clone(),
-        connections,
+        (started, links),
         options.verify,
         observer,
     );
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
     let mut opening = JoinSet::new();
-    for number in 1..connections {
-        let relay = Arc::clone(relay);
-        opening.spawn(async move { (number, relay.connect(number).await) });
+    // Dropped, and with it its task, when the copy ends.
+    let mut sampling = JoinSet::new();
+    if let Some(sampler) = sampler {
+        sampling.spawn(sample(sampler, events.clone()));
     }
     let mut batch = Vec::new();
     while !driver.is_complete() {
+        while let Some(number) = driver.next_to_open() {
+            let relay = Arc::clone(relay);
+            opening.spawn(async move { (number, relay.connect(number).await) });
+        }
         tokio::select! {
             // The driver holds a sender, so the channel cannot end.
             _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
             found = sources.recv(), if driver.has_room() => driver.found(found)?,
             Some(Ok((number, opened))) = opening.join_next() => match opened {
-                Ok(opened) => begin(&mut tasks, number, opened, None),
+                Ok(opened) => {
+                    let port = begin(&mut tasks, number, opened, None);
+                    driver.opened_connection(number, port);
+                }
                 Err(error) => driver.lose(number, &io::Error::other(error.message))?,
             },
         }
@@ -189,7 +207,8 @@ async fn run(
     let _ = timeout(FAREWELL, async {
         while let Some(opened) = opening.join_next().await {
             if let Ok((number, Ok(opened))) = opened {
-                begin(&mut tasks, number, opened, None);
+                let port = begin(&mut tasks, number, opened, None);
+                driver.opened_connection(number, port);
             }
         }
     })

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use fullpipe_relay::{Error, Kind, copy};
+use fullpipe_relay::{Connections, Error, Kind, copy};
 
 use crate::proxy::{Cut, Proxy};
 use crate::{Fixture, Notes, copy_again, wait};
@@ -133,8 +133,8 @@ fn verify_compares_hashes() {
         let source = fixture.source("a", size);
         let mut options = fixture.options(&source, "a", fixture.address);
         options.verify = true;
-        copy(&options, &Notes).expect("copied");
-        let report = copy(&options, &Notes).expect("nothing to do");
+        copy(&options, None, &Notes).expect("copied");
+        let report = copy(&options, None, &Notes).expect("nothing to do");
         assert_eq!((report.same_files, report.sent_bytes), (1, 0));
         let time = fs::metadata(&source).expect("a file").modified().expect("a time");
         let mut content = fs::read(&source).expect("a file");
@@ -144,7 +144,7 @@ fn verify_compares_hashes() {
         file.set_times(fs::FileTimes::new().set_modified(time)).expect("set");
         let report = fixture.copy(&source, "a").expect("not noticed");
         assert_eq!(report.same_files, 1);
-        let report = copy(&options, &Notes).expect("copied");
+        let report = copy(&options, None, &Notes).expect("copied");
         assert_eq!((report.files, report.same_files, report.sent_bytes), (1, 0, size as u64));
         assert!(fs::read(fixture.placed("a")).expect("placed") == content);
     }
@@ -155,8 +155,8 @@ fn verify_compares_hashes() {
 fn interrupted(fixture: &Fixture, source: &Path) -> Error {
     let proxy = Proxy::start(fixture.address, Cut { connection: 0, after: 5 * MIB as u64, stall_ms: 2_500 });
     let mut options = fixture.options(source, "large", proxy.address);
-    options.connections = 1;
-    copy(&options, &Notes).expect_err("cut")
+    options.connections = Connections::new(1, 1).expect("a range");
+    copy(&options, None, &Notes).expect_err("cut")
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn the_other_connections_send_what_a_lost_one_had() {
     let fixture = Fixture::new();
     let source = fixture.source("large", 40 * MIB);
     let proxy = Proxy::start(fixture.address, Cut { connection: 2, after: MIB as u64 / 2, stall_ms: 300 });
-    let report = copy(&fixture.options(&source, "large", proxy.address), &Notes).expect("copied");
+    let report = copy(&fixture.options(&source, "large", proxy.address), None, &Notes).expect("copied");
     assert!(fs::read(fixture.placed("large")).expect("placed") == fs::read(&source).expect("a file"));
     let lost: Vec<bool> = report.connections.iter().map(|connection| connection.lost).collect();
     assert_eq!(lost.iter().filter(|lost| **lost).count(), 1, "{report:?}");

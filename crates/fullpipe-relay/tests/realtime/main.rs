@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use fullpipe_relay::{
-    AllowList, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity, ServeObserver,
-    ServeOptions, copy, serve,
+    AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity,
+    ServeObserver, ServeOptions, copy, serve,
 };
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ impl Fixture {
         CopyOptions {
             sources: vec![source.into()],
             target: End::parse(target.as_ref()).expect("an end"),
-            connections: 3,
+            connections: Connections::new(3, 3).expect("a range"),
             identity: self.client.clone(),
             peer: Some(self.relay),
             verify: false,
@@ -89,7 +89,7 @@ impl Fixture {
     }
 
     pub(crate) fn copy(&self, source: &Path, target: &str) -> Result<CopyReport, Error> {
-        copy(&self.options(source, target, self.address), &())
+        copy(&self.options(source, target, self.address), None, &())
     }
 
     pub(crate) fn placed(&self, name: &str) -> PathBuf {
@@ -119,7 +119,7 @@ fn below(folder: &Path, names: &mut Vec<PathBuf>) {
 /// Copies as soon as the relay has noticed the end of an interrupted copy of the same files.
 pub(crate) fn copy_again(options: &CopyOptions) -> CopyReport {
     for _ in 0..200 {
-        match copy(options, &Notes) {
+        match copy(options, None, &Notes) {
             Err(error) if error.message.contains("another transfer is writing") => wait(50),
             result => return result.expect("copied"),
         }

@@ -17,11 +17,11 @@ fn a_key_that_is_not_pinned_is_refused() {
     let source = fixture.source("a", 5);
     let mut options = fixture.options(&source, "a", fixture.address);
     options.peer = None;
-    let error = copy(&options, &()).expect_err("no key is pinned");
+    let error = copy(&options, None, &()).expect_err("no key is pinned");
     assert_eq!(error.kind, Kind::Rights);
     assert!(error.hint.ends_with(&format!("add --peer {}", fixture.relay)), "{}", error.hint);
     options.peer = Some(fixture.client.fingerprint());
-    let error = copy(&options, &()).expect_err("another key is pinned");
+    let error = copy(&options, None, &()).expect_err("another key is pinned");
     assert!(error.kind == Kind::Rights && error.message.contains(" instead of sha256:"), "{error}");
     assert!(fixture.names().is_empty());
 }
@@ -32,7 +32,7 @@ fn a_client_that_is_not_allowed_is_refused() {
     let source = fixture.source("a", 5);
     let mut options = fixture.options(&source, "a", fixture.address);
     options.identity = Identity::load_or_create(&fixture.folder.path().join("other.key")).expect("a key");
-    let error = copy(&options, &()).expect_err("not in the allow list");
+    let error = copy(&options, None, &()).expect_err("not in the allow list");
     assert_eq!(
         (error.kind, error.message.ends_with("does not accept the key of this host")),
         (Kind::Rights, true)

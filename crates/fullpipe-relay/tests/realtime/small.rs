@@ -24,7 +24,7 @@ fn small_files_need_few_round_trips() {
     }
     let folder = fixture.folder.path().join("out/dir");
     let options = fixture.options(&folder, "dir", delaying(fixture.address, 100));
-    let report = copy(&options, &Notes).expect("copied");
+    let report = copy(&options, None, &Notes).expect("copied");
     assert_eq!((report.files, fixture.names().len()), (1500, 1500));
     assert!(report.wall_s < 5.0 * 0.2 + 2.0, "{report:?}");
 }

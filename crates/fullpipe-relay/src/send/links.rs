@@ -1,0 +1,297 @@
+//! The connections of a copy: which are open, how many there are to be, and what limits them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use crate::engine::{Choice, Room, Sum};
+use crate::error::Error;
+use crate::frame::MOST_CONNECTIONS;
+use crate::report::ConnectionReport;
+
+/// Range of the number of connections. Where it has more than one number, the copy chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    least: u32,
+    most: u32,
+}
+
+impl Connections {
+    /// Any number that the protocol permits, beginning with one.
+    pub const AUTO: Self = Self { least: 1, most: MOST_CONNECTIONS };
+
+    /// Creates a range.
+    ///
+    /// # Errors
+    /// Returns an error if the range is empty, or not within 1 to 16.
+    pub fn new(least: u32, most: u32) -> Result<Self, Error> {
+        if least < 1 || most > MOST_CONNECTIONS || least > most {
+            return Err(wrong(format_args!("{least}..{most}")));
+        }
+        Ok(Self { least, most })
+    }
+}
+
+fn wrong(text: impl fmt::Display) -> Error {
+    Error::usage(
+        format!("'{text}' is not a number of connections"),
+        format!("write auto, a number from 1 to {MOST_CONNECTIONS}, or a range such as 2..8"),
+    )
+}
+
+impl FromStr for Connections {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text == "auto" {
+            return Ok(Self::AUTO);
+        }
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        match (least.parse(), most.parse()) {
+            (Ok(least), Ok(most)) => Self::new(least, most).map_err(|_| wrong(text)),
+            _ => Err(wrong(text)),
+        }
+    }
+}
+
+/// What a socket of this process did in the last interval, and what limited it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SocketSample {
+    /// Local port of the connection.
+    pub port: u16,
+    /// Payload that was acknowledged in the interval.
+    pub acked: Bytes,
+    /// Smoothed RTT.
+    pub rtt: Duration,
+    /// Number of retransmitted segments in the interval.
+    pub retransmits: u64,
+    /// Name of the limit; `None` if it is not known.
+    pub limit: Option<String>,
+    /// Whether another connection may add to the sum.
+    pub room: Room,
+}
+
+/// Samples the sockets of this process. It is a trait, because this crate has no classifier of limits.
+pub trait Sampler: Send {
+    /// Samples the sockets, ten times per second, and returns what they did at the end of each interval; in
+    /// between, and if nothing is known, nothing.
+    fn sample(&mut self) -> Vec<SocketSample>;
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Absent,
+    Opening,
+    Open,
+    Lost,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Link {
+    state: State,
+    port: Option<u16>,
+    /// Number of intervals in which each limit applied.
+    limits: BTreeMap<String, u64>,
+    rtt: Option<Duration>,
+    retransmits: u64,
+}
+
+/// All connections of a copy, by number.
+#[derive(Debug)]
+pub(super) struct Links {
+    links: Vec<Link>,
+    wanted: u32,
+    /// Absent if the number is fixed.
+    choice: Option<Choice>,
+    acked: Bytes,
+    most_open: u64,
+}
+
+impl Links {
+    pub(super) fn new(range: Connections) -> Self {
+        let Connections { least, most } = range;
+        Self {
+            links: vec![Link::default(); most as usize],
+            wanted: least,
+            choice: (least < most).then(|| Choice::new(least, most)),
+            acked: Bytes::ZERO,
+            most_open: 0,
+        }
+    }
+
+    fn count(&self, is_counted: impl Fn(State) -> bool) -> usize {
+        self.links.iter().filter(|link| is_counted(link.state)).count()
+    }
+
+    /// Returns the number of a connection to open, which is regarded as being opened from then on. Where the
+    /// copy chooses, a lost connection is replaced.
+    pub(super) fn next_to_open(&mut self) -> Option<u32> {
+        let replaces = self.choice.is_some();
+        let present = self.count(|state| match state {
+            State::Absent => false,
+            State::Opening | State::Open => true,
+            State::Lost => !replaces,
+        });
+        if present >= self.wanted as usize {
+            return None;
+        }
+        let number = self.links.iter().position(|link| link.state == State::Absent)?;
+        self.links[number].state = State::Opening;
+        // There are at most 16 of them.
+        Some(number as u32)
+    }
+
+    /// Records an open connection, from the local port `port`.
+    pub(super) fn opened(&mut self, number: u32, port: Option<u16>) {
+        if let Some(link) = self.links.get_mut(number as usize) {
+            (link.state, link.port) = (State::Open, port);
+        }
+        self.most_open = self.most_open.max(self.count(|state| state == State::Open) as u64);
+    }
+
+    /// Records the loss of a connection; returns whether it is new.
+    pub(super) fn lose(&mut self, number: u32) -> bool {
+        let Some(link) = self.links.get_mut(number as usize) else { return false };
+        std::mem::replace(&mut link.state, State::Lost) != State::Lost
+    }
+
+    /// Returns the connections that get no blocks: those beyond the number that is wanted.
+    pub(super) fn resting(&self) -> BTreeSet<u32> {
+        let open = (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open);
+        open.skip(self.wanted as usize).map(|(number, _)| number).collect()
+    }
+
+    /// Adds an interval of all sockets; returns the number of connections if it changes.
+    pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
+        let resting = self.resting();
+        let (mut acked, mut capped, mut rtt, mut newest) = (Bytes::ZERO, Bytes::ZERO, Duration::ZERO, None);
+        for (number, link) in (0..).zip(&mut self.links).filter(|(_, link)| link.state == State::Open) {
+            let Some(sample) = samples.iter().find(|sample| Some(sample.port) == link.port) else { continue };
+            *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
+            link.rtt = Some(sample.rtt);
+            link.retransmits += sample.retransmits;
+            acked += sample.acked;
+            if resting.contains(&number) {
+                continue;
+            }
+            rtt = rtt.max(sample.rtt);
+            if sample.room == Room::PerConnection {
+                capped += sample.acked;
+            }
+            newest = Some(sample.room);
+        }
+        self.acked += acked;
+        let is_opening = self.count(|state| state == State::Opening) > 0;
+        let sum = Sum {
+            at,
+            acked: self.acked,
+            capped_percent: capped.get() * 100 / acked.get().max(1),
+            is_starting: is_opening || newest.is_none_or(|room| room == Room::Starting),
+            rtt,
+        };
+        let count = self.choice.as_mut()?.sample(sum)?;
+        self.wanted = count;
+        Some(count)
+    }
+
+    /// Returns the limit that applied for most of the time, over all connections, with its share.
+    pub(super) fn limit(&self) -> Option<(String, f64)> {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (limit, count) in self.links.iter().flat_map(|link| &link.limits) {
+            *sums.entry(limit).or_default() += count;
+        }
+        let all: u64 = sums.values().sum();
+        let (limit, count) = sums.into_iter().max_by_key(|(_, count)| *count)?;
+        Some((limit.to_owned(), count as f64 / all as f64))
+    }
+
+    /// Returns the largest number of connections that were open at the same time.
+    pub(super) fn most_open(&self) -> u64 {
+        self.most_open
+    }
+
+    /// Returns a report on each connection that was opened; `sent` is their payload in bytes.
+    pub(super) fn reports(&self, sent: &[u64], wall: Duration) -> Vec<ConnectionReport> {
+        let opened = self.links.iter().zip(sent).filter(|(link, _)| link.state != State::Absent);
+        let report = |(link, bytes): (&Link, &u64)| {
+            let all: u64 = link.limits.values().sum();
+            ConnectionReport {
+                bytes: *bytes,
+                goodput_bps: Rate::mean(Bytes::new(*bytes), wall).as_bps(),
+                rtt_ms: link.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+                retransmits: link.port.map(|_| link.retransmits),
+                limit: link.limits.iter().map(|(name, n)| (name.clone(), *n as f64 / all as f64)).collect(),
+                lost: link.state == State::Lost,
+            }
+        };
+        opened.map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let range = |least, most| Connections::new(least, most);
+        assert_eq!("auto".parse(), Ok(Connections::AUTO));
+        assert_eq!("4".parse(), range(4, 4));
+        assert_eq!("2..8".parse(), range(2, 8));
+        for wrong in ["", "0", "17", "8..2", "1..", "1..17", "many"] {
+            let error = wrong.parse::<Connections>().expect_err(wrong);
+            assert!(error.hint.starts_with("write auto, a number from 1 to 16"), "{wrong}: {error}");
+        }
+    }
+
+    fn sample(port: u16, room: Room) -> SocketSample {
+        let (acked, rtt) = (Bytes::from_mib(1), Duration::from_millis(10));
+        SocketSample { port, acked, rtt, retransmits: 1, limit: Some("sndbuf".into()), room }
+    }
+
+    /// More connections are opened under a cap of each, and those that a trial takes back rest.
+    #[test]
+    fn the_choice_opens_connections_and_lets_them_rest() {
+        let mut links = Links::new(Connections::AUTO);
+        let open = |links: &mut Links| {
+            while let Some(number) = links.next_to_open() {
+                links.opened(number, Some(1000 + number as u16));
+            }
+        };
+        open(&mut links);
+        assert_eq!(links.count(|state| state == State::Open), 1);
+        let mut counts = Vec::new();
+        for step in 1..40_u64 {
+            let at = Instant::from_nanos(step * 250_000_000);
+            // All connections together reach what one reaches alone.
+            let open_now = links.count(|state| state == State::Open) as u64;
+            let mut samples: Vec<_> = (0..16).map(|n| sample(1000 + n, Room::PerConnection)).collect();
+            for sample in &mut samples {
+                sample.acked = Bytes::new((1 << 20) / open_now);
+            }
+            if let Some(count) = links.sampled(at, &samples) {
+                counts.push(count);
+                open(&mut links);
+            }
+        }
+        assert_eq!(counts[..2], [2, 1]);
+        assert_eq!(links.resting(), BTreeSet::from([1]));
+        assert_eq!((links.most_open(), links.limit()), (2, Some(("sndbuf".into(), 1.0))));
+        assert!(links.lose(0) && !links.lose(0));
+        assert!(links.resting().is_empty(), "connection 1 takes over");
+    }
+
+    #[test]
+    fn a_fixed_number_is_opened_once() {
+        let mut links = Links::new(Connections::new(2, 2).expect("a range"));
+        assert_eq!(std::iter::from_fn(|| links.next_to_open()).collect::<Vec<_>>(), [0, 1]);
+        links.opened(0, None);
+        assert!(links.lose(1));
+        assert_eq!(links.next_to_open(), None);
+        let lost: Vec<bool> = links.reports(&[5, 0], Duration::from_secs(1)).iter().map(|r| r.lost).collect();
+        assert_eq!(lost, [false, true]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Samples the sockets of this process for `fullpipe copy`, with the classifier that watches other processes.
+
+use fullpipe_analysis::classify::{Limit, SocketFacts};
+use fullpipe_analysis::{Memory, SocketReport, Sockets};
+use fullpipe_linux::sock_diag::{SocketState, Which};
+use fullpipe_linux::watch;
+use fullpipe_relay::{Room, Sampler, SocketSample};
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use crate::Error;
+use crate::watch::take;
+
+/// Length of an interval: several samples, so that the classifier sees how the counters change.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Sockets of this process, and what limits them.
+pub struct OwnSockets {
+    watch: watch::Watch,
+    sockets: Sockets,
+    seen: Vec<SocketState>,
+    /// Beginning of the interval.
+    begin: Option<Instant>,
+}
+
+impl OwnSockets {
+    /// Begins to watch the sockets of this process.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not report sockets.
+    pub fn begin(host: SocketFacts) -> Result<Self, Error> {
+        let watch = watch::Watch::begin(Which::default(), Some(std::process::id()))?;
+        Ok(Self { watch, sockets: Sockets::new(host).without_words(), seen: Vec::new(), begin: None })
+    }
+}
+
+impl Sampler for OwnSockets {
+    fn sample(&mut self) -> Vec<SocketSample> {
+        // A round that fails is left out: the copy goes on without it.
+        let Ok(round) = self.watch.round(&mut self.seen) else { return Vec::new() };
+        take(&mut self.sockets, round, &self.seen, true);
+        let begin = *self.begin.get_or_insert(round.at);
+        if round.at.saturating_since(begin) < INTERVAL {
+            return Vec::new();
+        }
+        self.begin = Some(round.at);
+        let interval = round.at.saturating_since(begin);
+        let reports = self.sockets.interval(None, Memory::Unknown);
+        reports.iter().map(|report| sample(report, interval)).collect()
+    }
+}
+
+fn sample(report: &SocketReport, interval: Duration) -> SocketSample {
+    let rtt = Duration::from_secs_f64(report.rtt_ms.unwrap_or_default() / 1e3);
+    let acked = u128::from(report.achieved.as_bps()) * u128::from(interval.as_nanos()) / 8_000_000_000;
+    SocketSample {
+        port: report.local.port(),
+        acked: Bytes::new(u64::try_from(acked).unwrap_or(u64::MAX)),
+        rtt,
+        retransmits: report.retransmits,
+        limit: report.limit.map(|limit| limit.to_string()),
+        room: report.limit.map_or(Room::Starting, |limit| room(limit, report)),
+    }
+}
+
+/// Share of the RTT above the minimum from which a queue is assumed, as that of the link.
+const QUEUE: f64 = 1.25;
+
+/// Returns whether another connection may add to the sum.
+fn room(limit: Limit, report: &SocketReport) -> Room {
+    match limit {
+        // With a queue in front of the link, a larger window would not carry more.
+        Limit::Cwnd => match (report.rtt_ms, report.min_rtt_ms) {
+            (Some(rtt), Some(least)) if rtt > least * QUEUE => Room::Shared,
+            _ => Room::PerConnection,
+        },
+        Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => Room::PerConnection,
+        Limit::SlowStart | Limit::Unknown => Room::Starting,
+        Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Link => Room::Shared,
+    }
+}
