@@ -25,10 +25,11 @@ random loss, 60 for example. Downloads of up to 100 kB have 50/3 as many (1000),
 them wait for a timeout, and downloads of up to 640 kB have 20/3 as many (400). A cell without
 random loss has 10.
 
-With --harm, each arm sends beside another flow, the victim: a long transfer by cubic, reno or bbr1,
-a stream of 5 Mbit/s, or 24 downloads (web). The harm is the share of its performance that the victim
-loses; the result is the harm of each arm minus that of --against. There are 30 cells: two rates,
-three queues and five victims; with --full, 510. repeat is the number of runs per cell and arm.
+With --harm, each arm sends beside another flow, the victim: a long transfer by cubic, reno or
+bbr1, a stream of 5 Mbit/s, or 24 downloads (web). The harm is the share of its performance that
+the victim loses; the result is the harm of each arm minus that of --against. There are 30 cells:
+two rates, three queues and five victims; with --full, 510. repeat is the number of runs per cell
+and arm.
 
 With --world emu, the kernel's senders race in real time, several at once on separate paths. A
 download with which the machine did not keep up is made again, at most twice.
