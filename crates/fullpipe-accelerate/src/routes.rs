@@ -3,7 +3,7 @@
 //! | way | packets | if the routing of the host |
 //! |---|---|---|
 //! | direct | nftables forwards them to a device (`fwd`), past the host's routing | consists of connected networks and default routes in the main table |
-//! | routed | the kernel routes them like those of a neighbour ([`forwarding`](crate::forwarding)) | has more: policy rules, static routes, several next hops |
+//! | routed | the kernel routes them like those of a neighbour (`forwarding.rs`) | has more: policy rules, static routes, several next hops |
 //!
 //! The direct way needs no forwarding and no chain of the firewall. With the rules of a direct way, packets
 //! would leave differently from the kernel's if the routing has more, so the kernel must route them.

@@ -64,7 +64,18 @@ const LAB: [(&str, &[&str]); 4] = [
     // Values of a run, and the behaviour of its applications.
     (
         "values",
-        &["bootstrap", "capture", "host", "nearest", "outcome", "stats", "trace", "validity", "workload"],
+        &[
+            "bootstrap",
+            "capture",
+            "host",
+            "nearest",
+            "outcome",
+            "pair",
+            "stats",
+            "trace",
+            "validity",
+            "workload",
+        ],
     ),
     // One run with all of its values, and its event loop.
     ("sim", &["arm", "cost", "history", "profile", "scenario", "sim"]),
