@@ -338,7 +338,7 @@ fn wrong_usage_is_told_from_wrong_input() {
     assert_eq!(code, 2);
     assert_eq!(
         stderr,
-        "error: invalid value 'live' for '--world <WORLD>'\nhint: possible values: sim, emu\n"
+        "error: invalid value 'live' for '--world <WORLD>'\nhint: possible values: sim, emu, uml\n"
     );
     assert_eq!(fullpipe(&["run", "x.toml", "--repeat", "0"]).0, 2);
     assert_eq!(fullpipe(&["run", "x.toml", "--datapath", "offload"]).0, 2);

@@ -385,7 +385,7 @@ swept_table! {
         /// Default: `"greedy"`
         app: App,
         /// TCP implementations of sender and receiver. The last two need `--world emu`.
-        /// Default: fullpipe in `sim`, the kernel in `emu`
+        /// Default: fullpipe in `sim`, the kernel in `emu` and `uml`
         stack: Stack,
         /// Name of a [profile](profiles.md), whose settings replace those of the sending host.
         /// Default: none
