@@ -13,6 +13,7 @@
 //! | [`workload`] | behaviour of the applications at both ends, without I/O |
 //! | [`profile`] | named settings of a sender, with a range for each key |
 //! | [`arm`], [`race`] | senders that are compared, and the plan, the pairs and the results of a comparison |
+//! | [`victim`] | flows that are harmed by others, and the metric of each |
 //! | [`bootstrap`] | the ratio of two means, with its confidence interval |
 //! | [`campaign`] | runs every point with every seed, in parallel; each run stays on one thread |
 //! | [`cost`] | the expected work of a run, computed before the run starts |
@@ -53,4 +54,5 @@ pub mod sim;
 pub mod stats;
 pub mod trace;
 pub mod validity;
+pub mod victim;
 pub mod workload;

@@ -23,9 +23,8 @@ use fullpipe_lab::race::{Cell, EMU, SIM};
 use fullpipe_lab::scenario::Scenario;
 
 pub use fullpipe_lab::arm::{Arm, LAUNCH_WINDOW, UnknownArm};
-pub use fullpipe_lab::race::{
-    HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable, UnknownVictim, Victim,
-};
+pub use fullpipe_lab::race::{HarmPlan, HarmReport, HarmTable, Pair, RacePlan, RaceReport, RaceTable};
+pub use fullpipe_lab::victim::{UnknownVictim, Victim};
 pub use harm::{HARM_FULL, HARM_QUICK, harm};
 
 use crate::files::{cannot_write, write_atomically};

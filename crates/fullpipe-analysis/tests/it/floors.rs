@@ -78,7 +78,7 @@ const LAB: [(&str, &[&str]); 4] = [
         ],
     ),
     // One run with all of its values, and its event loop.
-    ("sim", &["arm", "cost", "history", "profile", "scenario", "sim"]),
+    ("sim", &["arm", "cost", "history", "profile", "scenario", "sim", "victim"]),
     // Experiment files, and the metrics for which they can state expectations.
     ("experiment", &["experiment", "metric"]),
     // Many runs, and their results.

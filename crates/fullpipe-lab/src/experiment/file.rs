@@ -23,8 +23,8 @@ use super::value::{
 use crate::arm::Arm;
 use crate::metric::{Metric, MetricError, Over};
 use crate::profile::ProfileName;
-use crate::race::Victim;
 use crate::scenario::Stack;
+use crate::victim::Victim;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -99,8 +99,8 @@ pub use value::Amount;
 use crate::arm::Arm;
 use crate::metric::{Metric, Over};
 use crate::profile::Profiles;
-use crate::race::Victim;
 use crate::scenario::{Scenario, Stack};
+use crate::victim::Victim;
 
 /// An experiment that has been validated and expanded into its points.
 #[derive(Clone, Debug)]

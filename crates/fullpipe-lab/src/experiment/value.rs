@@ -16,8 +16,8 @@ use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinn
 use super::queue::Queue;
 use crate::arm::{Arm, UnknownArm};
 use crate::profile::ProfileName;
-use crate::race::{UnknownVictim, Victim};
 use crate::scenario::{LossPattern, Stack};
+use crate::victim::{UnknownVictim, Victim};
 use crate::workload::{Reading, Workload, Writing};
 
 /// A type that a field of an experiment file can have.

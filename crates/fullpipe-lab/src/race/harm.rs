@@ -15,161 +15,20 @@
 //! the arms replace their congestion control. Each seed draws other start times for all flows, because flows that
 //! start in a fixed order meet each other in a single phase. The arms of a cell take turns with the same seeds.
 
-use std::fmt;
-use std::str::FromStr;
-
-use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate, draw};
+use fullpipe_units::draw;
 
 use super::{RacePlan, profiles_of};
 use crate::arm::Arm;
 use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
 use crate::metric::HEADERS;
-use crate::outcome::{FlowOutcome, Outcome};
+use crate::outcome::Outcome;
 use crate::profile::Profiles;
 use crate::scenario::{FlowSpec, Scenario};
 use crate::sim;
-use crate::workload::{Workload, Writing};
+use crate::victim::{STARTS_SHARE, Victim, scaled, spread};
 
-/// Streams of the random numbers for the start times.
-const VICTIM_STARTS: u64 = 0x7669_6374;
+/// Stream of the random numbers for the start times of the senders.
 const SENDER_STARTS: u64 = 0x7365_6e64;
-
-/// Share of the run in which long flows start: an eighth.
-const STARTS_SHARE: u64 = 8;
-
-/// Downloads of the web mix, and their sizes in turn: HTML, a script, a picture, a larger picture.
-const DOWNLOADS: usize = 24;
-const SIZES: [Bytes; 4] = [Bytes::new(15_000), Bytes::new(60_000), Bytes::new(200_000), Bytes::new(640_000)];
-/// Size of each request of the web mix.
-const REQUEST: Bytes = Bytes::new(200);
-/// Share of the run in which the downloads start; the rest is for the last ones to complete.
-const DOWNLOADS_SHARE: (u64, u64) = (3, 4);
-
-/// Rate of the stream: that of a video in full HD.
-const STREAM_RATE: Rate = Rate::from_bps(5_000_000);
-
-/// Flow that is harmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
-    /// A long transfer by CUBIC; its goodput is measured.
-    Cubic,
-    /// A long transfer by Reno; its goodput is measured.
-    Reno,
-    /// A long transfer by BBRv1; its goodput is measured.
-    Bbr1,
-    /// Data that is produced at 5 Mbit/s and sent by CUBIC; the 99th percentile of its delay is measured.
-    Stream,
-    /// 24 downloads of 15 to 640 kB by CUBIC; their mean time from the SYN is measured.
-    Web,
-}
-
-impl Victim {
-    /// All victims.
-    pub const ALL: [Self; 5] = [Self::Cubic, Self::Reno, Self::Bbr1, Self::Stream, Self::Web];
-
-    /// Hint that lists the names of all victims.
-    pub const KNOWN: &'static str = "known: cubic, reno, bbr1, stream, web";
-
-    /// Returns the name of the victim.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cubic => "cubic",
-            Self::Reno => "reno",
-            Self::Bbr1 => "bbr1",
-            Self::Stream => "stream",
-            Self::Web => "web",
-        }
-    }
-
-    /// Returns whether a higher value of the victim's metric is better.
-    pub(super) const fn more_is_better(self) -> bool {
-        matches!(self, Self::Cubic | Self::Reno | Self::Bbr1)
-    }
-
-    /// Returns the flows of the victim in a run of this duration.
-    fn flows(self, duration: Duration, seed: u64) -> Vec<FlowSpec> {
-        let long = |cc| {
-            let start = scaled(duration / STARTS_SHARE, draw(seed, VICTIM_STARTS, 0));
-            FlowSpec { start, ..FlowSpec::plain(cc) }
-        };
-        match self {
-            Self::Cubic => vec![long(Algorithm::Cubic)],
-            Self::Reno => vec![long(Algorithm::Reno)],
-            Self::Bbr1 => vec![long(Algorithm::Bbr1)],
-            Self::Stream => {
-                let workload = Workload { writing: Writing::smooth(STREAM_RATE), ..Workload::default() };
-                vec![FlowSpec { workload, ..long(Algorithm::Cubic) }]
-            }
-            Self::Web => {
-                let within = duration * DOWNLOADS_SHARE.0 / DOWNLOADS_SHARE.1;
-                let starts = spread(DOWNLOADS, within, seed, VICTIM_STARTS);
-                let workload = Workload { request: Some(REQUEST), ..Workload::default() };
-                let download = |(start, size): (Duration, &Bytes)| FlowSpec {
-                    start,
-                    bytes: Some(*size),
-                    workload,
-                    ..FlowSpec::plain(Algorithm::Cubic)
-                };
-                starts.zip(SIZES.iter().cycle()).map(download).collect()
-            }
-        }
-    }
-
-    /// Returns the victim's metric: bit/s for a long transfer, otherwise seconds. `specs` are the specifications
-    /// of `flows`.
-    fn measured(self, specs: &[FlowSpec], flows: &[FlowOutcome], duration: Duration) -> Option<f64> {
-        match self {
-            Self::Cubic | Self::Reno | Self::Bbr1 => Some(flows.first()?.goodput.as_bps() as f64),
-            Self::Stream => Some(flows.first()?.delay_p99?.as_secs_f64()),
-            Self::Web => {
-                // A download that did not complete counts with the time that it has taken so far.
-                let time = |(spec, flow): (&FlowSpec, &FlowOutcome)| {
-                    let response = flow.response.map(|response| response.from_syn);
-                    response.unwrap_or(duration.saturating_sub(spec.start)).as_secs_f64()
-                };
-                crate::stats::mean(specs.iter().zip(flows).map(time))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Victim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Error for a name that is not the name of a victim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownVictim(String);
-
-impl fmt::Display for UnknownVictim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown victim '{}'", self.0)
-    }
-}
-
-impl std::error::Error for UnknownVictim {}
-
-impl FromStr for Victim {
-    type Err = UnknownVictim;
-
-    fn from_str(text: &str) -> Result<Self, UnknownVictim> {
-        Self::ALL.into_iter().find(|victim| victim.name() == text).ok_or_else(|| UnknownVictim(text.into()))
-    }
-}
-
-/// Returns the share of `span` that the random number selects.
-fn scaled(span: Duration, random: u64) -> Duration {
-    Duration::from_nanos(((u128::from(span.as_nanos()) * u128::from(random)) >> 64) as u64)
-}
-
-/// Returns `count` start times within `span`: one at random in each of `count` equal parts.
-fn spread(count: usize, span: Duration, seed: u64, stream: u64) -> impl Iterator<Item = Duration> {
-    let part = span / (count as u64).max(1);
-    (0..count as u64).map(move |number| part * number + scaled(part, draw(seed, stream, number)))
-}
 
 /// Plan of a race that measures harm: cells, arms and seeds, all of which are fixed before the first run.
 #[derive(Clone, Debug)]
@@ -352,6 +211,9 @@ impl HarmCell {
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::Duration;
+
     use super::*;
 
     const CELLS: &str = "name = 'small'\nduration = '8s'\nrepeat = 3\nseed = 5\n\
@@ -365,15 +227,6 @@ mod tests {
 
     fn scenario(cell: &HarmCell, seed: u64) -> Scenario {
         Scenario { seed, ..cell.point.scenario.clone() }
-    }
-
-    #[test]
-    fn every_victim_answers_to_its_name() {
-        for victim in Victim::ALL {
-            assert_eq!(victim.to_string().parse(), Ok(victim));
-            assert!(Victim::KNOWN.contains(victim.name()));
-        }
-        assert_eq!("bbr".parse::<Victim>().expect_err("no victim").to_string(), "unknown victim 'bbr'");
     }
 
     /// Beside a bulk flow, each victim does worse than alone: a transfer is slower, a stream is later, and

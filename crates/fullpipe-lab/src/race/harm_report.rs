@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, Victim};
+use super::harm::{HarmCell, HarmPlan, HarmRun, HarmRuns};
 use crate::bootstrap::MeanInterval;
 use crate::experiment::HarmBound;
 use crate::stats::mean;
+use crate::victim::Victim;
 
 /// Name and version of the format of the JSON document.
 pub const HARM_SCHEMA: &str = "fullpipe.harm/1";

@@ -37,7 +37,7 @@ use crate::scenario::Scenario;
 use crate::sim;
 use crate::trace::Digest;
 
-pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns, UnknownVictim, Victim};
+pub use harm::{HarmCell, HarmPlan, HarmRun, HarmRuns};
 pub use harm_report::{
     HARM_SCHEMA, HarmArmReport, HarmBoundReport, HarmCellReport, HarmInterval, HarmReport, VictimMetric,
 };

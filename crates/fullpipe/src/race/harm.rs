@@ -76,7 +76,7 @@ impl<O: Observer> Watch<HarmRuns> for &SeedRelay<'_, O> {
 #[cfg(test)]
 mod tests {
     use fullpipe_lab::experiment::Experiment;
-    use fullpipe_lab::race::Victim;
+    use fullpipe_lab::victim::Victim;
 
     use super::*;
     use crate::race::Arm;
