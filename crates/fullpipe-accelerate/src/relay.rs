@@ -36,16 +36,6 @@ pub enum Output {
 pub trait End {
     /// Reads bytes that have arrived from the peer.
     fn read(&mut self, room: &mut [u8]) -> Input;
-    /// Reads bytes into two parts of memory, one after the other.
-    fn read_parts(&mut self, parts: [&mut [u8]; 2]) -> Input {
-        let [first, _] = parts;
-        self.read(first)
-    }
-    /// Reads at most `most` bytes of `source` into the memory from which they are sent to the peer. Returns
-    /// `None` if that is not possible at the moment, and [`End::write`] must be used.
-    fn take_from(&mut self, _source: &mut impl End, _most: usize) -> Option<Input> {
-        None
-    }
     /// Writes bytes to the peer.
     fn write(&mut self, bytes: &[u8]) -> Output;
     /// Ends the direction to the peer after all bytes that were written.
@@ -143,18 +133,6 @@ impl Half {
             }
             if moved >= most {
                 return Progress::GoesOn;
-            }
-            if let Some(input) = sink.take_from(source, scratch.len()) {
-                match input {
-                    Input::Wait => return Progress::WaitsForData,
-                    Input::End => self.ended = Some(Progress::Done),
-                    Input::Reset => self.ended = Some(Progress::SourceReset),
-                    Input::Bytes(len) => {
-                        self.carried += len as u64;
-                        moved += len;
-                    }
-                }
-                continue;
             }
             match source.read(scratch) {
                 Input::Wait => return Progress::WaitsForData,

@@ -1,6 +1,6 @@
 //! Sockets of the kernel to the server.
 
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -118,19 +118,6 @@ impl AsFd for Server {
     }
 }
 
-impl Server {
-    /// Interprets the result of a read.
-    fn judge(&self, read: io::Result<usize>) -> Input {
-        match read {
-            Ok(0) if self.was_reset => Input::Reset,
-            Ok(0) => Input::End,
-            Ok(len) => Input::Bytes(len),
-            Err(error) if is_temporary(&error) => Input::Wait,
-            Err(_) => Input::Reset,
-        }
-    }
-}
-
 /// Returns whether an error means that a call can be repeated later.
 pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
@@ -141,17 +128,13 @@ impl End for Server {
         if self.connecting {
             return Input::Wait;
         }
-        let read = (&self.socket).read(room);
-        self.judge(read)
-    }
-
-    fn read_parts(&mut self, parts: [&mut [u8]; 2]) -> Input {
-        let [first, second] = parts;
-        if self.connecting || second.is_empty() {
-            return self.read(first);
+        match (&self.socket).read(room) {
+            Ok(0) if self.was_reset => Input::Reset,
+            Ok(0) => Input::End,
+            Ok(len) => Input::Bytes(len),
+            Err(error) if is_temporary(&error) => Input::Wait,
+            Err(_) => Input::Reset,
         }
-        let read = (&self.socket).read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)]);
-        self.judge(read)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Output {

@@ -173,18 +173,6 @@ impl End for Client<'_> {
         Output::Accepted(self.stack.write(self.id, bytes))
     }
 
-    fn take_from(&mut self, source: &mut impl End, most: usize) -> Option<Input> {
-        let mut input = Input::Wait;
-        self.stack.write_in_place(self.id, most, |parts| {
-            input = source.read_parts(parts);
-            match input {
-                Input::Bytes(len) => len,
-                Input::Wait | Input::End | Input::Reset => 0,
-            }
-        })?;
-        Some(input)
-    }
-
     fn shutdown(&mut self) {
         self.stack.shutdown(self.id);
     }

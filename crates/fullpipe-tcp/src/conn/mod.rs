@@ -163,11 +163,6 @@ impl Connection {
         self.sender.write(len)
     }
 
-    /// Returns how many of `len` bytes a write would accept now.
-    pub fn writable(&self, len: u64) -> u64 {
-        self.sender.writable(len)
-    }
-
     /// Returns whether the send buffer is full; only a partly filled skb then accepts more data. The
     /// application learns this only from another write, which takes time.
     pub fn is_full(&self) -> bool {

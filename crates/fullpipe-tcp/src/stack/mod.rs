@@ -61,9 +61,6 @@ use stream::Ring;
 /// Maximum number of queued replies that belong to no connection (resets, SYN cookies). Further replies are
 /// dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Least free memory of a send buffer that is written in place, in bytes. A system call for a few bytes would
-/// cost more than a copy.
-const LEAST_IN_PLACE: u64 = 16 << 10;
 /// Maximum number of ICMP messages kept for [`Stack::poll_unclaimed`]. Further messages are dropped.
 pub const MOST_UNCLAIMED: usize = 64;
 /// Capacity of a send ring beyond the send buffer, in bytes. This capacity is needed because the kernel still
@@ -326,32 +323,6 @@ impl Stack {
         }
         self.touched(id.slot);
         taken
-    }
-
-    /// Writes what `fill` puts into the free memory of the send buffer, without another copy. `fill` gets at most
-    /// `most` bytes of memory, in two parts in stream order, and returns the number of bytes that it has put
-    /// there. Returns `None` without calling `fill` if the memory of the buffer must grow first, or if the send
-    /// buffer is full; [`Stack::write`] does both.
-    pub fn write_in_place(
-        &mut self,
-        id: ConnId,
-        most: usize,
-        fill: impl FnOnce([&mut [u8]; 2]) -> usize,
-    ) -> Option<usize> {
-        let entry = self.entry_mut(id)?;
-        let parts = entry.sending.spare(most as u64);
-        let len = (parts[0].len() + parts[1].len()) as u64;
-        let accepted = if len < LEAST_IN_PLACE { 0 } else { entry.connection.writable(len) };
-        if accepted < LEAST_IN_PLACE {
-            return None;
-        }
-        let written = (fill(entry.sending.spare(accepted)) as u64).min(accepted);
-        entry.connection.write(written);
-        entry.sending.extend(written);
-        if written > 0 {
-            self.touched(id.slot);
-        }
-        Some(written as usize)
     }
 
     /// Reads in-order bytes into `data` and returns their number. Reading may open the receive window.

@@ -63,26 +63,6 @@ impl Ring {
         self.end = self.end.max(to);
     }
 
-    /// Returns the free memory of the ring after its end, at most `len` bytes and at most the limit of the ring,
-    /// in two parts as stored. [`Ring::extend`] adds the bytes that were written there.
-    pub fn spare(&mut self, len: u64) -> [&mut [u8]; 2] {
-        let free = (self.bytes.len() as u64).saturating_sub(self.end - self.base);
-        let len = len.min(free).min(self.room()) as usize;
-        if len == 0 {
-            return [&mut [], &mut []];
-        }
-        let at = self.index(self.end);
-        let (begin, rest) = self.bytes.split_at_mut(at);
-        let first = len.min(rest.len());
-        [&mut rest[..first], &mut begin[..len - first]]
-    }
-
-    /// Adds `len` bytes that were written to the parts of [`Ring::spare`].
-    pub fn extend(&mut self, len: u64) {
-        let free = (self.bytes.len() as u64).saturating_sub(self.end - self.base);
-        self.end += len.min(free).min(self.room());
-    }
-
     /// Returns at most `len` bytes starting at stream offset `offset`, in two parts as stored.
     pub fn read(&self, offset: u64, len: u64) -> [&[u8]; 2] {
         let from = offset.clamp(self.base, self.end);
@@ -172,24 +152,6 @@ mod tests {
             ring.advance(ring.base() + random(5, 1_000));
             assert!(ring.memory() <= (2 * limit) as usize, "{}", ring.memory());
         }
-    }
-
-    /// Bytes that are written in place are read like bytes that were copied, across the end of the memory too.
-    #[test]
-    fn spare_memory_is_part_of_the_ring() {
-        let mut ring = Ring::new(6_000);
-        assert!(ring.spare(10).concat().is_empty(), "nothing is allocated");
-        ring.write(0, &[1; 4_000]);
-        ring.advance(3_990);
-        assert_eq!(ring.spare(u64::MAX).map(|part| part.len()), [96, 3_990]);
-        let parts = ring.spare(200);
-        assert_eq!([parts[0].len(), parts[1].len()], [96, 104]);
-        parts.into_iter().for_each(|part| part.fill(2));
-        ring.extend(150);
-        assert_eq!((ring.end(), ring.room()), (4_150, 6_000 - 160));
-        assert_eq!(ring.read(3_990, 1_000).concat(), [vec![1; 10], vec![2; 150]].concat());
-        ring.extend(u64::MAX);
-        assert_eq!(ring.end() - ring.base(), 4_096, "no more than the memory");
     }
 
     #[test]

@@ -198,11 +198,6 @@ impl Sender {
         self.recovery.rack.free_empty();
     }
 
-    /// Returns how many of `len` bytes a write would accept.
-    pub(super) fn writable(&self, len: u64) -> u64 {
-        self.queue.clone().write(len, self.outlet())
-    }
-
     /// Returns the offset of the next octet to be sent for the first time (SND.NXT).
     #[inline(always)]
     pub(super) fn snd_nxt(&self) -> u64 {

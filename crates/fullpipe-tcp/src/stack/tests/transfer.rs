@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
-use super::{Pair, config, pattern, transfer};
+use super::{Pair, config, transfer};
 use crate::conn::{Config, Event};
 
 fn until(seconds: u64) -> Instant {
@@ -81,46 +81,4 @@ fn a_pair_of_sockets_is_used_again() {
     }
     while pair.step(until(600)) {}
     assert_eq!(pair.ends[1].connections(), 0);
-}
-
-/// Bytes that are written in place arrive like those that are copied, and no more than the send buffer accepts.
-#[test]
-fn bytes_written_in_place_arrive() {
-    let mut pair = Pair::v4();
-    pair.listen(8);
-    let [near, far] = pair.addresses;
-    let client = pair.ends[0].connect(pair.now, near, far, config()).expect("free");
-    while pair.ends[0].poll_event().is_none() {
-        assert!(pair.step(until(1)), "not connected");
-    }
-    let (mut written, mut in_place, mut received) = (0u64, 0, Vec::new());
-    let mut server = None;
-    while received.len() < 2_000_000 {
-        let filled = pair.ends[0].write_in_place(client, 50_000, |parts| {
-            let len = parts[0].len() + parts[1].len();
-            let bytes = parts.into_iter().flatten();
-            (written..).zip(bytes).for_each(|(at, byte)| *byte = pattern(at));
-            len
-        });
-        match filled {
-            Some(len) => {
-                written += len as u64;
-                in_place += 1;
-            }
-            None => {
-                let bytes: Vec<u8> = (written..written + 50_000).map(pattern).collect();
-                written += pair.ends[0].write(client, &bytes) as u64;
-            }
-        }
-        assert!(pair.step(until(60)), "stalled");
-        while pair.ends[0].poll_event().is_some() {}
-        server = server.or_else(|| pair.ends[1].accept(far));
-        let mut room = vec![0; 1 << 16];
-        while let Some(len @ 1..) = server.map(|id| pair.ends[1].read(pair.now, id, &mut room)) {
-            received.extend_from_slice(&room[..len]);
-        }
-        while pair.ends[1].poll_event().is_some() {}
-    }
-    assert!(in_place > 10, "{in_place}");
-    assert!((0..).zip(&received).all(|(at, byte)| *byte == pattern(at)));
 }
