@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use fullpipe::classify::SocketFacts;
 use fullpipe::relay::{
-    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Sampler, ServeObserver, ServeOptions,
+    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, RateLimit, Sampler, ServeObserver,
+    ServeOptions,
 };
-use fullpipe::units::Bytes;
+use fullpipe::units::{Bytes, Rate};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
@@ -39,6 +40,7 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
+        limit: args.limit.map(limit).transpose()?,
     };
     let shown = CopyProgress::new();
     // Without a sampler, the copy runs with the least number of connections.
@@ -54,6 +56,11 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         Format::Text => output::print(&report.to_string())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a rate limit that the kernel enforces.
+fn limit(rate: Rate) -> Result<RateLimit, Failure> {
+    Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
 }
 
 /// Returns the path of a source, which has to be on this host.

@@ -73,7 +73,7 @@ fn words(limit: &str) -> &str {
         "sndbuf" => "the send buffer of each connection",
         "cwnd" => "the congestion window of each connection",
         "slow_start" => "slow start: the copy was too short for the path",
-        "pacing" => "the pacing rate",
+        "pacing" => "the rate limit of the copy",
         "cap" => "a rate cap of each connection",
         "policer" => "a policer, which drops what exceeds its rate",
         "cpu" => "the processor",

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
+use fullpipe::units::Rate;
 
 use super::OutputArgs;
 
@@ -14,6 +15,7 @@ Examples:
   fullpipe relay key
   fullpipe copy backup.tar relay://ny.example.com/in/ --peer sha256:...
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
+  fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --limit 100mbit
 
 With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
 DEST is the new name. The target never depends on what exists: the same command continues an
@@ -46,6 +48,10 @@ pub(crate) struct CopyArgs {
     /// connections while each of them is limited by its own window, buffer or rate cap
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
     pub(crate) connections: String,
+
+    /// Send at most at this rate over all connections, at least 100kbit, for example 100mbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit: Option<Rate>,
 
     /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]

@@ -123,7 +123,9 @@ pub(super) async fn sample(mut sampler: Box<dyn Sampler>, events: Events) {
 /// Task that sends on a connection.
 pub(super) struct Sender {
     pub(super) number: u32,
-    pub(super) readiness: Readiness,
+    pub(super) readiness: Arc<Readiness>,
+    /// Time before which it sends nothing.
+    pub(super) start: Instant,
     pub(super) shared: Arc<Shared>,
     pub(super) events: Events,
 }
@@ -151,6 +153,11 @@ impl Sender {
     ) -> io::Result<()> {
         let mut work = self.shared.work.subscribe();
         let mut first = None;
+        tokio::select! {
+            () = tokio::time::sleep_until(self.start) => {}
+            // The copy ends before.
+            _ = work.wait_for(|work| *work == Work::Ended) => {}
+        }
         loop {
             if let Some(requests) = requests {
                 write_requests(writer, first.take(), requests).await?;

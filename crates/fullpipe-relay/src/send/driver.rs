@@ -14,13 +14,15 @@ use super::CopyObserver;
 use super::connection::{Event, Events, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
-use crate::engine::{BLOCK, MOST_SIZE, block_count, block_range};
+use super::pacing::Pacing;
+use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
 use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
+use crate::wire::Readiness;
 
 /// Number of files of more than one block that are announced and not yet placed. Each has an open file.
 const OPEN: usize = 128;
@@ -28,6 +30,8 @@ const OPEN: usize = 128;
 /// many small files are on their way in one round trip. At an RTT of 210 ms, 16 384 files that take three
 /// round trips each are 26 000 files per second. Each needs about 500 bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
+/// Name of the limit of a socket that sends at its pacing rate.
+const PACING: &str = "pacing";
 
 /// Announces the files, and follows what becomes of them.
 pub(super) struct Driver<'a> {
@@ -49,6 +53,8 @@ pub(super) struct Driver<'a> {
     /// Number and size of the files among them that have more than one block.
     large: Large,
     links: Links,
+    /// Absent without a rate limit.
+    pacing: Option<Pacing>,
     /// What the sockets did could be sampled.
     is_sampled: bool,
     started: Instant,
@@ -97,7 +103,7 @@ impl<'a> Driver<'a> {
         shared: Arc<Shared>,
         requests: mpsc::UnboundedSender<Request>,
         events: Events,
-        (started, links): (Instant, Links),
+        (started, links, pacing): (Instant, Links, Option<Pacing>),
         verify: bool,
         observer: &'a dyn CopyObserver,
     ) -> Self {
@@ -115,6 +121,7 @@ impl<'a> Driver<'a> {
             open: BTreeMap::new(),
             large: Large::default(),
             links,
+            pacing,
             is_sampled: false,
             started,
             total: Totals::default(),
@@ -225,7 +232,7 @@ impl<'a> Driver<'a> {
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
-            Event::Sampled(samples) => self.sampled(&samples),
+            Event::Sampled(samples) => self.sampled(samples)?,
             Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
                 let path = self.source(stream).map(|source| source.path);
@@ -252,6 +259,10 @@ impl<'a> Driver<'a> {
             dispatcher.rest(self.links.resting());
             dispatcher.lost(connection)
         };
+        if let Some(pacing) = &mut self.pacing {
+            pacing.lost(connection);
+        }
+        self.share()?;
         self.shared.wake();
         self.observer.note(&format!(
             "lost connection {connection} ({error}); the others retransmit {returned} blocks"
@@ -259,10 +270,32 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records an open connection.
-    pub(super) fn opened_connection(&mut self, number: u32, port: Option<u16>) {
-        self.links.opened(number, port);
+    /// Records an open connection; returns the time that it has to wait before it sends.
+    pub(super) fn opened_connection(
+        &mut self,
+        number: u32,
+        socket: &Arc<Readiness>,
+    ) -> Result<Duration, Error> {
+        self.links.opened(number, socket.port());
         locked(&self.shared.dispatcher).rest(self.links.resting());
+        let at = self.now();
+        let Some(pacing) = &mut self.pacing else { return Ok(Duration::ZERO) };
+        let wait = pacing.opened(at, number, socket)?;
+        self.share()?;
+        Ok(wait)
+    }
+
+    /// Shares the rate limit among the connections, if there is one.
+    fn share(&mut self) -> Result<(), Error> {
+        match &mut self.pacing {
+            Some(pacing) => pacing.share(&self.links.demands()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the time since the beginning of the copy.
+    fn now(&self) -> fullpipe_units::Instant {
+        fullpipe_units::Instant::ZERO + span(self.started.elapsed())
     }
 
     /// Returns the number of a connection to open, if there are too few.
@@ -271,15 +304,21 @@ impl<'a> Driver<'a> {
     }
 
     /// Adapts the number of connections to what limits them.
-    fn sampled(&mut self, samples: &[SocketSample]) {
+    fn sampled(&mut self, mut samples: Vec<SocketSample>) -> Result<(), Error> {
         self.is_sampled = true;
-        let at = fullpipe_units::Instant::ZERO + span(self.started.elapsed());
-        if let Some(count) = self.links.sampled(at, samples) {
+        if self.pacing.is_some() {
+            // All connections share the limit that holds this one back.
+            for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
+                sample.room = Room::Shared;
+            }
+        }
+        if let Some(count) = self.links.sampled(self.now(), &samples) {
             locked(&self.shared.dispatcher).rest(self.links.resting());
             self.has_work = true;
             let limit = self.links.limit();
             self.observer.connections(count, limit.as_ref().map(|(limit, _)| limit.as_str()));
         }
+        self.share()
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {

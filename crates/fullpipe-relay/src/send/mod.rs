@@ -11,6 +11,7 @@ mod connection;
 mod driver;
 mod links;
 mod outgoing;
+mod pacing;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ use self::connection::{Sender, Shared, receive, sample};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
+use self::pacing::Pacing;
+pub use self::pacing::{Pacer, RateLimit};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
@@ -67,6 +70,8 @@ pub struct CopyOptions {
     /// Compare the hashes of files whose size and modification time are the same, and read what was written
     /// back from the disk.
     pub verify: bool,
+    /// Highest rate of the payload over all connections.
+    pub limit: Option<RateLimit>,
 }
 
 /// Receives what a copy reports while it runs.
@@ -144,14 +149,16 @@ async fn run(
     let (events, mut reported) = mpsc::unbounded_channel();
     let (requests, outgoing) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
-    let begin = |tasks: &mut JoinSet<()>, number, opened: (TlsStream<TcpStream>, Readiness), requests| {
-        let (tls, readiness) = opened;
+    let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
+        let (tls, readiness): (TlsStream<TcpStream>, Readiness) = opened;
         let (reader, writer) = tokio::io::split(tls);
-        let port = readiness.port();
-        let sender = Sender { number, readiness, shared: Arc::clone(&shared), events: events.clone() };
+        let readiness = Arc::new(readiness);
+        let wait = driver.opened_connection(number, &readiness)?;
+        let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
+        let sender = Sender { number, readiness, start, shared: Arc::clone(&shared), events: events.clone() };
         tasks.spawn(sender.run(writer, requests));
         tasks.spawn(receive(number, reader, events.clone()));
-        port
+        Ok::<(), Error>(())
     };
     let (found, mut sources) = mpsc::channel(AHEAD);
     spawn_blocking(move || {
@@ -161,20 +168,20 @@ async fn run(
             }
         }
     });
-    let port = begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
-    let mut links = Links::new(options.connections);
-    links.next_to_open();
-    links.opened(0, port);
     let peer = relay.name.clone();
+    let pacing = options.limit.as_ref().map(Pacing::new);
     let mut driver = Driver::new(
         peer,
         Arc::clone(&shared),
         requests,
         events.clone(),
-        (started, links),
+        (started, Links::new(options.connections), pacing),
         options.verify,
         observer,
     );
+    // Connection 0 carries the messages.
+    driver.next_to_open();
+    begin(&mut tasks, &mut driver, 0, relay.connect(0).await?, Some(outgoing))?;
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
     let mut opening = JoinSet::new();
@@ -194,10 +201,7 @@ async fn run(
             _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
             found = sources.recv(), if driver.has_room() => driver.found(found)?,
             Some(Ok((number, opened))) = opening.join_next() => match opened {
-                Ok(opened) => {
-                    let port = begin(&mut tasks, number, opened, None);
-                    driver.opened_connection(number, port);
-                }
+                Ok(opened) => begin(&mut tasks, &mut driver, number, opened, None)?,
                 Err(error) => driver.lose(number, &io::Error::other(error.message))?,
             },
         }
@@ -207,8 +211,8 @@ async fn run(
     let _ = timeout(FAREWELL, async {
         while let Some(opened) = opening.join_next().await {
             if let Ok((number, Ok(opened))) = opened {
-                let port = begin(&mut tasks, number, opened, None);
-                driver.opened_connection(number, port);
+                // The files are complete, so a connection that cannot be used is no failure.
+                let _ = begin(&mut tasks, &mut driver, number, opened, None);
             }
         }
     })

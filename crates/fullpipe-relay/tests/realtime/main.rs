@@ -85,6 +85,7 @@ impl Fixture {
             identity: self.client.clone(),
             peer: Some(self.relay),
             verify: false,
+            limit: None,
         }
     }
 
