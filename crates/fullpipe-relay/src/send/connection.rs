@@ -9,9 +9,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::connect::Relay;
 use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
 use crate::engine::{Block, Dispatcher, Next};
+use crate::error::Error;
 use crate::frame::{HASH, HEADER, Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
@@ -66,6 +68,8 @@ impl Shared {
 /// What the tasks report to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// The relay has accepted connection 0, or has not.
+    Accepted(Result<(), Error>),
     Reply(Reply),
     /// A block of the stream, or its durable part, has been added to the hash.
     Hashed(u64),
@@ -83,9 +87,18 @@ pub(super) enum Event {
 
 pub(super) type Events = mpsc::UnboundedSender<Event>;
 
-/// Reads the relay's messages on a connection.
-pub(super) async fn receive(number: u32, reader: impl AsyncRead + Unpin, events: Events) {
+/// Waits until the relay has accepted connection 0, and then reads its messages.
+pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
+    let accepted = relay.accepted(&mut reader).await;
+    let is_accepted = accepted.is_ok();
+    if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
+        receive(0, reader, events).await;
+    }
+}
+
+/// Reads the relay's messages on an accepted connection.
+pub(super) async fn receive(number: u32, mut reader: impl AsyncRead + Unpin, events: Events) {
     loop {
         let event = match wire::next_message::<Reply>(&mut reader).await {
             Ok(Some(reply)) => Event::Reply(reply),

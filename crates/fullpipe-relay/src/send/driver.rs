@@ -40,6 +40,8 @@ pub(super) struct Driver<'a> {
     shared: Arc<Shared>,
     requests: mpsc::UnboundedSender<Request>,
     events: Events,
+    /// The relay has accepted connection 0.
+    is_accepted: bool,
     /// Every file has been found.
     is_listed: bool,
     /// A file that does not fit into the limits at present.
@@ -113,6 +115,7 @@ impl<'a> Driver<'a> {
             shared,
             requests,
             events,
+            is_accepted: false,
             is_listed: false,
             waiting: None,
             differing: Vec::new(),
@@ -132,7 +135,11 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.is_listed && self.waiting.is_none() && self.differing.is_empty() && self.open.is_empty()
+        self.is_accepted
+            && self.is_listed
+            && self.waiting.is_none()
+            && self.differing.is_empty()
+            && self.open.is_empty()
     }
 
     /// Returns whether another file may be announced.
@@ -229,6 +236,10 @@ impl<'a> Driver<'a> {
 
     fn event(&mut self, event: Event) -> Result<(), Error> {
         match event {
+            Event::Accepted(accepted) => {
+                accepted?;
+                self.is_accepted = true;
+            }
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
@@ -298,9 +309,10 @@ impl<'a> Driver<'a> {
         fullpipe_units::Instant::ZERO + span(self.started.elapsed())
     }
 
-    /// Returns the number of a connection to open, if there are too few.
+    /// Returns the number of a connection to open, if there are too few. The relay has to know the transfer
+    /// before another connection joins it.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
-        self.links.next_to_open()
+        if self.is_accepted { self.links.next_to_open() } else { None }
     }
 
     /// Adapts the number of connections to what limits them.

@@ -19,14 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_units::Bytes;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
-use tokio_rustls::client::TlsStream;
 
-use self::connect::Relay;
-use self::connection::{Sender, Shared, receive, sample};
+use self::connect::{Opened, Relay};
+use self::connection::{Sender, Shared, receive, receive_first, sample};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
@@ -40,7 +38,6 @@ use crate::runtime;
 use crate::sources::Walk;
 use crate::ssh::{self, Remote};
 use crate::target::End;
-use crate::wire::Readiness;
 
 /// Hint if a relay cannot be reached.
 const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
@@ -150,14 +147,17 @@ async fn run(
     let (requests, outgoing) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
-        let (tls, readiness): (TlsStream<TcpStream>, Readiness) = opened;
+        let (tls, readiness): Opened = opened;
         let (reader, writer) = tokio::io::split(tls);
         let readiness = Arc::new(readiness);
         let wait = driver.opened_connection(number, &readiness)?;
         let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
         let sender = Sender { number, readiness, start, shared: Arc::clone(&shared), events: events.clone() };
         tasks.spawn(sender.run(writer, requests));
-        tasks.spawn(receive(number, reader, events.clone()));
+        match number {
+            0 => tasks.spawn(receive_first(Arc::clone(relay), reader, events.clone())),
+            _ => tasks.spawn(receive(number, reader, events.clone())),
+        };
         Ok::<(), Error>(())
     };
     let (found, mut sources) = mpsc::channel(AHEAD);
@@ -170,18 +170,20 @@ async fn run(
     });
     let peer = relay.name.clone();
     let pacing = options.limit.as_ref().map(Pacing::new);
+    let mut links = Links::new(options.connections);
+    links.next_to_open();
     let mut driver = Driver::new(
         peer,
         Arc::clone(&shared),
         requests,
         events.clone(),
-        (started, Links::new(options.connections), pacing),
+        (started, links, pacing),
         options.verify,
         observer,
     );
-    // Connection 0 carries the messages.
-    driver.next_to_open();
-    begin(&mut tasks, &mut driver, 0, relay.connect(0).await?, Some(outgoing))?;
+    // Connection 0 carries the messages. The files are announced before the relay has accepted it, which saves
+    // a round trip.
+    begin(&mut tasks, &mut driver, 0, relay.open(0).await?, Some(outgoing))?;
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
     let mut opening = JoinSet::new();
