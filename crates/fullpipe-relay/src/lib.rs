@@ -51,7 +51,9 @@ pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, RelativePath};
 pub use report::{ConnectionReport, CopyReport};
-pub use send::{Connections, CopyObserver, CopyOptions, Pacer, RateLimit, Sampler, SocketSample, copy};
+pub use send::{
+    Connections, CopyObserver, CopyOptions, Pacer, Pipe, RateLimit, Sampler, SocketSample, Sources, copy,
+};
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
-use crate::engine::{BLOCK, Groups, MOST_SIZE, block_range};
+use crate::engine::{BLOCK, Groups, MOST_SIZE};
 use crate::error::Error;
 use crate::frame::{DataHeader, HASH, Header, Reply, Request, Source};
 use crate::incoming::{DIFFERS, Decision, Incoming};
@@ -159,18 +159,20 @@ impl Session {
     async fn requests(self: &Arc<Self>, requests: Vec<Request>) -> io::Result<bool> {
         let mut files = Vec::new();
         for request in requests {
-            if let Request::Open { stream, target, source, mode, verify, replace } = request {
-                files.push(OpenedFile { stream, target, source, mode, verify, replace });
+            if let Request::Open { stream, target, source, mode, verify, replace, pipe } = request {
+                files.push(OpenedFile { stream, target, source, mode, verify, replace, pipe });
                 continue;
             }
             self.open(std::mem::take(&mut files)).await?;
             match request {
                 Request::Bye => return Ok(true),
                 Request::Hello { .. } => return Err(invalid("a second hello on a connection")),
-                Request::Finish { stream, blake3 } => {
+                Request::Finish { stream, blake3, size } => {
                     let incoming = locked(&self.streams).get(&stream).cloned();
                     let incoming = incoming.ok_or_else(|| invalid("the end of a file that is not open"))?;
-                    incoming.expect(blake3);
+                    if !incoming.expect(blake3, size) {
+                        return Err(invalid("a size that the file cannot have"));
+                    }
                     self.conclude(incoming);
                 }
                 Request::Folder { stream, target } => self.folder(stream, target).await?,
@@ -208,9 +210,11 @@ impl Session {
             if streams.contains_key(&file.stream) || announced.contains_key(&file.stream) {
                 return Err(invalid("a stream that is open already"));
             }
-            if file.source.size > BLOCK {
+            // The size of a pipe is not known, so that nothing else is open beside it.
+            let announced = if file.pipe.is_some() { MOST_SIZE } else { file.source.size };
+            if announced > BLOCK {
                 large += 1;
-                size = size.saturating_add(file.source.size);
+                size = size.saturating_add(announced);
             } else {
                 small += 1;
             }
@@ -222,8 +226,11 @@ impl Session {
     }
 
     fn open_one(self: &Arc<Self>, file: OpenedFile) -> Result<(), Error> {
-        let OpenedFile { stream, target, source, mode, verify, replace } = file;
-        if source.size <= BLOCK {
+        let OpenedFile { stream, target, source, mode, verify, replace, pipe } = file;
+        if let Some(size) = pipe {
+            locked(&self.groups).set_pipe(Bytes::new(size));
+        }
+        if source.size <= BLOCK && pipe.is_none() {
             match self.store.announce(&target, source, mode, (verify, replace))? {
                 Whole::Same => self.same(stream, &target, source.size, verify)?,
                 Whole::Announced(announced) => {
@@ -239,7 +246,8 @@ impl Session {
         };
         let durable = file.durable().to_vec();
         let name = target.to_string();
-        let incoming = Arc::new(Incoming::new(stream, name, source.size, (mode, verify), file));
+        let size = pipe.is_none().then_some(source.size);
+        let incoming = Arc::new(Incoming::new(stream, name, size, (mode, verify), file));
         locked(&self.streams).insert(stream, Arc::clone(&incoming));
         // Of ranges that are not reported, the blocks are retransmitted and dropped.
         let reported = durable.iter().take(MOST_RANGES).copied().collect();
@@ -381,11 +389,10 @@ impl Session {
     async fn block(self: &Arc<Self>, data: DataHeader, bytes: Vec<u8>) -> io::Result<()> {
         // A copy of a block may arrive after the file has been placed.
         let Some(incoming) = locked(&self.streams).get(&data.stream).cloned() else { return Ok(()) };
-        let index = data.offset / BLOCK;
-        if block_range(incoming.size, index) != Some((data.offset, data.length)) {
+        if !incoming.has(data) {
             return Err(invalid("a block that is not part of its file"));
         }
-        if !incoming.claim(index) {
+        if !incoming.claim(data.offset / BLOCK) {
             return Ok(());
         }
         let (store, file) = (Arc::clone(&self.store), Arc::clone(&incoming));
@@ -479,6 +486,7 @@ struct OpenedFile {
     mode: u32,
     verify: bool,
     replace: bool,
+    pipe: Option<u64>,
 }
 
 /// Joins the error of a blocking task with that of its work.
@@ -520,7 +528,7 @@ mod tests {
 
     fn announced(stream: u64, target: RelativePath, size: u64) -> OpenedFile {
         let source = Source { size, mtime_ns: 0, inode: stream };
-        OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false }
+        OpenedFile { stream, target, source, mode: 0o600, verify: false, replace: false, pipe: None }
     }
 
     #[test]

@@ -286,6 +286,13 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     );
     let (code, stdout, stderr) = ends.copy("a", "a");
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let (error, _) = refusal(2, fullpipe(&["copy", "-", &file, &unpinned, "--key", &key]));
+    assert_eq!(error, "standard input is copied alone");
+    let arguments = ["copy", "-", &unpinned, "--key", &key, "--peer", &ends.relay];
+    let input = fs::File::open(ends.path("a")).expect("a file");
+    let status = Command::new(crate::PROGRAM).args(arguments).stdin(input).stdout(Stdio::null()).status();
+    assert!(status.expect("it starts").success());
+    assert_eq!(fs::read(ends.path("in/a")).expect("placed"), b"a");
     drop(relay);
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::connect::Relay;
 use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
+use super::pipe::Piped;
 use crate::engine::{Block, Dispatcher, Next};
 use crate::error::Error;
 use crate::frame::{HASH, HEADER, Reply, Request};
@@ -79,6 +80,8 @@ pub(super) enum Event {
     Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
+    /// The pipe has been read.
+    Piped(Piped),
     /// What the sockets of this process did in an interval.
     Sampled(Vec<SocketSample>),
     /// A connection has failed.

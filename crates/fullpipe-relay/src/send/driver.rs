@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Rate};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -15,11 +16,13 @@ use super::connection::{Event, Events, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
 use super::pacing::Pacing;
+use super::pipe::{Held, Pipe, Piped};
 use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
+use crate::name::RelativePath;
 use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
@@ -30,6 +33,10 @@ const OPEN: usize = 128;
 /// many small files are on their way in one round trip. At an RTT of 210 ms, 16 384 files that take three
 /// round trips each are 26 000 files per second. Each needs about 500 bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
+/// Permission bits of a file that was a pipe.
+const PIPE_MODE: u32 = 0o600;
+/// Time for which a producer has waited when the user is informed.
+const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
 /// Name of the limit of a socket that sends at its pacing rate.
 const PACING: &str = "pacing";
 
@@ -54,6 +61,8 @@ pub(super) struct Driver<'a> {
     open: BTreeMap<u64, OpenFile>,
     /// Number and size of the files among them that have more than one block.
     large: Large,
+    /// The pipe that is the source.
+    pipe: Option<OpenPipe>,
     links: Links,
     /// Absent without a rate limit.
     pacing: Option<Pacing>,
@@ -79,6 +88,17 @@ struct Waiting {
 struct Large {
     count: usize,
     bytes: u64,
+}
+
+/// A pipe that is being read.
+#[derive(Debug)]
+struct OpenPipe {
+    stream: u64,
+    held: Held,
+    /// Time for which it was not read, because the memory was full.
+    blocked: std::time::Duration,
+    /// The user knows that its producer waits.
+    is_noted: bool,
 }
 
 /// A file or folder that the relay has not placed yet.
@@ -123,6 +143,7 @@ impl<'a> Driver<'a> {
             next_stream: 1,
             open: BTreeMap::new(),
             large: Large::default(),
+            pipe: None,
             links,
             pacing,
             is_sampled: false,
@@ -175,6 +196,66 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Announces a pipe, and begins to read it.
+    pub(super) fn pipe(&mut self, pipe: Pipe, target: RelativePath) -> Result<(), Error> {
+        let held = Held::new(&pipe)?;
+        let source = SourceFile { path: "-".into(), target, source: held.source()?, mode: PIPE_MODE };
+        self.total.files += 1;
+        self.large.count += 1;
+        let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false });
+        self.request(Request::Open {
+            stream,
+            target: source.target.clone(),
+            source: source.source,
+            mode: source.mode,
+            verify: self.verify,
+            replace: true,
+            pipe: Some(pipe.group().get()),
+        });
+        let outgoing = Outgoing::pipe(source, Arc::clone(&held.file));
+        locked(&self.shared.files).insert(stream, Arc::new(outgoing));
+        let (reader, runtime, events) = (held.clone(), Handle::current(), self.events.clone());
+        spawn_blocking(move || reader.fill(&pipe, &runtime, &events));
+        self.pipe = Some(OpenPipe { stream, held, blocked: std::time::Duration::ZERO, is_noted: false });
+        Ok(())
+    }
+
+    /// Adds what has been read from the pipe.
+    fn piped(&mut self, piped: Piped) -> Result<(), Error> {
+        let (size, is_last, blocked) = match piped {
+            Piped::Read { size, is_last, blocked } => (size, is_last, blocked),
+            Piped::Failed(error) => return Err(Error::system("read the pipe", &error)),
+        };
+        if size > MOST_SIZE {
+            let message = format!("the pipe has more than {MOST_SIZE} bytes");
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let stream = pipe.stream;
+        pipe.blocked = blocked;
+        if blocked >= NOTED && !std::mem::replace(&mut pipe.is_noted, true) {
+            self.observer.note("the pipe delivers more than the copy carries, and its producer waits");
+        }
+        if let Some(open) = self.open.get_mut(&stream) {
+            let added = size - open.size;
+            open.size = size;
+            self.total.bytes += added;
+            self.large.bytes += added;
+        }
+        locked(&self.shared.dispatcher).grow(stream, size);
+        self.has_work = true;
+        if is_last && let Some(file) = self.outgoing(stream) {
+            locked(&file.values).end(size);
+            self.finish(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a stream is the pipe.
+    fn is_pipe(&self, stream: u64) -> bool {
+        self.pipe.as_ref().is_some_and(|pipe| pipe.stream == stream)
+    }
+
     /// Announces the file that waits, if it fits into the limits.
     fn announce(&mut self) -> Result<(), Error> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
@@ -192,6 +273,7 @@ impl<'a> Driver<'a> {
             mode: source.mode,
             verify: self.verify,
             replace,
+            pipe: None,
         };
         if size > BLOCK {
             self.large.count += 1;
@@ -243,6 +325,7 @@ impl<'a> Driver<'a> {
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
+            Event::Piped(piped) => self.piped(piped)?,
             Event::Sampled(samples) => self.sampled(samples)?,
             Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
@@ -260,10 +343,11 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         if connection == 0 {
-            return Err(Error::network(
-                format!("lost the connection to {}: {error}", self.peer),
-                "run the same command again to continue the copy",
-            ));
+            let hint = match self.pipe {
+                None => "run the same command again to continue the copy",
+                Some(_) => "run the same command again; a pipe is copied from its beginning",
+            };
+            return Err(Error::network(format!("lost the connection to {}: {error}", self.peer), hint));
         }
         let returned = {
             let mut dispatcher = locked(&self.shared.dispatcher);
@@ -344,6 +428,12 @@ impl<'a> Driver<'a> {
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
+                if let (Some(pipe), Some(open)) = (&self.pipe, self.open.get(&stream))
+                    && pipe.stream == stream
+                {
+                    let removed = pipe.held.remove(open.size, &blocks);
+                    removed.map_err(|error| Error::system("free the memory of the pipe", &error))?;
+                }
             }
             Reply::Placed { stream } => self.close(stream)?,
             Reply::Failed { message, hint } => {
@@ -394,7 +484,7 @@ impl<'a> Driver<'a> {
             locked(&self.shared.dispatcher).add_whole(stream, size);
             return Ok(());
         };
-        if restarted {
+        if restarted && !self.is_pipe(stream) {
             let path = file.source.path.display();
             self.observer.note(&format!("{path} has changed since the interrupted copy, and is sent anew"));
         }
@@ -439,9 +529,11 @@ impl<'a> Driver<'a> {
         if std::mem::replace(&mut open.is_finished, true) {
             return Ok(());
         }
+        let size = open.size;
+        let size = self.is_pipe(stream).then_some(size);
         file.check().map_err(|error| unreadable(&file.source.path, &error))?;
         self.last_hash = Some(hash);
-        self.request(Request::Finish { stream, blake3: hash });
+        self.request(Request::Finish { stream, blake3: hash, size });
         Ok(())
     }
 
@@ -497,6 +589,7 @@ impl<'a> Driver<'a> {
             advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),
+            blocked_s: self.pipe.as_ref().map(|pipe| pipe.blocked.as_secs_f64()),
         }
     }
 }

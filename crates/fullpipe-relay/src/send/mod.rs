@@ -12,9 +12,10 @@ mod driver;
 mod links;
 mod outgoing;
 mod pacing;
+mod pipe;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +31,14 @@ use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
 use self::pacing::Pacing;
 pub use self::pacing::{Pacer, RateLimit};
+pub use self::pipe::Pipe;
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
+use crate::name::RelativePath;
 use crate::report::CopyReport;
 use crate::runtime;
-use crate::sources::Walk;
+use crate::sources::{Walk, checked};
 use crate::ssh::{self, Remote};
 use crate::target::End;
 
@@ -51,11 +54,38 @@ const AHEAD: usize = 1024;
 /// Number of events that are handled before the connections are woken.
 const EVENTS: usize = 256;
 
+/// What a copy reads.
+#[derive(Clone, Debug)]
+pub enum Sources {
+    /// Files and folders of this host.
+    Files(Vec<PathBuf>),
+    /// A pipe, which becomes one file.
+    Pipe(Pipe),
+}
+
+/// What is announced to the relay.
+enum Announced {
+    Files(Walk),
+    Pipe(Pipe, RelativePath),
+}
+
+impl Sources {
+    fn announce(&self, target: &Path, into: bool) -> Result<Announced, Error> {
+        match self {
+            Self::Files(sources) => Walk::new(sources, target, into).map(Announced::Files),
+            Self::Pipe(_) if into => {
+                Err(Error::usage("a pipe has no name", "write the name of the file at the end of the target"))
+            }
+            Self::Pipe(pipe) => Ok(Announced::Pipe(pipe.clone(), checked(target)?)),
+        }
+    }
+}
+
 /// Settings of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Files and folders of this host.
-    pub sources: Vec<PathBuf>,
+    /// Files and folders of this host, or a pipe.
+    pub sources: Sources,
     /// The target, on a relay or a host that ssh reaches.
     pub target: End,
     /// Number of connections.
@@ -97,21 +127,26 @@ pub fn copy(
 ) -> Result<CopyReport, Error> {
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
-            let walk = Walk::new(&options.sources, path, *is_folder)?;
+            let announced = options.sources.announce(path, *is_folder)?;
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
-            copy_to(relay, walk, options, sampler, observer)
+            copy_to(relay, announced, options, sampler, observer)
         }
         End::Ssh { host, path, is_folder } => {
-            let into = *is_folder || options.sources.len() > 1;
+            let is_several = matches!(&options.sources, Sources::Files(sources) if sources.len() > 1);
+            let into = *is_folder || is_several;
             let (folder, name) = ssh::split(path, into)?;
-            let walk = Walk::new(&options.sources, &name, into)?;
+            let announced = options.sources.announce(&name, into)?;
             let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
             let address = (remote.host.as_str(), remote.port);
             let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
-            let copied = copy_to(relay, walk, options, sampler, observer);
+            let copied = copy_to(relay, announced, options, sampler, observer);
             remote.end();
             copied
         }
+        End::Pipe => Err(Error::usage(
+            "copy does not write to a pipe",
+            "write the target as HOST:PATH or relay://HOST/PATH",
+        )),
         End::Local(_) => Err(Error::usage(
             "both ends are on this host, and copy needs a network between them",
             "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
@@ -121,13 +156,13 @@ pub fn copy(
 
 fn copy_to(
     relay: Relay,
-    walk: Walk,
+    announced: Announced,
     options: &CopyOptions,
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, sampler, observer));
+    let copied = runtime.block_on(run(&Arc::new(relay), announced, options, sampler, observer));
     // After a failure, threads may still read large files, and nothing needs the result.
     runtime.shutdown_background();
     copied
@@ -135,7 +170,7 @@ fn copy_to(
 
 async fn run(
     relay: &Arc<Relay>,
-    walk: Walk,
+    announced: Announced,
     options: &CopyOptions,
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
@@ -160,14 +195,6 @@ async fn run(
         };
         Ok::<(), Error>(())
     };
-    let (found, mut sources) = mpsc::channel(AHEAD);
-    spawn_blocking(move || {
-        for source in walk {
-            if found.blocking_send(source).is_err() {
-                break;
-            }
-        }
-    });
     let peer = relay.name.clone();
     let pacing = options.limit.as_ref().map(Pacing::new);
     let mut links = Links::new(options.connections);
@@ -181,6 +208,23 @@ async fn run(
         options.verify,
         observer,
     );
+    let (found, mut sources) = mpsc::channel(AHEAD);
+    match announced {
+        Announced::Files(walk) => {
+            spawn_blocking(move || {
+                for source in walk {
+                    if found.blocking_send(source).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        // Nothing else is found.
+        Announced::Pipe(pipe, target) => {
+            driver.pipe(pipe, target)?;
+            drop(found);
+        }
+    }
     // Connection 0 carries the messages. The files are announced before the relay has accepted it, which saves
     // a round trip.
     begin(&mut tasks, &mut driver, 0, relay.open(0).await?, Some(outgoing))?;
