@@ -497,6 +497,8 @@ fn flat<T>(result: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Storage;
+    use crate::hash::{BlockValues, OPEN_END, block_value};
 
     /// Returns a session with room for `replies`, in a new folder.
     fn session(replies: usize) -> (tempfile::TempDir, Arc<Session>, mpsc::Receiver<Reply>) {
@@ -558,6 +560,39 @@ mod tests {
         let opened = Reply::Opened { stream: 1, durable: Vec::new(), restarted: false };
         assert_eq!(receiver.try_recv(), Ok(opened));
         assert!(!folder.path().join("1000").exists());
+    }
+
+    /// With a short block before its end, a pipe would become a file with a gap, whatever its hash says.
+    #[test]
+    fn only_the_last_block_of_a_pipe_is_short() {
+        let (folder, session, _receiver) = session(MOST_REPLIES);
+        let long = BLOCK as usize;
+        crate::runtime().expect("a runtime").block_on(async {
+            for (stream, lengths) in [(1, [long, 5]), (2, [5, long])] {
+                let target = RelativePath::new(Path::new(&stream.to_string())).expect("a path");
+                let pipe = OpenedFile { pipe: Some(BLOCK), ..announced(stream, target, 0) };
+                session.open(vec![pipe]).await.expect("opened");
+                let block =
+                    |index, length, storage| DataHeader { stream, offset: index * BLOCK, length, storage };
+                assert!(session.block(block(0, 5, Storage::Hole), Vec::new()).await.is_err(), "a hole");
+                let mut values = BlockValues::new(OPEN_END);
+                for (index, length) in (0..).zip(lengths) {
+                    let bytes = vec![7; length];
+                    values.set(index, block_value(OPEN_END, index * BLOCK, &bytes));
+                    session.block(block(index, length, Storage::Full), bytes).await.expect("written");
+                }
+                assert!(values.end(BLOCK + 5));
+                let blake3 = values.root().expect("complete");
+                let finish = Request::Finish { stream, blake3, size: Some(BLOCK + 5) };
+                session.requests(vec![finish]).await.expect("read");
+                while locked(&session.streams).contains_key(&stream) {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+            session.end().await;
+        });
+        let placed = |name: &str| std::fs::read(folder.path().join(name)).ok().map(|content| content.len());
+        assert_eq!((placed("1"), placed("2")), (Some(long + 5), None));
     }
 
     #[test]
