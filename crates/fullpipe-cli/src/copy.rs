@@ -5,15 +5,17 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use fullpipe::classify::SocketFacts;
 use fullpipe::relay::{
-    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Sampler, ServeObserver, ServeOptions,
+    AllowList, CopyObserver, CopyOptions, End, Fingerprint, Identity, Pipe, RateLimit, Sampler,
+    ServeObserver, ServeOptions, Sources,
 };
-use fullpipe::units::Bytes;
+use fullpipe::units::{Bytes, Rate};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{CopyArgs, Format, RelayAction, RelayArgs, RelayServeArgs};
@@ -33,12 +35,13 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
         _ => identity(args.key.as_deref())?,
     };
     let options = CopyOptions {
-        sources: args.sources.iter().map(|source| local(source)).collect::<Result<_, _>>()?,
+        sources: sources(args)?,
         target,
         connections: args.connections.parse().map_err(fullpipe::Error::from)?,
         identity,
         peer: args.peer.as_deref().map(fingerprint).transpose()?,
         verify: args.verify,
+        limit: args.limit.map(limit).transpose()?,
     };
     let shown = CopyProgress::new();
     // Without a sampler, the copy runs with the least number of connections.
@@ -56,10 +59,32 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns a rate limit that the kernel enforces.
+fn limit(rate: Rate) -> Result<RateLimit, Failure> {
+    Ok(RateLimit::new(rate, Arc::new(fullpipe::KernelPacer)).map_err(fullpipe::Error::from)?)
+}
+
+/// Returns what is to be copied.
+fn sources(args: &CopyArgs) -> Result<Sources, Failure> {
+    match args.sources.as_slice() {
+        [only] if only == "-" => {
+            let input = io::stdin().as_fd().try_clone_to_owned();
+            let input =
+                input.map_err(|error| Failure::new(format!("cannot read standard input: {error}"), ""))?;
+            let pipe = Pipe::new(input.into(), args.memory).map_err(fullpipe::Error::from)?;
+            Ok(Sources::Pipe(pipe))
+        }
+        files => Ok(Sources::Files(files.iter().map(|source| local(source)).collect::<Result<_, _>>()?)),
+    }
+}
+
 /// Returns the path of a source, which has to be on this host.
 fn local(source: &OsStr) -> Result<PathBuf, Failure> {
     match End::parse(source).map_err(fullpipe::Error::from)? {
         End::Local(path) => Ok(path),
+        End::Pipe => {
+            Err(Failure::usage("standard input is copied alone", "copy the other files with another command"))
+        }
         End::Relay { .. } | End::Ssh { .. } => Err(Failure::usage(
             format!("{} is on another host, from which copy does not read yet", source.to_string_lossy()),
             "run fullpipe copy on the host that has the file",

@@ -24,6 +24,7 @@
 //! | [`uml`] | a scenario on an unmodified Linux kernel in virtual time, without privileges |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device of the lab or the host, or at an end of the path |
 //! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
+//! | [`pacing`] | the highest rate of a socket |
 //! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
 //! | [`watch`] | periodic samples of the TCP sockets of this host |
 //! | [`return_path`] | answers of a server to clients whose addresses this host has borrowed |
@@ -52,6 +53,7 @@ pub mod link;
 pub mod namespace;
 mod netlink;
 mod outcome;
+pub mod pacing;
 mod packet;
 mod pid_namespace;
 mod poll;

@@ -217,6 +217,10 @@ pub enum Request {
         /// Receive the file even if the target has the same size and modification time.
         #[serde(default)]
         replace: bool,
+        /// The source is a pipe, whose size is stated at its end. The receiver makes this number of bytes
+        /// durable at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pipe: Option<u64>,
     },
     /// Creates a symbolic link, or replaces a file. The relay answers as for a file.
     Link {
@@ -240,6 +244,9 @@ pub enum Request {
         stream: u64,
         /// BLAKE3 hash of the file.
         blake3: Hex<32>,
+        /// Size of a pipe in bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
     },
     /// Ends the transfer.
     Bye,
@@ -399,7 +406,15 @@ mod tests {
     fn messages_are_read_as_they_are_written() {
         let target = RelativePath::new(Path::new("dir/a%b")).expect("a path");
         let source = Source { size: 1 << 40, mtime_ns: -1, inode: u64::MAX };
-        let open = Request::Open { stream: 3, target, source, mode: 0o644, verify: true, replace: false };
+        let open = Request::Open {
+            stream: 3,
+            target,
+            source,
+            mode: 0o644,
+            verify: true,
+            replace: false,
+            pipe: None,
+        };
         let frame = encode(&open).expect("short");
         let header = frame.first_chunk().map(Header::parse);
         assert_eq!(header, Some(Ok(Header::Control { length: frame.len() - HEADER })));

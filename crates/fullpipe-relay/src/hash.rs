@@ -10,36 +10,70 @@ use blake3::hazmat::{
 use crate::engine::{BLOCK, block_count};
 use crate::hex::Hex;
 
-/// Returns the value of the block that begins at `offset` in a file of `size` bytes.
-pub(crate) fn block_value(size: u64, offset: u64, bytes: &[u8]) -> ChainingValue {
-    // The only block of a file is the root of its tree, and the root is hashed in another way.
+/// Size of a file whose end is not known yet: that of a pipe.
+pub(crate) const OPEN_END: u64 = u64::MAX;
+
+/// Value of a block in the tree of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockValue {
+    subtree: ChainingValue,
+    /// Hash of the file if this block is all of it: the root of a tree is hashed in another way. It is known
+    /// for the first block while the end of the file is not.
+    alone: Option<ChainingValue>,
+}
+
+/// Returns the value of the block that begins at `offset` in a file of `size` bytes, or [`OPEN_END`].
+pub(crate) fn block_value(size: u64, offset: u64, bytes: &[u8]) -> BlockValue {
+    let alone = || *blake3::hash(bytes).as_bytes();
     if size <= BLOCK {
-        return *blake3::hash(bytes).as_bytes();
+        return BlockValue { subtree: alone(), alone: None };
     }
     let mut hasher = blake3::Hasher::new();
     hasher.set_input_offset(offset);
     hasher.update(bytes);
-    hasher.finalize_non_root()
+    let alone = (size == OPEN_END && offset == 0).then(alone);
+    BlockValue { subtree: hasher.finalize_non_root(), alone }
 }
 
 /// Values of the blocks of a file.
 #[derive(Debug)]
 pub(crate) struct BlockValues {
     size: u64,
-    values: Vec<Option<ChainingValue>>,
+    values: Vec<Option<BlockValue>>,
     missing: u64,
 }
 
 impl BlockValues {
+    /// Creates the values of a file of `size` bytes, or [`OPEN_END`].
     pub(crate) fn new(size: u64) -> Self {
-        let missing = block_count(size);
+        let mut values = Self { size, values: Vec::new(), missing: 0 };
+        if size != OPEN_END {
+            values.grow(block_count(size));
+        }
+        values
+    }
+
+    /// Grows to at least `count` blocks.
+    fn grow(&mut self, count: u64) {
         // The caller has checked that the file is small enough for its block states to fit into memory.
-        Self { size, values: vec![None; usize::try_from(missing).unwrap_or(usize::MAX)], missing }
+        let count = usize::try_from(count).unwrap_or(usize::MAX).max(self.values.len());
+        self.missing += (count - self.values.len()) as u64;
+        self.values.resize(count, None);
+    }
+
+    /// Sets the size of a file whose end was not known; returns whether its blocks fit into it.
+    pub(crate) fn end(&mut self, size: u64) -> bool {
+        self.size = size;
+        self.grow(block_count(size));
+        self.values.len() as u64 == block_count(size)
     }
 
     /// Sets the value of the block with the number `index`. Returns `false` if the file has no such block, or
     /// if the block has had another value.
-    pub(crate) fn set(&mut self, index: u64, value: ChainingValue) -> bool {
+    pub(crate) fn set(&mut self, index: u64, value: BlockValue) -> bool {
+        if self.size == OPEN_END {
+            self.grow(index + 1);
+        }
         let entry = usize::try_from(index).ok().and_then(|index| self.values.get_mut(index));
         match entry {
             None => false,
@@ -54,15 +88,16 @@ impl BlockValues {
 
     /// Returns the hash of the file, or `None` while the value of a block is unknown.
     pub(crate) fn root(&self) -> Option<Hex<32>> {
-        if self.missing > 0 {
+        if self.missing > 0 || self.size == OPEN_END {
             return None;
         }
-        let values: Vec<ChainingValue> = self.values.iter().copied().collect::<Option<_>>()?;
+        let values: Vec<BlockValue> = self.values.iter().copied().collect::<Option<_>>()?;
         let hash = match values.as_slice() {
             [] => *blake3::hash(b"").as_bytes(),
-            [only] => *only,
+            [only] => only.alone.unwrap_or(only.subtree),
             values => {
-                let (left, right) = children(values, self.size);
+                let values: Vec<ChainingValue> = values.iter().map(|value| value.subtree).collect();
+                let (left, right) = children(&values, self.size);
                 *merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()
             }
         };
@@ -132,6 +167,26 @@ mod tests {
             assert!(values.set(index, block_value(size, offset, bytes)));
         }
         assert_ne!(values.root(), Some(Hex(*blake3::hash(&content(size)).as_bytes())));
-        assert!(!values.set(1, [0; 32]) && !values.set(3, [0; 32]), "another value, and no such block");
+        let other = BlockValue { subtree: [0; 32], alone: None };
+        assert!(!values.set(1, other) && !values.set(3, other), "another value, and no such block");
+    }
+
+    #[test]
+    fn the_hash_does_not_depend_on_when_the_end_is_known() {
+        for size in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 4 * BLOCK + 77] {
+            let content = content(size);
+            let mut values = BlockValues::new(OPEN_END);
+            for index in (0..block_count(size)).rev() {
+                let (offset, length) = block_range(size, index).expect("a block of the file");
+                let bytes = &content[offset as usize..offset as usize + length];
+                assert!(values.set(index, block_value(OPEN_END, offset, bytes)));
+            }
+            assert_eq!(values.root(), None, "the end is not known");
+            assert!(values.end(size));
+            assert_eq!(values.root(), Some(Hex(*blake3::hash(&content).as_bytes())), "{size} bytes");
+        }
+        let mut values = BlockValues::new(OPEN_END);
+        values.set(2, block_value(OPEN_END, 2 * BLOCK, b"5"));
+        assert!(!values.end(2 * BLOCK), "a block lies beyond the end");
     }
 }

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Arrivals, BLOCK, block_range};
+use crate::engine::{Arrivals, BLOCK, MOST_SIZE, block_count, block_range};
 use crate::frame::{DataHeader, Storage};
-use crate::hash::{BlockValues, block_value};
+use crate::hash::{BlockValues, OPEN_END, block_value};
 use crate::hex::Hex;
 use crate::locked;
 use crate::store::{FileStore, READ_BACK, Unfinished};
@@ -20,7 +20,9 @@ pub(crate) struct Incoming {
     pub(crate) stream: u64,
     /// Name of the target, for messages.
     pub(crate) name: String,
+    /// Size in bytes; [`MOST_SIZE`] for a pipe.
     pub(crate) size: u64,
+    is_pipe: bool,
     mode: u32,
     /// The content is read back from the disk.
     verify: bool,
@@ -37,6 +39,10 @@ struct Progress {
     values: BlockValues,
     /// Hash that the sender states.
     expected: Option<Hex<32>>,
+    /// Size of a pipe, when it has ended.
+    end: Option<u64>,
+    /// Blocks of a pipe that are shorter than others, with their lengths: only the last one may be.
+    short: Vec<(u64, usize)>,
     /// The decision has been taken to place or to discard the file.
     is_decided: bool,
 }
@@ -51,24 +57,28 @@ pub(crate) enum Decision {
 }
 
 impl Incoming {
+    /// Creates a file of `size` bytes; without a size, it is a pipe.
     pub(crate) fn new(
         stream: u64,
         name: String,
-        size: u64,
+        size: Option<u64>,
         (mode, verify): (u32, bool),
         stored: Unfinished<File>,
     ) -> Self {
         let progress = Progress {
-            arrivals: Arrivals::new(size, stored.durable()),
-            values: BlockValues::new(size),
+            arrivals: Arrivals::new(size.unwrap_or(0), stored.durable()),
+            values: BlockValues::new(size.unwrap_or(OPEN_END)),
             expected: None,
+            end: None,
+            short: Vec::new(),
             is_decided: false,
         };
         let file = stored.file();
         Self {
             stream,
             name,
-            size,
+            size: size.unwrap_or(MOST_SIZE),
+            is_pipe: size.is_none(),
             mode,
             verify,
             file,
@@ -77,9 +87,30 @@ impl Incoming {
         }
     }
 
+    /// Returns whether a block is a part of the file. The last one of a pipe may be short, and which one that
+    /// is, is not known before its end.
+    pub(crate) fn has(&self, data: DataHeader) -> bool {
+        let end = locked(&self.progress).end;
+        // The file of a pipe is not created with its size, so that a hole at its end would be missing.
+        if self.is_pipe && data.storage != Storage::Full {
+            return false;
+        }
+        let length = block_range(end.unwrap_or(self.size), data.offset / BLOCK).map(|(_, length)| length);
+        length == Some(data.length) || (length.is_some() && self.is_pipe && end.is_none())
+    }
+
     /// Claims a block; returns whether it has to be written.
     pub(crate) fn claim(&self, index: u64) -> bool {
-        locked(&self.progress).arrivals.claim(index)
+        let mut progress = locked(&self.progress);
+        if self.is_pipe && progress.end.is_none() {
+            progress.arrivals.grow(index + 1);
+        }
+        progress.arrivals.claim(index)
+    }
+
+    /// Returns the size by which blocks are hashed.
+    fn hashed_size(&self) -> u64 {
+        if self.is_pipe { OPEN_END } else { self.size }
     }
 
     /// Writes a claimed block. That of a hole is not written: the file was created as one.
@@ -88,18 +119,21 @@ impl Incoming {
         let value = match storage {
             Storage::Full => {
                 store.write(&self.file, bytes, offset)?;
-                block_value(self.size, offset, bytes)
+                block_value(self.hashed_size(), offset, bytes)
             }
             Storage::Sparse => {
                 store.write_sparse(&self.file, bytes, offset)?;
-                block_value(self.size, offset, bytes)
+                block_value(self.hashed_size(), offset, bytes)
             }
-            Storage::Hole => block_value(self.size, offset, &vec![0; length]),
+            Storage::Hole => block_value(self.hashed_size(), offset, &vec![0; length]),
         };
         let index = offset / BLOCK;
         let mut progress = locked(&self.progress);
         progress.values.set(index, value);
         progress.arrivals.written(index);
+        if self.is_pipe && (length as u64) < BLOCK {
+            progress.short.push((index, length));
+        }
         Ok(())
     }
 
@@ -147,9 +181,22 @@ impl Incoming {
         }
     }
 
-    /// Sets the hash that the sender states.
-    pub(crate) fn expect(&self, hash: Hex<32>) {
-        locked(&self.progress).expected = Some(hash);
+    /// Sets the hash that the sender states, and the size of a pipe. Returns whether the size is possible.
+    pub(crate) fn expect(&self, hash: Hex<32>, size: Option<u64>) -> bool {
+        let mut progress = locked(&self.progress);
+        match size {
+            Some(size) if self.is_pipe && progress.end.is_none() && size <= MOST_SIZE => {
+                if !progress.values.end(size) {
+                    return false;
+                }
+                progress.arrivals.grow(block_count(size));
+                progress.end = Some(size);
+            }
+            None if !self.is_pipe => {}
+            _ => return false,
+        }
+        progress.expected = Some(hash);
+        true
     }
 
     /// Returns the decision on the file as soon as every block and the sender's hash are known. Only one
@@ -162,7 +209,12 @@ impl Incoming {
         }
         let found = progress.values.root()?;
         progress.is_decided = true;
-        Some(if found == expected { Decision::Place } else { Decision::Discard })
+        let is_whole = progress.end.is_none_or(|size| {
+            let last =
+                block_count(size).checked_sub(1).and_then(|index| Some((index, block_range(size, index)?.1)));
+            progress.short.iter().copied().eq(last.filter(|(_, length)| (*length as u64) < BLOCK))
+        });
+        Some(if found == expected && is_whole { Decision::Place } else { Decision::Discard })
     }
 
     /// Carries out a decision.
@@ -170,6 +222,9 @@ impl Incoming {
         let mut stored = locked(&self.stored);
         let placed = match (decision, stored.as_mut()) {
             (Decision::Place, Some(file)) => {
+                if let Some(size) = locked(&self.progress).end {
+                    file.end(size);
+                }
                 self.read_back(store).and_then(|()| store.place(file, self.mode))
             }
             (Decision::Discard, _) => Err(io::Error::other(DIFFERS)),
@@ -188,13 +243,14 @@ impl Incoming {
             return Ok(());
         }
         store.drop_cache(&self.file)?;
-        let mut found = BlockValues::new(self.size);
+        let size = locked(&self.progress).end.unwrap_or(self.size);
+        let mut found = BlockValues::new(size);
         let mut buffer = Vec::new();
         for index in 0.. {
-            let Some((offset, length)) = block_range(self.size, index) else { break };
+            let Some((offset, length)) = block_range(size, index) else { break };
             buffer.resize(length, 0);
             store.read(&self.file, &mut buffer, offset)?;
-            found.set(index, block_value(self.size, offset, &buffer));
+            found.set(index, block_value(size, offset, &buffer));
         }
         if found.root() == locked(&self.progress).expected {
             Ok(())

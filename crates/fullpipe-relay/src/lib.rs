@@ -8,7 +8,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `engine` | decisions without I/O and clock: blocks for connections, arrived and durable blocks |
+//! | `engine` | decisions without I/O and clock: blocks for connections, rate limit, arrived and durable blocks |
 //! | [`frame`] | frames and messages of the protocol, with their limits |
 //! | `hash` | BLAKE3 hash of a file from its blocks |
 //! | `keys`, `tls` | ed25519 raw public keys, fingerprints, allow files; TLS 1.3 |
@@ -51,7 +51,9 @@ pub use hex::{Hex, NotHex};
 pub use keys::{AllowList, Fingerprint, Identity, Rights};
 pub use name::{LinkContent, NameError, RelativePath};
 pub use report::{ConnectionReport, CopyReport};
-pub use send::{Connections, CopyObserver, CopyOptions, Sampler, SocketSample, copy};
+pub use send::{
+    Connections, CopyObserver, CopyOptions, Pacer, Pipe, RateLimit, Sampler, SocketSample, Sources, copy,
+};
 pub use serve::{ServeObserver, ServeOptions, serve};
 pub use ssh::serve_once;
 pub use target::{End, PORT};

@@ -43,6 +43,8 @@ pub struct CopyReport {
     pub limit: Option<String>,
     /// Share of the time for which this limit applied, 0 to 1.
     pub limit_share: Option<f64>,
+    /// Time for which the producer of a pipe waited because the memory was full, in seconds; null for files.
+    pub blocked_s: Option<f64>,
     /// What would make the copy faster; empty if nothing is known.
     pub advice: Vec<String>,
 }
@@ -73,7 +75,7 @@ fn words(limit: &str) -> &str {
         "sndbuf" => "the send buffer of each connection",
         "cwnd" => "the congestion window of each connection",
         "slow_start" => "slow start: the copy was too short for the path",
-        "pacing" => "the pacing rate",
+        "pacing" => "the rate limit of the copy",
         "cap" => "a rate cap of each connection",
         "policer" => "a policer, which drops what exceeds its rate",
         "cpu" => "the processor",
@@ -120,6 +122,9 @@ impl fmt::Display for CopyReport {
         if self.same_files > 0 {
             write!(f, "; skipped {} of the same size and time", plural(self.same_files, "file"))?;
         }
+        if let Some(blocked) = self.blocked_s.filter(|blocked| *blocked > 0.0) {
+            write!(f, "; the producer waited {}", Duration::from_secs_f64(blocked))?;
+        }
         match self.connections.iter().filter(|connection| connection.lost).count() {
             0 => {}
             lost => write!(f, "; lost {}", plural(lost as u64, "connection"))?,
@@ -164,6 +169,7 @@ mod tests {
             most_connections: 1,
             limit: None,
             limit_share: None,
+            blocked_s: None,
             advice: Vec::new(),
         };
         assert_eq!(report.to_string(), "copied 1 file, sent 1 MiB in 1s over 1 connection: 8.39 Mbit/s\n");
@@ -179,6 +185,9 @@ mod tests {
         report =
             CopyReport { same_files: 5, sent_bytes: 0, resumed_bytes: 0, connections: Vec::new(), ..report };
         assert_eq!(report.to_string(), "copied 0 files; skipped 5 files of the same size and time\n");
+        report.blocked_s = Some(0.25);
+        assert!(report.to_string().ends_with("; the producer waited 250ms\n"), "{report}");
+        report.blocked_s = None;
         let advice = advice("rwnd").map(str::to_owned).into_iter().collect();
         report = CopyReport { limit: Some("rwnd".into()), limit_share: Some(0.83), advice, ..report };
         assert!(report.to_string().ends_with(

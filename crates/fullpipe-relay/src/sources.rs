@@ -208,7 +208,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Checks a target that follows from the arguments.
-fn checked(target: &Path) -> Result<RelativePath, Error> {
+pub(crate) fn checked(target: &Path) -> Result<RelativePath, Error> {
     RelativePath::new(target)
         .map_err(|error| Error::usage(format!("{}: {error}", target.display()), "choose another target"))
 }

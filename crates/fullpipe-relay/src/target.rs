@@ -17,6 +17,8 @@ const SCHEME: &[u8] = b"relay://";
 pub enum End {
     /// File or folder of this host.
     Local(PathBuf),
+    /// Standard input or standard output.
+    Pipe,
     /// File or folder of a running relay.
     Relay {
         /// Name or address of the host.
@@ -40,11 +42,10 @@ pub enum End {
 }
 
 impl End {
-    /// Reads an end: `PATH`, `HOST:PATH`, or `relay://HOST[:PORT]/PATH`.
+    /// Reads an end: `PATH`, `HOST:PATH`, `relay://HOST[:PORT]/PATH`, or `-` for a pipe.
     ///
     /// # Errors
-    /// Returns an error for an address that is not valid, and for pipes, which this version cannot copy from
-    /// or to.
+    /// Returns an error for an address that is not valid.
     pub fn parse(text: &OsStr) -> Result<Self, Error> {
         let bytes = text.as_bytes();
         if let Some(rest) = bytes.strip_prefix(SCHEME) {
@@ -56,7 +57,7 @@ impl End {
             });
         }
         if bytes == b"-" {
-            return Err(Error::usage("copy does not read or write pipes yet", "copy a file"));
+            return Ok(Self::Pipe);
         }
         // As in scp: a colon before the first slash separates a host from a path.
         let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
@@ -143,6 +144,6 @@ mod tests {
         let error = parse("-oProxyCommand=x:file").expect_err("an option of ssh");
         assert!(error.hint.ends_with("or ./-oProxyCommand=x:file for a file of this host"), "{error}");
         assert!(parse(":file").is_err());
-        assert!(parse("-").is_err());
+        assert_eq!(parse("-"), Ok(End::Pipe));
     }
 }

@@ -1,8 +1,10 @@
 //! Frames on a connection, and the options of its socket.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use fullpipe_units::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
@@ -115,6 +117,16 @@ impl Readiness {
     /// Returns the local port.
     pub(crate) fn port(&self) -> Option<u16> {
         self.socket.local_addr().ok().map(|address| address.port())
+    }
+
+    /// Returns the socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns the maximum segment size.
+    pub(crate) fn mss(&self) -> io::Result<Bytes> {
+        SockRef::from(&self.socket).tcp_mss().map(|mss| Bytes::new(mss.into()))
     }
 
     /// Waits until the socket has less unsent data than [`UNSENT`], and room in its send buffer.

@@ -1,11 +1,15 @@
-//! Samples the sockets of this process for `fullpipe copy`, with the classifier that watches other processes.
+//! Samples the sockets of this process for `fullpipe copy`, with the classifier that watches other processes,
+//! and limits their rate.
+
+use std::io;
+use std::os::fd::BorrowedFd;
 
 use fullpipe_analysis::classify::{Limit, SocketFacts};
 use fullpipe_analysis::{Memory, SocketReport, Sockets};
 use fullpipe_linux::sock_diag::{SocketState, Which};
 use fullpipe_linux::watch;
-use fullpipe_relay::{Room, Sampler, SocketSample};
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_relay::{Pacer, Room, Sampler, SocketSample};
+use fullpipe_units::{Duration, Instant, Rate};
 
 use crate::Error;
 use crate::watch::take;
@@ -51,10 +55,10 @@ impl Sampler for OwnSockets {
 
 fn sample(report: &SocketReport, interval: Duration) -> SocketSample {
     let rtt = Duration::from_secs_f64(report.rtt_ms.unwrap_or_default() / 1e3);
-    let acked = u128::from(report.achieved.as_bps()) * u128::from(interval.as_nanos()) / 8_000_000_000;
     SocketSample {
         port: report.local.port(),
-        acked: Bytes::new(u64::try_from(acked).unwrap_or(u64::MAX)),
+        acked: report.achieved * interval,
+        rate: report.achieved,
         rtt,
         retransmits: report.retransmits,
         limit: report.limit.map(|limit| limit.to_string()),
@@ -76,5 +80,15 @@ fn room(limit: Limit, report: &SocketReport) -> Room {
         Limit::Sndbuf | Limit::Rwnd | Limit::Cap | Limit::Policer | Limit::Pacing => Room::PerConnection,
         Limit::SlowStart | Limit::Unknown => Room::Starting,
         Limit::App | Limit::ReceiverApp | Limit::Cpu | Limit::Link => Room::Shared,
+    }
+}
+
+/// Limits the rate of sockets with the pacing of this kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelPacer;
+
+impl Pacer for KernelPacer {
+    fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
+        fullpipe_linux::pacing::limit(socket, rate)
     }
 }

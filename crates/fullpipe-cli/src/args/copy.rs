@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
+use fullpipe::units::{Bytes, Rate};
 
 use super::OutputArgs;
 
@@ -14,10 +15,15 @@ Examples:
   fullpipe relay key
   fullpipe copy backup.tar relay://ny.example.com/in/ --peer sha256:...
   fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --connections 8
+  fullpipe copy logs relay://ny.example.com/logs --peer sha256:... --limit 100mbit
+  pg_dump db | fullpipe copy - ny.example.com:in/db.sql
 
 With several SRC, or if DEST ends with /, the names of the sources are added to DEST; otherwise
 DEST is the new name. The target never depends on what exists: the same command continues an
 interrupted copy, and skips files that have the same size and modification time already.
+
+With -, standard input becomes the file DEST, which begins anew with each command. The producer
+waits while --memory is full.
 
 HOST:PATH starts fullpipe on the other host over ssh, as scp does. The data goes over separate TLS
 connections to a free port there, with keys that are made for this copy. relay:// needs a running
@@ -34,7 +40,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COPY_EXAMPLE)]
 pub(crate) struct CopyArgs {
-    /// Files and folders of this host
+    /// Files and folders of this host, or - for standard input
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
@@ -46,6 +52,14 @@ pub(crate) struct CopyArgs {
     /// connections while each of them is limited by its own window, buffer or rate cap
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "4")]
     pub(crate) connections: String,
+
+    /// Send at most at this rate over all connections, at least 100kbit, for example 100mbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit: Option<Rate>,
+
+    /// Memory for the bytes of a pipe that are not durable at the relay, 4MiB to 4GiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub(crate) memory: Bytes,
 
     /// Fingerprint of the relay's key, for relay://
     #[arg(long, value_name = "FINGERPRINT")]

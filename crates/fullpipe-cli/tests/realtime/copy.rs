@@ -230,6 +230,35 @@ fn a_copy_over_ssh_starts_the_other_end() {
     assert_eq!(hint, "install the client of OpenSSH");
 }
 
+/// The ten segments of a connection that escape pacing have 64 KiB each over loopback.
+#[test]
+fn a_limited_copy_has_the_rate_of_its_limit() {
+    const SIZE: usize = 24 * MIB;
+    let ends = Ends::new("copy-limit");
+    fs::write(ends.path("large"), content(1, SIZE)).expect("written");
+    let relay = ends.serve();
+    for connections in [1, 4] {
+        let arguments = ends.arguments("large", &format!("large-{connections}"));
+        let count = connections.to_string();
+        let more = ["--json", "--limit", "100mbit", "--connections", &count];
+        let words: Vec<&str> = arguments.iter().map(String::as_str).chain(more).collect();
+        let (code, stdout, stderr) = fullpipe(&words);
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&stdout).expect("JSON");
+        let share = report["goodput_bps"].as_f64().expect("a rate") / 100e6;
+        println!("{connections} connections: {share:.3} of the limit");
+        let unpaced = connections * 10 * (64 << 10);
+        let most = SIZE as f64 / (SIZE - unpaced) as f64 + 0.01;
+        assert!((0.85..most).contains(&share), "{connections} connections: {share:.3} of the limit");
+    }
+    let arguments = ends.arguments("large", "large");
+    let words: Vec<&str> = arguments.iter().map(String::as_str).chain(["--limit", "1kbit"]).collect();
+    let (error, hint) = refusal(2, fullpipe(&words));
+    assert_eq!(error, "a limit of 1 kbit/s is too low for a copy");
+    assert_eq!(hint, "choose a limit of at least 100 kbit/s");
+    drop(relay);
+}
+
 #[test]
 fn errors_of_copies_are_one_line_and_a_hint() {
     let ends = Ends::new("copy-errors");
@@ -257,6 +286,13 @@ fn errors_of_copies_are_one_line_and_a_hint() {
     );
     let (code, stdout, stderr) = ends.copy("a", "a");
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let (error, _) = refusal(2, fullpipe(&["copy", "-", &file, &unpinned, "--key", &key]));
+    assert_eq!(error, "standard input is copied alone");
+    let arguments = ["copy", "-", &unpinned, "--key", &key, "--peer", &ends.relay];
+    let input = fs::File::open(ends.path("a")).expect("a file");
+    let status = Command::new(crate::PROGRAM).args(arguments).stdin(input).stdout(Stdio::null()).status();
+    assert!(status.expect("it starts").success());
+    assert_eq!(fs::read(ends.path("in/a")).expect("placed"), b"a");
     drop(relay);
 }
 

@@ -40,6 +40,12 @@ impl Arrivals {
         Self { blocks, written }
     }
 
+    /// Grows to at least `count` blocks: the end of a pipe is not known at first.
+    pub(crate) fn grow(&mut self, count: u64) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX).max(self.blocks.len());
+        self.blocks.resize(count, State::Missing);
+    }
+
     /// Claims a block for writing; returns whether it was missing.
     pub(crate) fn claim(&mut self, index: u64) -> bool {
         let state = usize::try_from(index).ok().and_then(|index| self.blocks.get_mut(index));
@@ -132,5 +138,9 @@ mod tests {
         assert!(!file.is_complete());
         file.written(0);
         assert!(file.is_complete());
+        file.grow(1);
+        assert!(file.is_complete(), "it does not shrink");
+        file.grow(4);
+        assert!(!file.is_complete() && file.claim(3) && !file.claim(4));
     }
 }

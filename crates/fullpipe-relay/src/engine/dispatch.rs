@@ -100,6 +100,14 @@ impl Dispatcher {
         self.durable(stream, durable);
     }
 
+    /// Grows a stream to `size` bytes. Its last block has to be whole before.
+    pub(crate) fn grow(&mut self, stream: u64, size: u64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.size = size;
+            stream.blocks.resize(block_count(size) as usize, State::Pending);
+        }
+    }
+
     /// Adds a file of `size` bytes that is sent whole.
     pub(crate) fn add_whole(&mut self, stream: u64, size: u64) {
         if self.whole.insert(stream, Whole { size, sent: None }).is_none() {
@@ -213,6 +221,20 @@ mod tests {
         let places: Vec<_> = sent.iter().map(|block| (block.stream, block.offset, block.length)).collect();
         let whole = BLOCK as usize;
         assert_eq!(places, [(1, 0, whole), (1, BLOCK, whole), (1, 2 * BLOCK, 5), (2, 0, 3)]);
+    }
+
+    #[test]
+    fn a_stream_grows_while_it_is_sent() {
+        let mut dispatcher = Dispatcher::default();
+        dispatcher.add(1, 0, &[]);
+        assert_eq!(dispatcher.block(0), None);
+        for size in [BLOCK, 2 * BLOCK, 2 * BLOCK + 5] {
+            dispatcher.grow(1, size);
+            let (index, length) = ((size - 1) / BLOCK, if size % BLOCK == 5 { 5 } else { BLOCK as usize });
+            assert_eq!(dispatcher.block(0), Some(Block { stream: 1, index, offset: index * BLOCK, length }));
+            assert_eq!(dispatcher.block(0), None);
+        }
+        assert_eq!(dispatcher.lost(0), 3);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Decisions of a transfer, without I/O and without a clock: which block goes to which connection, how many
-//! connections there are, what has arrived, and when it is made durable.
+//! connections there are, how they share a rate limit, what has arrived, and when it is made durable.
 //!
 //! A file consists of blocks of 1 MiB, the last of which may be shorter. Both ends number them from zero.
 
@@ -7,12 +7,14 @@ mod arrivals;
 mod choice;
 mod dispatch;
 mod groups;
+mod limit;
 
 pub(crate) use arrivals::Arrivals;
 pub use choice::Room;
 pub(crate) use choice::{Choice, Sum};
 pub(crate) use dispatch::{Block, Dispatcher, Next};
 pub(crate) use groups::Groups;
+pub(crate) use limit::{Demand, Limiter};
 
 /// Size of a block in bytes: an aligned power of two, so that each block is a subtree of the file's hash.
 pub(crate) const BLOCK: u64 = 1 << 20;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
+use tokio::io::AsyncRead;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -20,6 +21,9 @@ use crate::wire::{self, Readiness};
 
 /// Time in which a relay has to accept a connection: several round trips of the longest paths, and lost SYNs.
 const GREETING: Duration = Duration::from_secs(15);
+
+/// An open connection.
+pub(super) type Opened = (TlsStream<TcpStream>, Readiness);
 
 /// The relay as a client sees it.
 pub(super) struct Relay {
@@ -62,9 +66,24 @@ impl Relay {
     }
 
     /// Opens a connection, and waits until the relay has accepted it.
-    pub(super) async fn connect(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
-        let opened = timeout(GREETING, self.greet(connection)).await;
-        opened.unwrap_or_else(|_| {
+    pub(super) async fn connect(&self, connection: u32) -> Result<Opened, Error> {
+        let mut opened = self.open(connection).await?;
+        self.accepted(&mut opened.0).await?;
+        Ok(opened)
+    }
+
+    /// Opens a connection, and sends its first message. On connection 0, others may follow at once.
+    pub(super) async fn open(&self, connection: u32) -> Result<Opened, Error> {
+        self.in_time(self.greet(connection)).await
+    }
+
+    /// Waits until the relay has accepted a connection.
+    pub(super) async fn accepted(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {
+        self.in_time(self.answer(reader)).await
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        timeout(GREETING, step).await.unwrap_or_else(|_| {
             Err(Error::network(
                 format!("{} did not answer within {} s", self.name, GREETING.as_secs()),
                 self.advice,
@@ -72,27 +91,35 @@ impl Relay {
         })
     }
 
-    async fn greet(&self, connection: u32) -> Result<(TlsStream<TcpStream>, Readiness), Error> {
+    fn failed(&self, error: &io::Error) -> Error {
+        tls::handshake_error(&self.name, error, self.own, self.expected, &self.seen)
+    }
+
+    async fn greet(&self, connection: u32) -> Result<Opened, Error> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| {
             Error::network(format!("cannot connect to {}: {error}", self.name), self.advice)
         })?;
-        let failed =
-            |error: io::Error| tls::handshake_error(&self.name, &error, self.own, self.expected, &self.seen);
+        let failed = |error| self.failed(&error);
         wire::prepare(&tcp).map_err(failed)?;
         let (tcp, readiness) = Readiness::of(tcp).map_err(failed)?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut tls = connector.connect(tls::no_name()?, tcp).await.map_err(failed)?;
         let hello = Request::Hello { versions: vec![VERSION], transfer: self.transfer, connection };
-        // A relay that does not accept the key ends the connection, because the client ends its handshake
-        // first. The reason is then there to read, even if the message can no longer be written.
-        let written = wire::write_message(&mut tls, &hello).await;
-        let answer = wire::next_message::<Reply>(&mut tls).await.map_err(failed)?;
-        written.map_err(failed)?;
-        match answer {
-            Some(Reply::Welcome { version: VERSION }) => Ok((tls, readiness)),
+        if let Err(error) = wire::write_message(&mut tls, &hello).await {
+            // A relay that does not accept the key ends the connection, because the client ends its handshake
+            // first. The reason is then there to read, even if the message can no longer be written.
+            self.answer(&mut tls).await?;
+            return Err(failed(error));
+        }
+        Ok((tls, readiness))
+    }
+
+    async fn answer(&self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), Error> {
+        match wire::next_message::<Reply>(reader).await.map_err(|error| self.failed(&error))? {
+            Some(Reply::Welcome { version: VERSION }) => Ok(()),
             Some(Reply::Failed { message, hint }) => Err(Error::network(message, hint)),
             Some(_) => Err(Error::network(format!("{} breaks the protocol", self.name), "")),
-            None => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+            None => Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
         }
     }
 }

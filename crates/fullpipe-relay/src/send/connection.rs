@@ -9,9 +9,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::connect::Relay;
 use super::links::{Sampler, SocketSample};
 use super::outgoing::{Outgoing, push_whole};
+use super::pipe::Piped;
 use crate::engine::{Block, Dispatcher, Next};
+use crate::error::Error;
 use crate::frame::{HASH, HEADER, Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
@@ -66,6 +69,8 @@ impl Shared {
 /// What the tasks report to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// The relay has accepted connection 0, or has not.
+    Accepted(Result<(), Error>),
     Reply(Reply),
     /// A block of the stream, or its durable part, has been added to the hash.
     Hashed(u64),
@@ -75,6 +80,8 @@ pub(super) enum Event {
     Compared(u64, bool),
     /// A source cannot be read.
     Unreadable(u64, io::Error),
+    /// The pipe has been read.
+    Piped(Piped),
     /// What the sockets of this process did in an interval.
     Sampled(Vec<SocketSample>),
     /// A connection has failed.
@@ -83,9 +90,18 @@ pub(super) enum Event {
 
 pub(super) type Events = mpsc::UnboundedSender<Event>;
 
-/// Reads the relay's messages on a connection.
-pub(super) async fn receive(number: u32, reader: impl AsyncRead + Unpin, events: Events) {
+/// Waits until the relay has accepted connection 0, and then reads its messages.
+pub(super) async fn receive_first(relay: Arc<Relay>, reader: impl AsyncRead + Unpin, events: Events) {
     let mut reader = BufReader::with_capacity(REPLIES, reader);
+    let accepted = relay.accepted(&mut reader).await;
+    let is_accepted = accepted.is_ok();
+    if events.send(Event::Accepted(accepted)).is_ok() && is_accepted {
+        receive(0, reader, events).await;
+    }
+}
+
+/// Reads the relay's messages on an accepted connection.
+pub(super) async fn receive(number: u32, mut reader: impl AsyncRead + Unpin, events: Events) {
     loop {
         let event = match wire::next_message::<Reply>(&mut reader).await {
             Ok(Some(reply)) => Event::Reply(reply),
@@ -123,7 +139,9 @@ pub(super) async fn sample(mut sampler: Box<dyn Sampler>, events: Events) {
 /// Task that sends on a connection.
 pub(super) struct Sender {
     pub(super) number: u32,
-    pub(super) readiness: Readiness,
+    pub(super) readiness: Arc<Readiness>,
+    /// Time before which it sends nothing.
+    pub(super) start: Instant,
     pub(super) shared: Arc<Shared>,
     pub(super) events: Events,
 }
@@ -151,6 +169,11 @@ impl Sender {
     ) -> io::Result<()> {
         let mut work = self.shared.work.subscribe();
         let mut first = None;
+        tokio::select! {
+            () = tokio::time::sleep_until(self.start) => {}
+            // The copy ends before.
+            _ = work.wait_for(|work| *work == Work::Ended) => {}
+        }
         loop {
             if let Some(requests) = requests {
                 write_requests(writer, first.take(), requests).await?;

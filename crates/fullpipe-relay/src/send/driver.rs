@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Rate};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -14,13 +15,17 @@ use super::CopyObserver;
 use super::connection::{Event, Events, Shared, Work};
 use super::links::{Links, SocketSample};
 use super::outgoing::{Changed, Outgoing, hash_file};
-use crate::engine::{BLOCK, MOST_SIZE, block_count, block_range};
+use super::pacing::Pacing;
+use super::pipe::{Held, Pipe, Piped};
+use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
 use crate::hex::Hex;
 use crate::locked;
+use crate::name::RelativePath;
 use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
+use crate::wire::Readiness;
 
 /// Number of files of more than one block that are announced and not yet placed. Each has an open file.
 const OPEN: usize = 128;
@@ -28,6 +33,12 @@ const OPEN: usize = 128;
 /// many small files are on their way in one round trip. At an RTT of 210 ms, 16 384 files that take three
 /// round trips each are 26 000 files per second. Each needs about 500 bytes of memory at each end.
 const ANNOUNCED: usize = 16_384;
+/// Permission bits of a file that was a pipe.
+const PIPE_MODE: u32 = 0o600;
+/// Time for which a producer has waited when the user is informed.
+const NOTED: std::time::Duration = std::time::Duration::from_secs(1);
+/// Name of the limit of a socket that sends at its pacing rate.
+const PACING: &str = "pacing";
 
 /// Announces the files, and follows what becomes of them.
 pub(super) struct Driver<'a> {
@@ -36,6 +47,8 @@ pub(super) struct Driver<'a> {
     shared: Arc<Shared>,
     requests: mpsc::UnboundedSender<Request>,
     events: Events,
+    /// The relay has accepted connection 0.
+    is_accepted: bool,
     /// Every file has been found.
     is_listed: bool,
     /// A file that does not fit into the limits at present.
@@ -48,7 +61,11 @@ pub(super) struct Driver<'a> {
     open: BTreeMap<u64, OpenFile>,
     /// Number and size of the files among them that have more than one block.
     large: Large,
+    /// The pipe that is the source.
+    pipe: Option<OpenPipe>,
     links: Links,
+    /// Absent without a rate limit.
+    pacing: Option<Pacing>,
     /// What the sockets did could be sampled.
     is_sampled: bool,
     started: Instant,
@@ -71,6 +88,17 @@ struct Waiting {
 struct Large {
     count: usize,
     bytes: u64,
+}
+
+/// A pipe that is being read.
+#[derive(Debug)]
+struct OpenPipe {
+    stream: u64,
+    held: Held,
+    /// Time for which it was not read, because the memory was full.
+    blocked: std::time::Duration,
+    /// The user knows that its producer waits.
+    is_noted: bool,
 }
 
 /// A file or folder that the relay has not placed yet.
@@ -97,7 +125,7 @@ impl<'a> Driver<'a> {
         shared: Arc<Shared>,
         requests: mpsc::UnboundedSender<Request>,
         events: Events,
-        (started, links): (Instant, Links),
+        (started, links, pacing): (Instant, Links, Option<Pacing>),
         verify: bool,
         observer: &'a dyn CopyObserver,
     ) -> Self {
@@ -107,6 +135,7 @@ impl<'a> Driver<'a> {
             shared,
             requests,
             events,
+            is_accepted: false,
             is_listed: false,
             waiting: None,
             differing: Vec::new(),
@@ -114,7 +143,9 @@ impl<'a> Driver<'a> {
             next_stream: 1,
             open: BTreeMap::new(),
             large: Large::default(),
+            pipe: None,
             links,
+            pacing,
             is_sampled: false,
             started,
             total: Totals::default(),
@@ -125,7 +156,11 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.is_listed && self.waiting.is_none() && self.differing.is_empty() && self.open.is_empty()
+        self.is_accepted
+            && self.is_listed
+            && self.waiting.is_none()
+            && self.differing.is_empty()
+            && self.open.is_empty()
     }
 
     /// Returns whether another file may be announced.
@@ -161,6 +196,66 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Announces a pipe, and begins to read it.
+    pub(super) fn pipe(&mut self, pipe: Pipe, target: RelativePath) -> Result<(), Error> {
+        let held = Held::new(&pipe)?;
+        let source = SourceFile { path: "-".into(), target, source: held.source()?, mode: PIPE_MODE };
+        self.total.files += 1;
+        self.large.count += 1;
+        let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false });
+        self.request(Request::Open {
+            stream,
+            target: source.target.clone(),
+            source: source.source,
+            mode: source.mode,
+            verify: self.verify,
+            replace: true,
+            pipe: Some(pipe.group().get()),
+        });
+        let outgoing = Outgoing::pipe(source, Arc::clone(&held.file));
+        locked(&self.shared.files).insert(stream, Arc::new(outgoing));
+        let (reader, runtime, events) = (held.clone(), Handle::current(), self.events.clone());
+        spawn_blocking(move || reader.fill(&pipe, &runtime, &events));
+        self.pipe = Some(OpenPipe { stream, held, blocked: std::time::Duration::ZERO, is_noted: false });
+        Ok(())
+    }
+
+    /// Adds what has been read from the pipe.
+    fn piped(&mut self, piped: Piped) -> Result<(), Error> {
+        let (size, is_last, blocked) = match piped {
+            Piped::Read { size, is_last, blocked } => (size, is_last, blocked),
+            Piped::Failed(error) => return Err(Error::system("read the pipe", &error)),
+        };
+        if size > MOST_SIZE {
+            let message = format!("the pipe has more than {MOST_SIZE} bytes");
+            return Err(Error::usage(message, "copy it in parts"));
+        }
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let stream = pipe.stream;
+        pipe.blocked = blocked;
+        if blocked >= NOTED && !std::mem::replace(&mut pipe.is_noted, true) {
+            self.observer.note("the pipe delivers more than the copy carries, and its producer waits");
+        }
+        if let Some(open) = self.open.get_mut(&stream) {
+            let added = size - open.size;
+            open.size = size;
+            self.total.bytes += added;
+            self.large.bytes += added;
+        }
+        locked(&self.shared.dispatcher).grow(stream, size);
+        self.has_work = true;
+        if is_last && let Some(file) = self.outgoing(stream) {
+            locked(&file.values).end(size);
+            self.finish(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a stream is the pipe.
+    fn is_pipe(&self, stream: u64) -> bool {
+        self.pipe.as_ref().is_some_and(|pipe| pipe.stream == stream)
+    }
+
     /// Announces the file that waits, if it fits into the limits.
     fn announce(&mut self) -> Result<(), Error> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
@@ -178,6 +273,7 @@ impl<'a> Driver<'a> {
             mode: source.mode,
             verify: self.verify,
             replace,
+            pipe: None,
         };
         if size > BLOCK {
             self.large.count += 1;
@@ -222,10 +318,15 @@ impl<'a> Driver<'a> {
 
     fn event(&mut self, event: Event) -> Result<(), Error> {
         match event {
+            Event::Accepted(accepted) => {
+                accepted?;
+                self.is_accepted = true;
+            }
             Event::Reply(reply) => self.reply(reply)?,
             Event::Hashed(stream) => self.finish(stream)?,
             Event::Whole(hash) => self.last_hash = Some(hash),
-            Event::Sampled(samples) => self.sampled(&samples),
+            Event::Piped(piped) => self.piped(piped)?,
+            Event::Sampled(samples) => self.sampled(samples)?,
             Event::Compared(stream, is_same) => self.compared(stream, is_same)?,
             Event::Unreadable(stream, error) => {
                 let path = self.source(stream).map(|source| source.path);
@@ -242,16 +343,21 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         if connection == 0 {
-            return Err(Error::network(
-                format!("lost the connection to {}: {error}", self.peer),
-                "run the same command again to continue the copy",
-            ));
+            let hint = match self.pipe {
+                None => "run the same command again to continue the copy",
+                Some(_) => "run the same command again; a pipe is copied from its beginning",
+            };
+            return Err(Error::network(format!("lost the connection to {}: {error}", self.peer), hint));
         }
         let returned = {
             let mut dispatcher = locked(&self.shared.dispatcher);
             dispatcher.rest(self.links.resting());
             dispatcher.lost(connection)
         };
+        if let Some(pacing) = &mut self.pacing {
+            pacing.lost(connection);
+        }
+        self.share()?;
         self.shared.wake();
         self.observer.note(&format!(
             "lost connection {connection} ({error}); the others retransmit {returned} blocks"
@@ -259,27 +365,56 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Records an open connection.
-    pub(super) fn opened_connection(&mut self, number: u32, port: Option<u16>) {
-        self.links.opened(number, port);
+    /// Records an open connection; returns the time that it has to wait before it sends.
+    pub(super) fn opened_connection(
+        &mut self,
+        number: u32,
+        socket: &Arc<Readiness>,
+    ) -> Result<Duration, Error> {
+        self.links.opened(number, socket.port());
         locked(&self.shared.dispatcher).rest(self.links.resting());
+        let at = self.now();
+        let Some(pacing) = &mut self.pacing else { return Ok(Duration::ZERO) };
+        let wait = pacing.opened(at, number, socket)?;
+        self.share()?;
+        Ok(wait)
     }
 
-    /// Returns the number of a connection to open, if there are too few.
+    /// Shares the rate limit among the connections, if there is one.
+    fn share(&mut self) -> Result<(), Error> {
+        match &mut self.pacing {
+            Some(pacing) => pacing.share(&self.links.demands()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the time since the beginning of the copy.
+    fn now(&self) -> fullpipe_units::Instant {
+        fullpipe_units::Instant::ZERO + span(self.started.elapsed())
+    }
+
+    /// Returns the number of a connection to open, if there are too few. The relay has to know the transfer
+    /// before another connection joins it.
     pub(super) fn next_to_open(&mut self) -> Option<u32> {
-        self.links.next_to_open()
+        if self.is_accepted { self.links.next_to_open() } else { None }
     }
 
     /// Adapts the number of connections to what limits them.
-    fn sampled(&mut self, samples: &[SocketSample]) {
+    fn sampled(&mut self, mut samples: Vec<SocketSample>) -> Result<(), Error> {
         self.is_sampled = true;
-        let at = fullpipe_units::Instant::ZERO + span(self.started.elapsed());
-        if let Some(count) = self.links.sampled(at, samples) {
+        if self.pacing.is_some() {
+            // All connections share the limit that holds this one back.
+            for sample in samples.iter_mut().filter(|sample| sample.limit.as_deref() == Some(PACING)) {
+                sample.room = Room::Shared;
+            }
+        }
+        if let Some(count) = self.links.sampled(self.now(), &samples) {
             locked(&self.shared.dispatcher).rest(self.links.resting());
             self.has_work = true;
             let limit = self.links.limit();
             self.observer.connections(count, limit.as_ref().map(|(limit, _)| limit.as_str()));
         }
+        self.share()
     }
 
     fn reply(&mut self, reply: Reply) -> Result<(), Error> {
@@ -293,6 +428,12 @@ impl<'a> Driver<'a> {
             Reply::Durable { stream, blocks } => {
                 locked(&self.shared.dispatcher).durable(stream, &blocks);
                 self.count(stream, &blocks);
+                if let (Some(pipe), Some(open)) = (&self.pipe, self.open.get(&stream))
+                    && pipe.stream == stream
+                {
+                    let removed = pipe.held.remove(open.size, &blocks);
+                    removed.map_err(|error| Error::system("free the memory of the pipe", &error))?;
+                }
             }
             Reply::Placed { stream } => self.close(stream)?,
             Reply::Failed { message, hint } => {
@@ -343,7 +484,7 @@ impl<'a> Driver<'a> {
             locked(&self.shared.dispatcher).add_whole(stream, size);
             return Ok(());
         };
-        if restarted {
+        if restarted && !self.is_pipe(stream) {
             let path = file.source.path.display();
             self.observer.note(&format!("{path} has changed since the interrupted copy, and is sent anew"));
         }
@@ -388,9 +529,11 @@ impl<'a> Driver<'a> {
         if std::mem::replace(&mut open.is_finished, true) {
             return Ok(());
         }
+        let size = open.size;
+        let size = self.is_pipe(stream).then_some(size);
         file.check().map_err(|error| unreadable(&file.source.path, &error))?;
         self.last_hash = Some(hash);
-        self.request(Request::Finish { stream, blake3: hash });
+        self.request(Request::Finish { stream, blake3: hash, size });
         Ok(())
     }
 
@@ -446,6 +589,7 @@ impl<'a> Driver<'a> {
             advice: limit.iter().filter_map(|(limit, _)| advice(limit)).map(str::to_owned).collect(),
             limit: limit.as_ref().map(|(limit, _)| limit.clone()),
             limit_share: limit.map(|(_, share)| share),
+            blocked_s: self.pipe.as_ref().map(|pipe| pipe.blocked.as_secs_f64()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::engine::{Choice, Room, Sum};
+use crate::engine::{Choice, Demand, Room, Sum};
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::report::ConnectionReport;
@@ -63,6 +63,8 @@ pub struct SocketSample {
     pub port: u16,
     /// Payload that was acknowledged in the interval.
     pub acked: Bytes,
+    /// Mean rate of this payload in the interval.
+    pub rate: Rate,
     /// Smoothed RTT.
     pub rtt: Duration,
     /// Number of retransmitted segments in the interval.
@@ -96,6 +98,8 @@ struct Link {
     /// Number of intervals in which each limit applied.
     limits: BTreeMap<String, u64>,
     rtt: Option<Duration>,
+    /// Rate in the last interval.
+    rate: Option<Rate>,
     retransmits: u64,
 }
 
@@ -164,6 +168,18 @@ impl Links {
         open.skip(self.wanted as usize).map(|(number, _)| number).collect()
     }
 
+    /// Returns what each open connection asks for of a rate limit.
+    pub(super) fn demands(&self) -> Vec<Demand> {
+        let resting = self.resting();
+        let open = (0..).zip(&self.links).filter(|(_, link)| link.state == State::Open);
+        let demand = |(connection, link): (u32, &Link)| Demand {
+            connection,
+            used: link.rate,
+            is_resting: resting.contains(&connection),
+        };
+        open.map(demand).collect()
+    }
+
     /// Adds an interval of all sockets; returns the number of connections if it changes.
     pub(super) fn sampled(&mut self, at: Instant, samples: &[SocketSample]) -> Option<u32> {
         let resting = self.resting();
@@ -172,6 +188,7 @@ impl Links {
             let Some(sample) = samples.iter().find(|sample| Some(sample.port) == link.port) else { continue };
             *link.limits.entry(sample.limit.clone().unwrap_or_else(|| "unknown".into())).or_default() += 1;
             link.rtt = Some(sample.rtt);
+            link.rate = Some(sample.rate);
             link.retransmits += sample.retransmits;
             acked += sample.acked;
             if resting.contains(&number) {
@@ -249,7 +266,8 @@ mod tests {
 
     fn sample(port: u16, room: Room) -> SocketSample {
         let (acked, rtt) = (Bytes::from_mib(1), Duration::from_millis(10));
-        SocketSample { port, acked, rtt, retransmits: 1, limit: Some("sndbuf".into()), room }
+        let rate = Rate::from_bps(32 << 20);
+        SocketSample { port, acked, rate, rtt, retransmits: 1, limit: Some("sndbuf".into()), room }
     }
 
     /// More connections are opened under a cap of each, and those that a trial takes back rest.
@@ -280,8 +298,12 @@ mod tests {
         assert_eq!(counts[..2], [2, 1]);
         assert_eq!(links.resting(), BTreeSet::from([1]));
         assert_eq!((links.most_open(), links.limit()), (2, Some(("sndbuf".into(), 1.0))));
+        let used = Some(Rate::from_bps(32 << 20));
+        let demand = |connection, is_resting| Demand { connection, used, is_resting };
+        assert_eq!(links.demands(), [demand(0, false), demand(1, true)]);
         assert!(links.lose(0) && !links.lose(0));
         assert!(links.resting().is_empty(), "connection 1 takes over");
+        assert_eq!(links.demands(), [demand(1, false)]);
     }
 
     #[test]

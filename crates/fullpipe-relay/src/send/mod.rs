@@ -11,33 +11,36 @@ mod connection;
 mod driver;
 mod links;
 mod outgoing;
+mod pacing;
+mod pipe;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_units::Bytes;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
-use tokio_rustls::client::TlsStream;
 
-use self::connect::Relay;
-use self::connection::{Sender, Shared, receive, sample};
+use self::connect::{Opened, Relay};
+use self::connection::{Sender, Shared, receive, receive_first, sample};
 use self::driver::Driver;
 use self::links::Links;
 pub use self::links::{Connections, Sampler, SocketSample};
+use self::pacing::Pacing;
+pub use self::pacing::{Pacer, RateLimit};
+pub use self::pipe::Pipe;
 use crate::error::Error;
 use crate::frame::MOST_CONNECTIONS;
 use crate::keys::{Fingerprint, Identity};
+use crate::name::RelativePath;
 use crate::report::CopyReport;
 use crate::runtime;
-use crate::sources::Walk;
+use crate::sources::{Walk, checked};
 use crate::ssh::{self, Remote};
 use crate::target::End;
-use crate::wire::Readiness;
 
 /// Hint if a relay cannot be reached.
 const START: &str = "start fullpipe relay serve there, and permit the port in the firewall";
@@ -51,11 +54,38 @@ const AHEAD: usize = 1024;
 /// Number of events that are handled before the connections are woken.
 const EVENTS: usize = 256;
 
+/// What a copy reads.
+#[derive(Clone, Debug)]
+pub enum Sources {
+    /// Files and folders of this host.
+    Files(Vec<PathBuf>),
+    /// A pipe, which becomes one file.
+    Pipe(Pipe),
+}
+
+/// What is announced to the relay.
+enum Announced {
+    Files(Walk),
+    Pipe(Pipe, RelativePath),
+}
+
+impl Sources {
+    fn announce(&self, target: &Path, into: bool) -> Result<Announced, Error> {
+        match self {
+            Self::Files(sources) => Walk::new(sources, target, into).map(Announced::Files),
+            Self::Pipe(_) if into => {
+                Err(Error::usage("a pipe has no name", "write the name of the file at the end of the target"))
+            }
+            Self::Pipe(pipe) => Ok(Announced::Pipe(pipe.clone(), checked(target)?)),
+        }
+    }
+}
+
 /// Settings of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Files and folders of this host.
-    pub sources: Vec<PathBuf>,
+    /// Files and folders of this host, or a pipe.
+    pub sources: Sources,
     /// The target, on a relay or a host that ssh reaches.
     pub target: End,
     /// Number of connections.
@@ -67,6 +97,8 @@ pub struct CopyOptions {
     /// Compare the hashes of files whose size and modification time are the same, and read what was written
     /// back from the disk.
     pub verify: bool,
+    /// Highest rate of the payload over all connections.
+    pub limit: Option<RateLimit>,
 }
 
 /// Receives what a copy reports while it runs.
@@ -95,21 +127,26 @@ pub fn copy(
 ) -> Result<CopyReport, Error> {
     match &options.target {
         End::Relay { host, port, path, is_folder } => {
-            let walk = Walk::new(&options.sources, path, *is_folder)?;
+            let announced = options.sources.announce(path, *is_folder)?;
             let relay = Relay::new((host, *port), &options.identity, options.peer, START)?;
-            copy_to(relay, walk, options, sampler, observer)
+            copy_to(relay, announced, options, sampler, observer)
         }
         End::Ssh { host, path, is_folder } => {
-            let into = *is_folder || options.sources.len() > 1;
+            let is_several = matches!(&options.sources, Sources::Files(sources) if sources.len() > 1);
+            let into = *is_folder || is_several;
             let (folder, name) = ssh::split(path, into)?;
-            let walk = Walk::new(&options.sources, &name, into)?;
+            let announced = options.sources.announce(&name, into)?;
             let remote = Remote::start(host, &folder, options.identity.fingerprint())?;
             let address = (remote.host.as_str(), remote.port);
             let relay = Relay::new(address, &options.identity, Some(remote.fingerprint), PERMIT)?;
-            let copied = copy_to(relay, walk, options, sampler, observer);
+            let copied = copy_to(relay, announced, options, sampler, observer);
             remote.end();
             copied
         }
+        End::Pipe => Err(Error::usage(
+            "copy does not write to a pipe",
+            "write the target as HOST:PATH or relay://HOST/PATH",
+        )),
         End::Local(_) => Err(Error::usage(
             "both ends are on this host, and copy needs a network between them",
             "use cp -a, or write the target as HOST:PATH or relay://HOST/PATH",
@@ -119,13 +156,13 @@ pub fn copy(
 
 fn copy_to(
     relay: Relay,
-    walk: Walk,
+    announced: Announced,
     options: &CopyOptions,
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
 ) -> Result<CopyReport, Error> {
     let runtime = runtime()?;
-    let copied = runtime.block_on(run(&Arc::new(relay), walk, options, sampler, observer));
+    let copied = runtime.block_on(run(&Arc::new(relay), announced, options, sampler, observer));
     // After a failure, threads may still read large files, and nothing needs the result.
     runtime.shutdown_background();
     copied
@@ -133,7 +170,7 @@ fn copy_to(
 
 async fn run(
     relay: &Arc<Relay>,
-    walk: Walk,
+    announced: Announced,
     options: &CopyOptions,
     sampler: Option<Box<dyn Sampler>>,
     observer: &dyn CopyObserver,
@@ -144,37 +181,53 @@ async fn run(
     let (events, mut reported) = mpsc::unbounded_channel();
     let (requests, outgoing) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
-    let begin = |tasks: &mut JoinSet<()>, number, opened: (TlsStream<TcpStream>, Readiness), requests| {
-        let (tls, readiness) = opened;
+    let begin = |tasks: &mut JoinSet<()>, driver: &mut Driver<'_>, number, opened, requests| {
+        let (tls, readiness): Opened = opened;
         let (reader, writer) = tokio::io::split(tls);
-        let port = readiness.port();
-        let sender = Sender { number, readiness, shared: Arc::clone(&shared), events: events.clone() };
+        let readiness = Arc::new(readiness);
+        let wait = driver.opened_connection(number, &readiness)?;
+        let start = Instant::now() + Duration::from_nanos(wait.as_nanos());
+        let sender = Sender { number, readiness, start, shared: Arc::clone(&shared), events: events.clone() };
         tasks.spawn(sender.run(writer, requests));
-        tasks.spawn(receive(number, reader, events.clone()));
-        port
+        match number {
+            0 => tasks.spawn(receive_first(Arc::clone(relay), reader, events.clone())),
+            _ => tasks.spawn(receive(number, reader, events.clone())),
+        };
+        Ok::<(), Error>(())
     };
-    let (found, mut sources) = mpsc::channel(AHEAD);
-    spawn_blocking(move || {
-        for source in walk {
-            if found.blocking_send(source).is_err() {
-                break;
-            }
-        }
-    });
-    let port = begin(&mut tasks, 0, relay.connect(0).await?, Some(outgoing));
+    let peer = relay.name.clone();
+    let pacing = options.limit.as_ref().map(Pacing::new);
     let mut links = Links::new(options.connections);
     links.next_to_open();
-    links.opened(0, port);
-    let peer = relay.name.clone();
     let mut driver = Driver::new(
         peer,
         Arc::clone(&shared),
         requests,
         events.clone(),
-        (started, links),
+        (started, links, pacing),
         options.verify,
         observer,
     );
+    let (found, mut sources) = mpsc::channel(AHEAD);
+    match announced {
+        Announced::Files(walk) => {
+            spawn_blocking(move || {
+                for source in walk {
+                    if found.blocking_send(source).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        // Nothing else is found.
+        Announced::Pipe(pipe, target) => {
+            driver.pipe(pipe, target)?;
+            drop(found);
+        }
+    }
+    // Connection 0 carries the messages. The files are announced before the relay has accepted it, which saves
+    // a round trip.
+    begin(&mut tasks, &mut driver, 0, relay.open(0).await?, Some(outgoing))?;
     // The other connections are opened while the first one carries messages and blocks, so that one that
     // cannot be opened delays nothing.
     let mut opening = JoinSet::new();
@@ -194,10 +247,7 @@ async fn run(
             _ = reported.recv_many(&mut batch, EVENTS) => driver.handle(batch.drain(..))?,
             found = sources.recv(), if driver.has_room() => driver.found(found)?,
             Some(Ok((number, opened))) = opening.join_next() => match opened {
-                Ok(opened) => {
-                    let port = begin(&mut tasks, number, opened, None);
-                    driver.opened_connection(number, port);
-                }
+                Ok(opened) => begin(&mut tasks, &mut driver, number, opened, None)?,
                 Err(error) => driver.lose(number, &io::Error::other(error.message))?,
             },
         }
@@ -207,8 +257,8 @@ async fn run(
     let _ = timeout(FAREWELL, async {
         while let Some(opened) = opening.join_next().await {
             if let Ok((number, Ok(opened))) = opened {
-                let port = begin(&mut tasks, number, opened, None);
-                driver.opened_connection(number, port);
+                // The files are complete, so a connection that cannot be used is no failure.
+                let _ = begin(&mut tasks, &mut driver, number, opened, None);
             }
         }
     })

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::SeekFrom;
 
 use crate::engine::{BLOCK, Block, block_range};
 use crate::frame::{DataHeader, HASH, HEADER, Header, Storage};
-use crate::hash::{BlockValues, block_value};
+use crate::hash::{BlockValues, OPEN_END, block_value};
 use crate::hex::Hex;
 use crate::locked;
 use crate::sources::{SourceFile, source_of};
@@ -17,10 +17,12 @@ use crate::sources::{SourceFile, source_of};
 /// A file that is sent in blocks.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub(super) file: File,
+    file: Arc<File>,
     pub(super) source: SourceFile,
     pub(super) values: Mutex<BlockValues>,
     has_holes: bool,
+    /// The file is the memory of a pipe.
+    is_pipe: bool,
 }
 
 impl Outgoing {
@@ -29,10 +31,16 @@ impl Outgoing {
         match open(&source) {
             Ok((file, has_holes)) => {
                 let values = Mutex::new(BlockValues::new(source.source.size));
-                Ok(Self { file, source, values, has_holes })
+                Ok(Self { file: Arc::new(file), source, values, has_holes, is_pipe: false })
             }
             Err(error) => Err((source, error)),
         }
+    }
+
+    /// Creates the content of a pipe, whose bytes are in `memory`.
+    pub(super) fn pipe(source: SourceFile, memory: Arc<File>) -> Self {
+        let values = Mutex::new(BlockValues::new(OPEN_END));
+        Self { file: memory, source, values, has_holes: false, is_pipe: true }
     }
 
     /// Returns the frame of a block, and adds the block to the hash.
@@ -54,9 +62,11 @@ impl Outgoing {
     /// Reads a block, and adds it to the hash.
     fn read(&self, index: u64, offset: u64, content: &mut [u8]) -> io::Result<()> {
         read(&self.file, content, offset)?;
-        let value = block_value(self.source.source.size, offset, content);
-        // A block of a lost connection is read a second time.
-        if locked(&self.values).set(index, value) { Ok(()) } else { Err(changed()) }
+        let size = if self.is_pipe { OPEN_END } else { self.source.source.size };
+        let value = block_value(size, offset, content);
+        // A block of a lost connection is read a second time. That of a pipe may have been removed meanwhile,
+        // because it has become durable; the relay drops what it has already.
+        if locked(&self.values).set(index, value) || self.is_pipe { Ok(()) } else { Err(changed()) }
     }
 
     /// Hashes the blocks that are not sent.
@@ -72,7 +82,7 @@ impl Outgoing {
 
     /// Fails if the file has changed since it was listed.
     pub(super) fn check(&self) -> io::Result<()> {
-        check(&self.file, &self.source)
+        if self.is_pipe { Ok(()) } else { check(&self.file, &self.source) }
     }
 }
 

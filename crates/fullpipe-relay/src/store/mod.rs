@@ -96,6 +96,11 @@ impl<F> Unfinished<F> {
         Arc::clone(&self.file)
     }
 
+    /// Sets the size of a pipe, which is known at its end.
+    pub(crate) fn end(&mut self, size: u64) {
+        self.record.source.size = size;
+    }
+
     /// Returns the ranges of blocks that were durable when the file was opened, or have become so since.
     pub(crate) fn durable(&self) -> &[(u64, u64)] {
         &self.record.durable
@@ -253,6 +258,8 @@ impl<D: Disk, J: Journal> Store<D, J> {
         let earlier = self.journal.get(target)?;
         if let Some(record) = &earlier
             && record.source == source
+            // That of a pipe, whose bytes exist only once.
+            && record.source.size > 0
             && record.inode.is_some()
             && let Some(file) = self.open_existing(&temporary)?
             && Some(self.disk.inode(&file)?) == record.inode

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod copies;
+mod pipes;
 mod proxy;
 mod refusals;
 mod small;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use fullpipe_relay::{
     AllowList, Connections, CopyObserver, CopyOptions, CopyReport, End, Error, Fingerprint, Identity,
-    ServeObserver, ServeOptions, copy, serve,
+    ServeObserver, ServeOptions, Sources, copy, serve,
 };
 use tempfile::TempDir;
 
@@ -79,12 +80,13 @@ impl Fixture {
     pub(crate) fn options(&self, source: &Path, target: &str, address: SocketAddr) -> CopyOptions {
         let target = format!("relay://{address}/{target}");
         CopyOptions {
-            sources: vec![source.into()],
+            sources: Sources::Files(vec![source.into()]),
             target: End::parse(target.as_ref()).expect("an end"),
             connections: Connections::new(3, 3).expect("a range"),
             identity: self.client.clone(),
             peer: Some(self.relay),
             verify: false,
+            limit: None,
         }
     }
 

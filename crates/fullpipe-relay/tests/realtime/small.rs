@@ -27,6 +27,8 @@ fn small_files_need_few_round_trips() {
     let report = copy(&options, None, &Notes).expect("copied");
     assert_eq!((report.files, fixture.names().len()), (1500, 1500));
     assert!(report.wall_s < 5.0 * 0.2 + 2.0, "{report:?}");
+    // One for TLS and one for the announcement; the proxy accepts the connection at once.
+    assert!(report.first_byte_s.is_some_and(|time| time < 2.7 * 0.2), "{report:?}");
 }
 
 /// Prints the time of a copy, and that of the same files again.

@@ -1,0 +1,231 @@
+//! Shares of the connections in a rate limit, and when each of them may begin.
+//!
+//! ```text
+//!   used < 95 % of its share: needs 110 % of what it used ─┐
+//!   otherwise, or not known: needs as much as there is   ─┴─► max-min fair shares, whose sum is the limit
+//! ```
+//!
+//! The kernel paces each socket by its share (`SO_MAX_PACING_RATE`). What a slow connection does not use is
+//! given to the others. A reduction is applied before an increase, so that the sum never exceeds the limit.
+
+use std::collections::BTreeMap;
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// Part of its share, in percent, from which a connection is regarded as held back by it.
+const HELD_BACK_PERCENT: u64 = 95;
+/// Share of a connection that is not held back, in percent of what it used. A connection that
+/// grows by more is held back, and has an equal share after the next interval.
+const GROWTH_PERCENT: u64 = 110;
+/// Smallest share of an idle connection, as a part of an equal share. When it has something to send again,
+/// it reaches its share at once, and is given an equal one after the next interval.
+const IDLE_PART: u64 = 16;
+/// Smallest share that a connection may ask for: a rate of zero would switch pacing off.
+const LEAST: Rate = Rate::from_bps(8_000);
+/// Number of segments at the beginning of a connection that Linux does not pace
+/// (`tcp_update_skb_after_send`).
+const UNPACED_SEGMENTS: u64 = 10;
+
+/// What a connection asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    pub(crate) connection: u32,
+    /// Rate that it has reached in the last interval; `None` if it is not known.
+    pub(crate) used: Option<Rate>,
+    /// It gets no blocks at present, and only sends what the kernel still has.
+    pub(crate) is_resting: bool,
+}
+
+/// Rate limit of a copy, shared by its connections.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    rate: Rate,
+    shares: BTreeMap<u32, Rate>,
+    /// Time before which no further connection begins.
+    next_start: Instant,
+}
+
+impl Limiter {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, shares: BTreeMap::new(), next_start: Instant::ZERO }
+    }
+
+    /// Returns the time that a new connection waits before it sends. The segments that escape pacing, `mss`
+    /// bytes each, then exceed the limit on no more than one connection at a time.
+    pub(crate) fn start(&mut self, now: Instant, mss: Bytes) -> Duration {
+        let begin = self.next_start.max(now);
+        self.next_start = begin + self.rate.time_for(mss.mul_div(UNPACED_SEGMENTS, 1));
+        begin.saturating_since(now)
+    }
+
+    /// Shares the limit among all open connections. Returns the shares that change, in the order in which
+    /// they have to be applied.
+    pub(crate) fn share(&mut self, demands: &[Demand]) -> Vec<(u32, Rate)> {
+        let count = demands.len() as u64;
+        let mut wants: Vec<(Rate, u32)> =
+            demands.iter().map(|demand| (self.want(demand, count), demand.connection)).collect();
+        wants.sort_unstable();
+        let (mut left, mut shares) = (self.rate.as_bps(), BTreeMap::new());
+        for (served, (want, connection)) in (0..).zip(wants) {
+            let share = want.as_bps().min(left / (count - served));
+            left -= share;
+            shares.insert(connection, share);
+        }
+        // What no connection needs lets all of them grow alike.
+        let sending: Vec<u32> =
+            demands.iter().filter(|demand| !demand.is_resting).map(|demand| demand.connection).collect();
+        for connection in &sending {
+            *shares.entry(*connection).or_default() += left / sending.len() as u64;
+        }
+        let shares: BTreeMap<u32, Rate> =
+            shares.into_iter().map(|(connection, share)| (connection, Rate::from_bps(share))).collect();
+        let before = |connection: &u32| self.shares.get(connection).copied();
+        let mut changes: Vec<(u32, Rate)> = shares
+            .iter()
+            .filter(|(connection, share)| before(connection) != Some(**share))
+            .map(|(connection, share)| (*connection, *share))
+            .collect();
+        changes.sort_by_key(|(connection, share)| before(connection).is_none_or(|before| *share > before));
+        self.shares = shares;
+        changes
+    }
+
+    /// Returns the share that a connection needs.
+    fn want(&self, demand: &Demand, count: u64) -> Rate {
+        let Some(used) = demand.used else { return self.rate };
+        if demand.is_resting {
+            return used.max(LEAST);
+        }
+        match self.shares.get(&demand.connection) {
+            Some(share) if used < share.mul_div(HELD_BACK_PERCENT, 100) => {
+                let idle = self.rate.mul_div(1, IDLE_PART * count);
+                used.mul_div(GROWTH_PERCENT, 100).max(idle).max(LEAST)
+            }
+            _ => self.rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::draw;
+
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    /// The kernel's side: the share of each connection, of which a path lets at most `caps` through.
+    struct Sockets {
+        limiter: Limiter,
+        limit: u64,
+        shares: BTreeMap<u32, Rate>,
+    }
+
+    impl Sockets {
+        fn new(limit: u64) -> Self {
+            let limiter = Limiter::new(Rate::from_bps(limit));
+            Self { limiter, limit, shares: BTreeMap::new() }
+        }
+
+        /// Rate of each connection in an interval.
+        fn rate(&self, connection: u32, cap: u64) -> u64 {
+            self.shares.get(&connection).map_or(0, |share| share.as_bps().min(cap))
+        }
+
+        /// Runs an interval with the connections in `caps`; returns the sum of their rates in it.
+        fn interval(&mut self, caps: &BTreeMap<u32, u64>) -> u64 {
+            let sum = caps.iter().map(|(connection, cap)| self.rate(*connection, *cap)).sum();
+            let demand = |(connection, cap): (&u32, &u64)| Demand {
+                connection: *connection,
+                used: self.shares.get(connection).map(|_| Rate::from_bps(self.rate(*connection, *cap))),
+                is_resting: false,
+            };
+            let demands: Vec<Demand> = caps.iter().map(demand).collect();
+            self.shares.retain(|connection, _| caps.contains_key(connection));
+            for (connection, share) in self.limiter.share(&demands) {
+                assert!(share.as_bps() > 0, "a rate of zero switches pacing off");
+                self.shares.insert(connection, share);
+                let sum: u64 = self.shares.values().map(|share| share.as_bps()).sum();
+                assert!(sum <= self.limit, "{:?} exceed {}", self.shares, self.limit);
+            }
+            sum
+        }
+    }
+
+    #[test]
+    fn connections_share_the_limit_equally_at_first() {
+        let mut limiter = Limiter::new(Rate::from_bps(100 * MBIT));
+        let new = |connection| Demand { connection, used: None, is_resting: false };
+        assert_eq!(limiter.share(&[new(0)]), [(0, Rate::from_bps(100 * MBIT))]);
+        let half = Rate::from_bps(50 * MBIT);
+        assert_eq!(limiter.share(&[new(0), new(1)]), [(0, half), (1, half)], "the reduction comes first");
+        assert_eq!(limiter.share(&[new(0), new(1)]), [], "nothing changes");
+        assert_eq!(limiter.share(&[new(1)]), [(1, Rate::from_bps(100 * MBIT))], "the other was lost");
+        assert_eq!(limiter.share(&[]), []);
+    }
+
+    #[test]
+    fn what_a_slow_connection_leaves_is_given_to_the_others() {
+        let mut sockets = Sockets::new(100 * MBIT);
+        // A lossy path holds connection 2 to 4 Mbit/s.
+        let caps = BTreeMap::from([(0, 400 * MBIT), (1, 400 * MBIT), (2, 4 * MBIT), (3, 400 * MBIT)]);
+        sockets.interval(&caps);
+        assert_eq!(sockets.interval(&caps), 79 * MBIT);
+        assert_eq!(sockets.interval(&caps), 99_600_000, "all but the room in which connection 2 can grow");
+        // It recovers, and has an equal share after a few intervals.
+        let caps = caps.into_keys().map(|connection| (connection, 400 * MBIT)).collect();
+        for _ in 0..2 {
+            sockets.interval(&caps);
+        }
+        assert_eq!(sockets.shares[&2], Rate::from_bps(25 * MBIT));
+    }
+
+    /// A connection that rests keeps what it needs to send the rest of its last block, and then nothing.
+    #[test]
+    fn a_resting_connection_leaves_its_share_to_the_others() {
+        let mut limiter = Limiter::new(Rate::from_bps(10 * MBIT));
+        let demand = |connection, used, is_resting| Demand {
+            connection,
+            used: Some(Rate::from_bps(used)),
+            is_resting,
+        };
+        limiter.share(&[demand(0, 0, false), demand(1, 0, false)]);
+        let shares = limiter.share(&[demand(0, 5 * MBIT, false), demand(1, 2 * MBIT, true)]);
+        assert_eq!(shares, [(1, Rate::from_bps(2 * MBIT)), (0, Rate::from_bps(8 * MBIT))]);
+        let shares = limiter.share(&[demand(0, 8 * MBIT, false), demand(1, 0, true)]);
+        assert_eq!(shares, [(1, LEAST), (0, Rate::from_bps(10 * MBIT - 8_000))]);
+    }
+
+    /// However the paths change, the sum of the shares stays within the limit, and four intervals after a
+    /// change the connections carry 90 % of what limit and paths permit.
+    #[test]
+    fn the_limit_is_kept_and_used_on_any_path() {
+        for seed in 0..200 {
+            let limit = MBIT + draw(seed, 0, 0) % (1000 * MBIT);
+            let mut sockets = Sockets::new(limit);
+            for change in 1..20 {
+                let caps: BTreeMap<u32, u64> = (0..16)
+                    .filter(|number| *number == 0 || !draw(seed, change, *number).is_multiple_of(3))
+                    .map(|connection| (connection as u32, draw(seed, 100 + change, connection) % limit))
+                    .collect();
+                for _ in 0..4 {
+                    sockets.interval(&caps);
+                }
+                let carried = sockets.interval(&caps);
+                let possible = caps.values().sum::<u64>().min(limit);
+                assert!(carried <= limit, "seed {seed}");
+                assert!(carried >= possible / 100 * 90, "seed {seed}: {carried} of {possible}, {caps:?}");
+            }
+        }
+    }
+
+    /// Ten segments of 1448 bytes take 1.16 ms at 100 Mbit/s.
+    #[test]
+    fn the_segments_that_escape_pacing_do_not_come_together() {
+        let mut limiter = Limiter::new(Rate::from_bps(100 * MBIT));
+        let mut start = |nanos| limiter.start(Instant::from_nanos(nanos), Bytes::new(1448)).as_nanos();
+        assert_eq!([start(0), start(0), start(0)], [0, 1_158_400, 2_316_800]);
+        assert_eq!(start(10_000_000), 0, "the others have begun long ago");
+        assert_eq!(start(10_000_100), 1_158_300);
+    }
+}

@@ -1,0 +1,95 @@
+//! The rate limit of a copy on its sockets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use fullpipe_units::{Duration, Instant, Rate};
+
+use crate::engine::{Demand, Limiter};
+use crate::error::Error;
+use crate::wire::Readiness;
+
+/// Smallest rate limit: each of 16 connections sends a segment in two seconds.
+const LEAST: Rate = Rate::from_bps(100_000);
+
+/// Limits the rate of a socket. It is a trait, because Rust's libraries set this option of Linux only with
+/// unsafe code.
+pub trait Pacer: fmt::Debug + Send + Sync {
+    /// Lets the kernel send at most at `rate` on `socket` from now on (`SO_MAX_PACING_RATE`).
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    fn pace(&self, socket: BorrowedFd<'_>, rate: Rate) -> io::Result<()>;
+}
+
+/// Highest rate of a copy, over all its connections.
+#[derive(Clone, Debug)]
+pub struct RateLimit {
+    rate: Rate,
+    pacer: Arc<dyn Pacer>,
+}
+
+impl RateLimit {
+    /// Creates a limit of `rate`, which `pacer` enforces.
+    ///
+    /// # Errors
+    /// Returns an error for a rate below 100 kbit/s.
+    pub fn new(rate: Rate, pacer: Arc<dyn Pacer>) -> Result<Self, Error> {
+        if rate < LEAST {
+            return Err(Error::usage(
+                format!("a limit of {rate} is too low for a copy"),
+                format!("choose a limit of at least {LEAST}"),
+            ));
+        }
+        Ok(Self { rate, pacer })
+    }
+}
+
+/// A rate limit, and the sockets that share it.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    limiter: Limiter,
+    pacer: Arc<dyn Pacer>,
+    sockets: BTreeMap<u32, Arc<Readiness>>,
+}
+
+impl Pacing {
+    pub(super) fn new(limit: &RateLimit) -> Self {
+        let pacer = Arc::clone(&limit.pacer);
+        Self { limiter: Limiter::new(limit.rate), pacer, sockets: BTreeMap::new() }
+    }
+
+    /// Adds a connection; returns the time that it has to wait before it sends.
+    pub(super) fn opened(
+        &mut self,
+        at: Instant,
+        number: u32,
+        socket: &Arc<Readiness>,
+    ) -> Result<Duration, Error> {
+        let mss = socket.mss().map_err(failed)?;
+        self.sockets.insert(number, Arc::clone(socket));
+        Ok(self.limiter.start(at, mss))
+    }
+
+    /// Removes a lost connection, so that its socket is closed.
+    pub(super) fn lost(&mut self, number: u32) {
+        self.sockets.remove(&number);
+    }
+
+    /// Shares the limit among the open connections.
+    pub(super) fn share(&mut self, demands: &[Demand]) -> Result<(), Error> {
+        for (number, rate) in self.limiter.share(demands) {
+            if let Some(socket) = self.sockets.get(&number) {
+                self.pacer.pace(socket.socket(), rate).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::system("limit the rate of a connection", &error)
+}
