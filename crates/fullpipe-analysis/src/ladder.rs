@@ -49,7 +49,7 @@ use model::AMPLE;
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub(crate) use phrases::assumptions;
 use phrases::last_rung;
-pub use rung::{Rung, RungRemedies, RungRtt, Source};
+pub use rung::{Rung, RungProof, RungRemedies, RungRtt, Source};
 use runs::{Predict, Runs};
 use walk::{Variant, Walk, variants, walk};
 

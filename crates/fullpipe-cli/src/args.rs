@@ -16,10 +16,11 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fullpipe::lab::experiment::Amount;
+use fullpipe::prove::Prover;
 use fullpipe::tcp::buffers::KernelVersion;
 use fullpipe::tcp::cc::Algorithm;
 use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
-use fullpipe::{Demand, InputError, Memory};
+use fullpipe::{Demand, InputError, Memory, UmlOptions};
 
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use accelerate::{
@@ -133,10 +134,10 @@ affecting them. Ctrl-C ends the sampling; the samples are then diagnosed.
 
 Exit codes:
   0  done
-  1  unusable input, or no connection to sample
+  1  unusable input, no connection to sample, or no kernel for --prove
   2  wrong usage
   3  the iperf3 server is unreachable, refuses, or disconnects
-  4  missing permission to read the files of the process (--pid)";
+  4  missing permission to read the files of the process (--pid), or to trace processes (--prove)";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
@@ -205,7 +206,7 @@ pub(crate) struct DiagnoseArgs {
 
     /// Show a live view of rate, windows, buffers and the current limit (with --watch, or for a trace); press
     /// q to quit, f or space to freeze
-    #[arg(long)]
+    #[arg(long, conflicts_with = "prove")]
     pub(crate) tui: bool,
 
     /// Also write an HTML report with charts to FILE; the report loads nothing from the network
@@ -215,6 +216,9 @@ pub(crate) struct DiagnoseArgs {
     /// Print only the headline, the ladder, and the next test
     #[arg(long, conflicts_with_all = ["json", "watch", "tui"])]
     pub(crate) brief: bool,
+
+    #[command(flatten)]
+    pub(crate) prove: ProveArgs,
 
     #[command(flatten)]
     pub(crate) demand: DemandArgs,
@@ -277,7 +281,7 @@ pub(crate) struct SocketArgs {
 
     /// Print one line per interval for each active connection, instead of diagnosing the fastest connection;
     /// without --pid and --dst, watch all connections
-    #[arg(long)]
+    #[arg(long, conflicts_with = "prove")]
     pub(crate) watch: bool,
 
     /// Sampling duration [default: 10s; with --watch, until Ctrl-C]
@@ -346,14 +350,34 @@ impl DemandArgs {
     }
 }
 
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProveArgs {
+    /// Also run each simulated rung on a Linux kernel in virtual time, and print both rates; the kernel is
+    /// FILE or the one in PATH (package user-mode-linux)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    prove: Option<Option<PathBuf>>,
+}
+
+impl ProveArgs {
+    /// Finds the kernel that runs the rungs; returns `None` without `--prove`.
+    pub(crate) fn prover(&self) -> Result<Option<Prover>, fullpipe::Error> {
+        let find = |kernel: &Option<PathBuf>| {
+            Prover::find(&UmlOptions { kernel: kernel.clone(), ..UmlOptions::default() })
+        };
+        self.prove.as_ref().map(find).transpose()
+    }
+}
+
 const WHATIF_EXAMPLE: &str = "\
-Example:
+Examples:
   fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
+  fullpipe whatif --link 100mbit --rtt 40ms --buffers 128KiB --prove
 
 Exit codes:
   0  done
-  1  values that are not plausible for a path
-  2  wrong usage";
+  1  values that are not plausible for a path, or no kernel for --prove
+  2  wrong usage
+  4  missing permission to trace processes (--prove)";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = WHATIF_EXAMPLE)]
@@ -400,6 +424,7 @@ pub(crate) struct WhatifArgs {
     pub(crate) rcvbuf: Option<Bytes>,
 
     /// Kernel version of both hosts, for example 6.8
+    /// [default: 6.8, or the version of the kernel with --prove]
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
@@ -409,6 +434,9 @@ pub(crate) struct WhatifArgs {
 
     #[command(flatten)]
     pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
+    pub(crate) prove: ProveArgs,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -67,6 +67,7 @@ pub(crate) fn explained(
     if args.tui {
         return play(measurement, &path, &hosts, name, look);
     }
+    let prover = args.prove.prover()?;
     let demand = args.demand.demand(|| {
         // The queue of the application is on the sending host, so the sender's settings apply.
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
@@ -91,7 +92,8 @@ pub(crate) fn explained(
     if args.output.format() == Format::Text && !args.brief {
         output::print(&render_findings(&complete(explanation.without_ladder()), look))?;
     }
-    let diagnosis = complete(output::with_progress(|observer| explanation.climb(observer))?);
+    let mut diagnosis = complete(output::with_progress(|observer| explanation.climb(observer))?);
+    output::prove(prover.as_ref(), &mut diagnosis.ladder)?;
     if let Some(path) = &args.html {
         output::write_html(path, |made| render_diagnosis(measurement, &diagnosis, made))?;
     }

@@ -7,10 +7,11 @@ use fullpipe::files::{AtomicFile, cannot_write, write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
+use fullpipe::prove::Prover;
 use fullpipe::report;
 use fullpipe::report::html::Provenance;
 use fullpipe::units::Rate;
-use fullpipe::{Look, Observer, json};
+use fullpipe::{Look, Observer, Rung, json};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
@@ -60,6 +61,14 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&RunBar) -> T) -> T {
     with_bar("simulating the ladder {bar:30} {pos}/{len} runs", work)
 }
 
+/// Runs the rungs of `ladder` on the kernel of `prover`, if there is one, and shows the progress of the runs.
+pub(crate) fn prove(prover: Option<&Prover>, ladder: &mut [Rung]) -> Result<(), fullpipe::Error> {
+    let Some(prover) = prover else { return Ok(()) };
+    with_bar("running the ladder on the kernel {bar:30} {pos}/{len} runs", |observer| {
+        prover.prove(ladder, observer)
+    })
+}
+
 /// Calls `work`, and shows its progress in the form of `template`. The progress bar appears only on a
 /// terminal, because redrawn lines are noise in a log.
 pub(crate) fn with_bar<T>(template: &str, work: impl FnOnce(&RunBar) -> T) -> T {
@@ -106,6 +115,13 @@ impl Observer for RunBar {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total as u64);
             bar.set_position(progress.done as u64);
+        }
+    }
+
+    fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("note: {text}")),
+            None => eprintln!("note: {text}"),
         }
     }
 }

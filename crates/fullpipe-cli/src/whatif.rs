@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use fullpipe::prove::Prover;
 use fullpipe::{Look, PathFacts, Question, render_whatif};
 
 use crate::args::{Format, WhatifArgs};
@@ -9,6 +10,7 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure> {
+    let prover = args.prove.prover()?;
     let question = Question {
         path: PathFacts {
             link: Some(args.link),
@@ -21,12 +23,13 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
         },
         sndbuf: args.sndbuf.or(args.buffers),
         rcvbuf: args.rcvbuf.or(args.buffers),
-        kernel: args.kernel,
+        kernel: args.kernel.or(prover.as_ref().and_then(Prover::version)),
         cc: args.cc,
     };
     let demand = args.demand.demand(|| None)?;
     let answer = output::with_progress(|observer| fullpipe::whatif(&question, observer));
-    let answer = answer.map_err(fullpipe::Error::from)?;
+    let mut answer = answer.map_err(fullpipe::Error::from)?;
+    output::prove(prover.as_ref(), &mut answer.ladder)?;
     let answer = match demand {
         Some(demand) => answer.against(demand),
         None => answer,

@@ -63,6 +63,9 @@ enum Opener {
     Receiver,
 }
 
+/// Start times and numbers of flows, sorted by time.
+type Starts = Peekable<std::vec::IntoIter<(Instant, usize)>>;
+
 impl Opener {
     fn of(flow: &FlowSpec) -> Self {
         match flow.workload.request {
@@ -72,7 +75,7 @@ impl Opener {
     }
 
     /// Returns the start times and numbers of the flows that this end opens, sorted by time.
-    fn starts(self, specs: &[FlowSpec]) -> Peekable<std::vec::IntoIter<(Instant, usize)>> {
+    fn starts(self, specs: &[FlowSpec]) -> Starts {
         let opened = specs.iter().enumerate().filter(|(_, spec)| Self::of(spec) == self);
         let mut starts: Vec<(Instant, usize)> =
             opened.map(|(number, spec)| (Instant::ZERO + spec.start, number)).collect();

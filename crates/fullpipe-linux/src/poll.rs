@@ -1,5 +1,6 @@
 //! Waits for file descriptors, timers and a stop signal, with epoll.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -126,28 +127,38 @@ impl Poll {
 }
 
 /// A timer with an absolute expiry time.
-pub(crate) struct Alarm(OwnedFd);
+pub(crate) struct Alarm {
+    fd: OwnedFd,
+    /// Time for which the timer was last armed.
+    at: Cell<Instant>,
+}
 
 impl Alarm {
     pub(crate) fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        timerfd_create(TimerfdClockId::Monotonic, flags).doing("create a timer").map(Self)
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags).doing("create a timer")?;
+        Ok(Self { fd, at: Cell::new(Instant::FAR_FUTURE) })
     }
 
     /// Arms the timer for `at`, or disarms it if `at` is [`Instant::FAR_FUTURE`]. In both cases, clears a
-    /// previous expiry.
+    /// previous expiry for another time.
     pub(crate) fn set(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
+        // Loops set the timer in each iteration. A timer that has expired for `at` would expire again at once.
+        if self.at.get() == at {
+            return Ok(());
+        }
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = if at.is_never() { never } else { clock.absolute(at) };
         let setting = Itimerspec { it_interval: never, it_value };
-        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &setting).doing("set a timer")?;
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &setting).doing("set a timer")?;
+        self.at.set(at);
         Ok(())
     }
 }
 
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

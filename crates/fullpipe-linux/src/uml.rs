@@ -49,8 +49,7 @@ use crate::outcome::{Totals, outcome};
 
 pub use guest::run_if_guest;
 pub use kernel::Kernel;
-pub use launch::{DELIVERIES, DEVICES};
-pub use link::MOST_FRAME;
+pub use launch::DEVICES;
 pub use machine::{Due, Machine};
 
 use exchange::Order;

@@ -7,26 +7,35 @@
 //! |---|---|
 //! | `clock_gettime`, `gettimeofday` | the machine's clock, which stands still while the kernel runs |
 //! | `timer_create`, `timer_settime`, `timer_gettime` | the machine's only timer |
-//! | `sigsuspend`, to sleep | moves the clock to the next event; delivers frames, or raises `SIGALRM` |
+//! | `sigsuspend`, to sleep | moves the clock to the next event, and raises `SIGIO` or `SIGALRM` |
+//! | `sigprocmask` of `SIGALRM`, around `sigsuspend` | remembers it: only this library raises the signal |
+//! | `epoll_ctl`, `epoll_wait` | the device at which a frame has arrived; as libc for other descriptors |
+//! | `readv` on the descriptor of a device | copies the frame |
 //! | `writev` on the descriptor of a device | passes a frame to the path |
 //! | `getrandom` | random numbers from the seed of the run |
 //! | `mkstemp64` for the guest's memory | memory without a file system, whose size no mount limits |
 //! | `clone`, `ptrace` | as libc, but the guest's processes end with the kernel |
 //!
-//! Frames reach the guest through sockets: writing to one makes the host's kernel raise `SIGIO`, whose handler
-//! runs the guest's interrupt before `write` returns. The handler may call any function of this library again,
-//! so no reference to the machine is held during a system call.
+//! A signal of this library runs the guest's interrupt before the function that raises it returns. The interrupt
+//! may call any function of this library again, so no reference to the machine is held during a system call. The
+//! descriptors of the devices are sockets through which nothing is sent: each frame takes a signal, its return and
+//! one `epoll_wait` of system calls, in addition to those of the guest's processes.
 //!
 //! A panic in one of these functions aborts the process, because it cannot unwind into C.
 #![cfg(target_os = "linux")]
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::mem::transmute;
+use std::mem::{transmute, zeroed};
 use std::ptr::null_mut;
+use std::slice;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use fullpipe_linux::uml::{DELIVERIES, DEVICES, Due, Machine};
-use libc::{c_char, c_int, c_long, c_uint, c_void, itimerspec, sigset_t, ssize_t, timespec, timeval};
+use fullpipe_linux::uml::{DEVICES, Due, Machine};
+use libc::{
+    c_char, c_int, c_long, c_uint, c_void, epoll_event, iovec, itimerspec, sigset_t, ssize_t, timespec,
+    timeval,
+};
 
 /// The machine of this process.
 ///
@@ -38,6 +47,9 @@ struct Shared(UnsafeCell<Option<Machine>>);
 unsafe impl Sync for Shared {}
 
 static MACHINE: Shared = Shared(UnsafeCell::new(None));
+
+/// Number of this process, to which signals are raised.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Runs `work` on the machine. `work` makes no system calls.
 fn machine<T>(work: impl FnOnce(&mut Machine) -> T) -> T {
@@ -58,6 +70,8 @@ fn fail(message: &str) -> ! {
 
 /// Called by the dynamic linker, before the kernel's `main`.
 extern "C" fn begin() {
+    // SAFETY: `getpid` has no preconditions.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     match Machine::from_order() {
         // SAFETY: no other code of the process runs yet.
         Ok(machine) => unsafe { *MACHINE.0.get() = Some(machine) },
@@ -80,9 +94,29 @@ fn now(calendar: bool) -> u64 {
     now
 }
 
+/// Raises `SIGALRM`, or remembers it if the kernel has blocked it.
 fn raise_alarm() {
-    // SAFETY: the kernel has installed a handler for SIGALRM.
-    unsafe { libc::raise(libc::SIGALRM) };
+    if machine(Machine::alarm) {
+        raise(libc::SIGALRM);
+    }
+}
+
+/// Raises a signal, for which the kernel has installed a handler. `raise(3)` would make two more system calls.
+fn raise(signal: c_int) {
+    let process = PROCESS.load(Ordering::Relaxed);
+    // SAFETY: the system call has the arguments that it requires. The kernel calls libc from its first thread,
+    // which has the number of the process.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, process, signal) };
+}
+
+fn set_errno(error: c_int) {
+    // SAFETY: `errno` belongs to this thread.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Returns the number of the device with the descriptor `fd`.
+fn device_of(fd: c_int) -> Option<usize> {
+    DEVICES.iter().position(|&device| device == fd)
 }
 
 fn timespec_of(nanos: u64) -> timespec {
@@ -163,31 +197,135 @@ pub extern "C" fn sigsuspend(_mask: *const sigset_t) -> c_int {
     if !machine(Machine::sleep) {
         fail("the guest hangs: its kernel sleeps without a timer, and no packet is on the path");
     }
+    // If the kernel does not read a frame in its interrupt, no further event is due until it has run.
     while let Some(due) = machine(Machine::due) {
         match due {
-            Due::Frame { device, len } => {
-                if !deliver(device, len) {
-                    machine(|machine| machine.refuse(device, len));
-                    break;
-                }
-            }
-            // The caller has blocked SIGALRM, and unblocks it after this call.
+            Due::Frame => raise(libc::SIGIO),
             Due::Tick => raise_alarm(),
         }
     }
-    // SAFETY: `errno` belongs to this thread.
-    unsafe { *libc::__errno_location() = libc::EINTR };
+    set_errno(libc::EINTR);
     -1
 }
 
-/// Writes a frame to the socket of a device, whose handler may run before this function returns. Returns false
-/// if the socket has no room.
-fn deliver(device: usize, len: usize) -> bool {
-    let frame = machine(|machine| machine.frame(len).as_ptr());
-    // SAFETY: `frame` points to `len` bytes that only change with the next call of `due`, after the write has
-    // copied them.
-    let written = unsafe { libc::syscall(libc::SYS_write, DELIVERIES[device], frame, len) };
-    written >= 0
+/// `sigprocmask(2)`. The kernel blocks `SIGALRM` alone while it decides whether to sleep.
+///
+/// # Safety
+/// `set` and `old` each point to a signal set, or are null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: the caller passes valid pointers or null.
+    if unsafe { set.as_ref() }.is_some_and(is_alarm) {
+        if how == libc::SIG_BLOCK {
+            machine(Machine::block_alarm);
+            // SAFETY: the caller passes a valid pointer or null.
+            if let Some(old) = unsafe { old.as_mut() } {
+                // The kernel passes these signals to `sigsuspend` only, which does not use them.
+                // SAFETY: a signal set of zeros is valid, and empty.
+                *old = unsafe { zeroed() };
+            }
+            return 0;
+        }
+        if how == libc::SIG_UNBLOCK
+            && let Some(raised) = machine(Machine::unblock_alarm)
+        {
+            if raised {
+                raise(libc::SIGALRM);
+            }
+            return 0;
+        }
+    }
+    const SIZE: usize = 8;
+    // SAFETY: the arguments are those of the caller, and the size is that of the set in the host's kernel.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SIZE) as c_int }
+}
+
+/// Returns whether `set` consists of `SIGALRM`.
+fn is_alarm(set: &sigset_t) -> bool {
+    // SAFETY: the set is valid, and so are the numbers of the signals.
+    (1..=64).all(|signal| (unsafe { libc::sigismember(set, signal) } == 1) == (signal == libc::SIGALRM))
+}
+
+/// `epoll_ctl(2)`: the kernel waits for its devices.
+///
+/// # Safety
+/// The requirements are those of `epoll_ctl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(epoll: c_int, action: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    if let Some(device) = device_of(fd) {
+        // SAFETY: the caller passes a valid pointer or null.
+        let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
+        let wanted = wanted.filter(|_| action != libc::EPOLL_CTL_DEL);
+        machine(|machine| machine.watch(device, wanted));
+    }
+    // SAFETY: the arguments are those of the caller.
+    unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, action, fd, event) as c_int }
+}
+
+/// `epoll_wait(2)`: reports the device at which a frame has arrived.
+///
+/// # Safety
+/// `events` points to room for `most` events.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    if most > 0
+        && let Some(data) = machine(Machine::readable)
+    {
+        // SAFETY: the caller passes room for an event.
+        unsafe { events.write_unaligned(epoll_event { events: libc::EPOLLIN as u32, u64: data }) };
+        return 1;
+    }
+    // SAFETY: the arguments are those of the caller.
+    unsafe { libc::syscall(libc::SYS_epoll_wait, epoll, events, most, timeout) as c_int }
+}
+
+/// Returns the pieces of memory of a call for several of them.
+///
+/// # Safety
+/// `pieces` points to `count` pieces.
+unsafe fn slice_of<'p>(pieces: *const iovec, count: usize) -> &'p [iovec] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller passes `count` pieces.
+    unsafe { slice::from_raw_parts(pieces, count) }
+}
+
+/// `readv(2)`: the kernel reads the frame that has arrived at a device.
+///
+/// # Safety
+/// `pieces` points to `count` pieces of writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+    let Some(device) = device_of(fd) else {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { libc::syscall(libc::SYS_readv, fd, pieces, count) as ssize_t };
+    };
+    // SAFETY: the caller passes `count` valid pieces.
+    let pieces = unsafe { slice_of(pieces, count.max(0) as usize) };
+    let copied = machine(|machine| {
+        let frame = machine.receive(device)?;
+        let mut rest = frame;
+        for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+            let (part, left) = rest.split_at(rest.len().min(piece.iov_len));
+            // SAFETY: the piece has room for at least as many bytes, and the frame lies elsewhere.
+            unsafe { part.as_ptr().copy_to_nonoverlapping(piece.iov_base.cast(), part.len()) };
+            rest = left;
+        }
+        Some(frame.len() - rest.len())
+    });
+    match copied {
+        Some(len) => len as ssize_t,
+        None => {
+            set_errno(libc::EAGAIN);
+            -1
+        }
+    }
 }
 
 /// `writev(2)`: frames of the guest's devices enter the path.
@@ -195,20 +333,18 @@ fn deliver(device: usize, len: usize) -> bool {
 /// # Safety
 /// `pieces` points to `count` pieces of readable memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, pieces: *const libc::iovec, count: c_int) -> ssize_t {
-    let Some(device) = DEVICES.iter().position(|&device| device == fd) else {
+pub unsafe extern "C" fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+    let Some(device) = device_of(fd) else {
         // SAFETY: the arguments are those of the caller.
         return unsafe { libc::syscall(libc::SYS_writev, fd, pieces, count) as ssize_t };
     };
     // SAFETY: the caller passes `count` valid pieces.
-    let pieces = unsafe { std::slice::from_raw_parts(pieces, count.max(0) as usize) };
-    let mut frame = Vec::with_capacity(2_048);
-    for piece in pieces {
+    let pieces = unsafe { slice_of(pieces, count.max(0) as usize) };
+    let pieces = pieces.iter().filter(|piece| piece.iov_len > 0).map(|piece| {
         // SAFETY: the caller passes readable memory.
-        frame.extend(unsafe { std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) });
-    }
-    machine(|machine| machine.transmit(device, &frame));
-    frame.len() as ssize_t
+        unsafe { slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
+    });
+    machine(|machine| machine.transmit(device, pieces)) as ssize_t
 }
 
 /// `getrandom(2)`.
@@ -218,7 +354,7 @@ pub unsafe extern "C" fn writev(fd: c_int, pieces: *const libc::iovec, count: c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, _flags: c_uint) -> ssize_t {
     // SAFETY: the caller passes writable memory.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
+    let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
     machine(|machine| machine.random(bytes));
     len as ssize_t
 }

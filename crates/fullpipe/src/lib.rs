@@ -36,6 +36,7 @@
 //! | `watch` | samples of the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
 //! | [`forecast`] | the estimated time that an experiment takes |
+//! | [`prove`] | rungs of a ladder on a Linux kernel in virtual time |
 //! | [`mod@race`] | senders compared by the times of downloads |
 //! | [`tune`] | TCP tuning of a host: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | kernel settings and free memory of this host |
@@ -75,6 +76,11 @@ pub mod measure;
 mod own_sockets;
 #[cfg(target_os = "linux")]
 pub mod pair;
+#[cfg(target_os = "linux")]
+pub mod prove;
+#[cfg(not(target_os = "linux"))]
+#[path = "prove_elsewhere.rs"]
+pub mod prove;
 pub mod race;
 pub mod run;
 #[cfg(target_os = "linux")]

@@ -118,6 +118,20 @@ impl RungRemedies {
     }
 }
 
+/// One run of a rung on a Linux kernel in virtual time, and the same run in the simulator. Both have the same path,
+/// and lose the same packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungProof {
+    /// Release and timer frequency of the kernel, such as `Linux 6.1.176, HZ=100`.
+    pub kernel: String,
+    /// Steady-state rate on the kernel: key `bps`.
+    #[serde(rename = "bps", with = "crate::json::Bps")]
+    pub steady: Rate,
+    /// Steady-state rate in the simulator, with the receive-window rule of the kernel: key `simulated_bps`.
+    #[serde(rename = "simulated_bps", with = "crate::json::Bps")]
+    pub simulated: Rate,
+}
+
 /// One step of the ladder from the present rate to the link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rung {
@@ -156,6 +170,9 @@ pub struct Rung {
     /// them under the key `remedies`, and their titles and commands under `remedy` and `commands`.
     #[serde(flatten)]
     pub remedies: RungRemedies,
+    /// The rung on a Linux kernel; absent unless requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<RungProof>,
     /// One of the simulated runs of this rung, for closer inspection. The measured rung has a run of the
     /// fitted path in its present state. Not part of the JSON.
     #[serde(skip)]
@@ -177,6 +194,7 @@ impl Rung {
             only_if: None,
             rtt: None,
             remedies: RungRemedies::default(),
+            proof: None,
             scenario: None,
         }
     }

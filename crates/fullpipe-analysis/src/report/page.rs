@@ -8,7 +8,7 @@ use super::look::{Ink, Look};
 use super::wrapping::{between_words, columns};
 use crate::advice::{Command, Host};
 use crate::classify::Limit;
-use crate::ladder::{Rung, Source};
+use crate::ladder::{Rung, RungProof, Source};
 
 /// Width of a rate column: `69.3 Mbit/s`, right-aligned.
 pub(super) const RATE_WIDTH: usize = 12;
@@ -131,6 +131,10 @@ impl Page {
             }
             if let Some(remedy) = rung.remedies.title() {
                 self.hanging(&indent, &format!("after: {remedy}"));
+            }
+            if let Some(RungProof { kernel, steady, simulated }) = &rung.proof {
+                let text = format!("one run: {steady} with {kernel}; {simulated} in the simulator");
+                self.hanging(&indent, &text);
             }
         }
     }

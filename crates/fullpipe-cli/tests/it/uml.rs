@@ -181,3 +181,31 @@ fn a_pair_names_the_first_packet_that_differs() {
     let number = line.split_whitespace().find_map(|word| word.parse::<u32>().ok()).expect("a number");
     assert!(stdout.contains(&format!("\n* {number} ")), "the packet is marked: {stdout}");
 }
+
+/// Each simulated rung of a ladder has the rate of a kernel, which agrees with that of the simulator.
+#[test]
+fn each_rung_is_also_run_by_a_kernel() {
+    let command = ["whatif", "--link", "20mbit", "--rtt", "40ms", "--buffers", "64KiB"];
+    let prove = |more: &[&str]| fullpipe(&[&command[..], more].concat());
+    let (error, _) = refusal(1, prove(&["--prove=/no/such/kernel"]));
+    assert!(error.starts_with("cannot read the kernel /no/such/kernel: "), "{error}");
+    if !has("linux") {
+        return;
+    }
+    let (code, stdout, stderr) = prove(&["--prove", "--json"]);
+    if code == 4 {
+        eprintln!("skipped: {stderr}");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).expect("a document");
+    let rungs = document["ladder"].as_array().expect("rungs");
+    let simulated: Vec<&Value> = rungs.iter().filter(|rung| rung["source"] == "simulated").collect();
+    assert!(simulated.len() >= 2, "{document}");
+    for rung in simulated {
+        let proof = &rung["proof"];
+        let rate = |key: &str| proof[key].as_f64().expect("a rate");
+        assert!((rate("bps") / rate("simulated_bps") - 1.0).abs() < 0.03, "{rung}");
+        assert!(proof["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("Linux ")), "{rung}");
+    }
+}

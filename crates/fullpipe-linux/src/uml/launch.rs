@@ -31,11 +31,9 @@ use crate::sys;
 
 /// Beginning of the names of the folders of runs.
 const FOLDER: &str = "fullpipe-uml-";
-/// Descriptors of the guest's devices (0, 1) and of the path's ends of their sockets, in the guest's process.
-/// Constants, because the kernel's command line reaches the guest's random numbers.
+/// Descriptors of the guest's devices (0, 1) in the guest's process. Constants, because the kernel's command line
+/// reaches the guest's random numbers.
 pub const DEVICES: [i32; 2] = [100, 101];
-/// Descriptors of the sockets through which the path delivers frames to the devices.
-pub const DELIVERIES: [i32; 2] = [102, 103];
 /// Lowest number of the descriptors that are copied to the numbers above.
 const ABOVE: i32 = 200;
 /// Interval at which the launcher asks whether the run should continue.
@@ -133,16 +131,13 @@ fn now_1970() -> u64 {
 
 fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error> {
     let console = File::create(console).doing("create the guest's console")?;
-    let pair = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-    };
-    let [(device0, to0), (device1, to1)] =
-        [pair().doing("create a socket pair")?, pair().doing("create a socket pair")?];
+    // The kernel requires sockets, through which nothing is sent: the library answers for them.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (device0, device1) = pair.doing("create a socket pair")?;
     // The descriptors are first copied to high numbers, so that none of them is overwritten.
     let high = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, ABOVE).doing("copy a file descriptor");
-    let sockets = [high(device0)?, high(device1)?, high(to0)?, high(to1)?];
-    let numbers = [DEVICES[0], DEVICES[1], DELIVERIES[0], DELIVERIES[1]];
+    let sockets = [high(device0)?, high(device1)?];
 
     let output = |file: &File| file.try_clone().map(Stdio::from).doing("copy a file descriptor");
     let mut command = Command::new("/proc/self/cwd/kernel");
@@ -164,7 +159,7 @@ fn start(dir: &Path, console: &Path, scenario: &Scenario) -> Result<Child, Error
         // processes that the guest's kernel creates.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        for (socket, number) in sockets.iter().zip(numbers) {
+        for (socket, number) in sockets.iter().zip(DEVICES) {
             sys::copy_descriptor(socket.as_fd(), number)?;
         }
         sys::fixed_addresses()

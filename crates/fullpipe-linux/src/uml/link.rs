@@ -24,7 +24,7 @@ use crate::packet::{parse, set_ecn};
 /// Length of an Ethernet header in bytes.
 pub(super) const ETHERNET: usize = 14;
 /// Maximum length of a frame in bytes.
-pub const MOST_FRAME: usize = ETHERNET + 65_535;
+pub(super) const MOST_FRAME: usize = ETHERNET + 65_535;
 
 /// The path between two devices.
 pub(super) struct VirtualLink {

@@ -3,6 +3,8 @@
 //! ```text
 //!   guest's kernel runs:    the clock stands still; frames enter the path; the timer is set
 //!   guest's kernel sleeps:  the clock jumps to the timer or to the path's next event, whichever is earlier
+//!   a frame arrives:        SIGIO ─► kernel asks which device is readable ─► kernel reads the frame
+//!   the timer expires:      SIGALRM, once the kernel no longer blocks it
 //! ```
 //!
 //! The preloaded library (`fullpipe-uml`) holds the only [`Machine`] of its process, and answers the guest
@@ -28,6 +30,8 @@ const READ_COST: u64 = 1_000;
 /// Time that a disarmed timer reports, in nanoseconds. The kernel does not sleep if its timer reports zero,
 /// although packets may be on the path.
 const FAR: u64 = 1_000_000_000;
+/// Event of epoll: a device is readable.
+const EPOLLIN: u32 = libc::EPOLLIN as u32;
 /// Random stream of the machine. Paths use the numbers from zero.
 const RANDOM_STREAM: u64 = 0x756d_6c00_0000_0000;
 
@@ -42,23 +46,43 @@ pub struct Machine {
     link: VirtualLink,
     /// Time of the machine's clock at the start of the run; `None` until the guest's init has announced it.
     zero: Option<u64>,
+    /// Content of the arrived frame.
     frame: Box<[u8; MOST_FRAME]>,
-    /// Device and length of the frame that the device's socket had no room for.
-    refused: Option<(usize, usize)>,
+    /// Frame that the kernel has not read yet.
+    arrived: Option<Arrived>,
+    /// What the kernel waits for at each device: events and data of its epoll; `None` if it does not wait.
+    watched: [Option<(u32, u64)>; 2],
+    /// Buffer for frames that the kernel sends in pieces.
+    sent: Vec<u8>,
+    alarm: Alarm,
     finished: bool,
+}
+
+/// A frame at a device, from which the kernel has not read it yet.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    device: usize,
+    len: usize,
+    /// Whether the kernel knows that the device is readable.
+    reported: bool,
+}
+
+/// Whether the kernel blocks `SIGALRM`. Only the machine raises this signal, so blocking it needs no system call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Alarm {
+    #[default]
+    Unblocked,
+    Blocked,
+    /// The signal is to be raised when it is no longer blocked.
+    Pending,
 }
 
 /// Something that happens now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A frame arrives at a device.
-    Frame {
-        /// Number of the device.
-        device: usize,
-        /// Length of the frame in bytes; [`Machine::frame`] returns its content.
-        len: usize,
-    },
-    /// The timer expires.
+    /// A frame arrives at a device; the kernel is notified with `SIGIO`.
+    Frame,
+    /// The timer expires; the kernel is notified with [`Machine::alarm`].
     Tick,
 }
 
@@ -83,7 +107,10 @@ impl Machine {
             link: VirtualLink::new(&order.scenario, order.logged),
             zero: None,
             frame: Box::new([0; MOST_FRAME]),
-            refused: None,
+            arrived: None,
+            watched: [None; 2],
+            sent: Vec::new(),
+            alarm: Alarm::default(),
             finished: false,
         }
     }
@@ -122,24 +149,32 @@ impl Machine {
         }
     }
 
-    /// Passes a frame that device `from` has sent to the path, or obeys it if it is a message to the path.
-    pub fn transmit(&mut self, from: usize, frame: &[u8]) {
-        match Control::of(frame) {
+    /// Passes a frame that device `from` has sent, in `pieces`, to the path, or obeys it if it is a message to the
+    /// path. Returns the length of the frame in bytes.
+    pub fn transmit<'f>(&mut self, from: usize, pieces: impl Iterator<Item = &'f [u8]>) -> usize {
+        let mut frame = std::mem::take(&mut self.sent);
+        frame.clear();
+        pieces.for_each(|piece| frame.extend_from_slice(piece));
+        match Control::of(&frame) {
             Some(Control::Start { lead }) => self.zero = Some(self.now + lead),
             Some(Control::End) => self.finish(),
             None => {
                 let now = self.run_time();
-                self.link.push(now, from, frame);
+                self.link.push(now, from, &frame);
             }
         }
+        let len = frame.len();
+        self.sent = frame;
+        len
     }
 
     /// Moves the clock to the next event. Returns false if there is none: then the kernel would sleep for ever.
+    ///
+    /// A kernel that sleeps has read all frames that it will ever read. One that is left belongs to a device that
+    /// is down, and is discarded.
     pub fn sleep(&mut self) -> bool {
         self.reads = 0;
-        if self.refused.is_some() {
-            return true;
-        }
+        self.arrived = None;
         let of_link = match (self.zero, self.link.next_event()) {
             (Some(zero), at) if !at.is_never() => zero.saturating_add(at.as_nanos()),
             _ => u64::MAX,
@@ -149,26 +184,63 @@ impl Machine {
         next != u64::MAX
     }
 
-    /// Returns the next event that is due; `None` if there is none, or if a socket has no room for its frame.
+    /// Returns the next event that is due; `None` if there is none, or if the kernel has to read a frame first.
     pub fn due(&mut self) -> Option<Due> {
-        let frame = self.refused.take().or_else(|| {
-            let now = self.run_time();
-            self.zero.and_then(|_| self.link.pop(now, &mut self.frame))
-        });
-        match frame {
-            Some((device, len)) => Some(Due::Frame { device, len }),
+        if self.arrived.is_some() {
+            return None;
+        }
+        let now = self.run_time();
+        let frame = self.zero.and_then(|_| self.link.pop(now, &mut self.frame));
+        self.arrived = frame.map(|(device, len)| Arrived { device, len, reported: false });
+        match self.arrived {
+            Some(_) => Some(Due::Frame),
             None => self.expire().then_some(Due::Tick),
         }
     }
 
-    /// Returns the frame that [`Machine::due`] has announced.
-    pub fn frame(&self, len: usize) -> &[u8] {
-        &self.frame[..len]
+    /// Sets the events of epoll for which the kernel waits at `device`, and the data that it attached to them;
+    /// `None` if it no longer waits.
+    pub fn watch(&mut self, device: usize, wanted: Option<(u32, u64)>) {
+        self.watched[device] = wanted;
     }
 
-    /// Keeps the frame that [`Machine::due`] has announced, because the device's socket has no room for it.
-    pub fn refuse(&mut self, device: usize, len: usize) {
-        self.refused = Some((device, len));
+    /// Returns the data of the device at which a frame has arrived, once for each frame.
+    pub fn readable(&mut self) -> Option<u64> {
+        let arrived = self.arrived.as_mut().filter(|arrived| !arrived.reported)?;
+        let (_, data) = self.watched[arrived.device].filter(|(events, _)| events & EPOLLIN != 0)?;
+        arrived.reported = true;
+        Some(data)
+    }
+
+    /// Returns the frame that has arrived at `device`, which the kernel now reads; `None` if there is none.
+    pub fn receive(&mut self, device: usize) -> Option<&[u8]> {
+        let Arrived { len, .. } = self.arrived.take_if(|arrived| arrived.device == device)?;
+        Some(&self.frame[..len])
+    }
+
+    /// Blocks `SIGALRM`.
+    pub fn block_alarm(&mut self) {
+        if self.alarm == Alarm::Unblocked {
+            self.alarm = Alarm::Blocked;
+        }
+    }
+
+    /// Unblocks `SIGALRM`, and returns whether it is to be raised now; `None` if it was not blocked.
+    pub fn unblock_alarm(&mut self) -> Option<bool> {
+        match std::mem::take(&mut self.alarm) {
+            Alarm::Unblocked => None,
+            before => Some(before == Alarm::Pending),
+        }
+    }
+
+    /// Notifies the kernel that its timer has expired: returns whether `SIGALRM` is to be raised now. Otherwise, it
+    /// is raised when it is no longer blocked.
+    pub fn alarm(&mut self) -> bool {
+        let blocked = self.alarm != Alarm::Unblocked;
+        if blocked {
+            self.alarm = Alarm::Pending;
+        }
+        !blocked
     }
 
     /// Returns the time since the start of the run.
@@ -258,21 +330,49 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_crosses_the_path_and_a_refused_one_waits() {
+    fn a_frame_crosses_the_path_and_is_read_once() {
         let mut machine = machine();
-        machine.transmit(0, &Control::Start { lead: 0 }.frame());
+        machine.watch(1, Some((EPOLLIN, 77)));
+        machine.transmit(0, [&*Control::Start { lead: 0 }.frame()].into_iter());
         let begin = clock(&mut machine);
-        machine.transmit(0, &frame());
+        let sent = frame();
+        assert_eq!(machine.transmit(0, sent.chunks(10)), sent.len());
         assert!(machine.sleep());
         // Transmission of 40 bytes at 10 Mbit/s, and half of the RTT.
         assert_eq!(clock(&mut machine) - begin, 32_000 + RTT / 2);
-        let Some(Due::Frame { device: 1, len }) = machine.due() else { panic!("a frame is due") };
-        assert_eq!(machine.frame(len), frame());
-        machine.refuse(1, len);
-        assert!(machine.sleep());
-        assert_eq!(clock(&mut machine) - begin, 32_000 + RTT / 2, "a refused frame stops the clock");
-        assert_eq!(machine.due(), Some(Due::Frame { device: 1, len }));
+        assert_eq!((machine.due(), machine.due()), (Some(Due::Frame), None), "the kernel reads it first");
+        assert_eq!((machine.readable(), machine.readable()), (Some(77), None));
+        assert_eq!(machine.receive(0), None, "it is at the other device");
+        assert_eq!(machine.receive(1), Some(&*sent));
+        assert_eq!(machine.receive(1), None);
         assert_eq!(machine.due(), None);
+    }
+
+    /// A device that is down reads no frames. They do not stop the clock.
+    #[test]
+    fn a_frame_that_nobody_reads_is_discarded() {
+        let mut machine = machine();
+        machine.transmit(0, [&*Control::Start { lead: 0 }.frame()].into_iter());
+        machine.transmit(0, [&*frame()].into_iter());
+        assert!(machine.sleep());
+        let at = clock(&mut machine);
+        assert_eq!((machine.due(), machine.readable()), (Some(Due::Frame), None));
+        assert!(machine.sleep());
+        assert!(clock(&mut machine) > at);
+        assert_eq!(machine.receive(1), None);
+    }
+
+    #[test]
+    fn a_blocked_alarm_is_raised_later() {
+        let mut machine = machine();
+        assert_eq!((machine.unblock_alarm(), machine.alarm()), (None, true));
+        machine.block_alarm();
+        assert_eq!(machine.unblock_alarm(), Some(false));
+        machine.block_alarm();
+        assert!(!machine.alarm());
+        machine.block_alarm();
+        assert_eq!(machine.unblock_alarm(), Some(true));
+        assert_eq!((machine.unblock_alarm(), machine.alarm()), (None, true));
     }
 
     #[test]
