@@ -424,8 +424,9 @@ struct Shared2(UnsafeCell<*mut c_void>);
 // SAFETY: only one thread of the process uses the pointer.
 unsafe impl Sync for Shared2 {}
 
-/// Function that a cloned process runs, and its argument.
+/// Function that a cloned process runs, its argument, and the process that created it.
 struct Start {
+    kernel: libc::pid_t,
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut c_void,
 }
@@ -434,8 +435,13 @@ struct Start {
 extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
     // SAFETY: `clone` passes a `Start` that is never freed; prctl has the arguments that it requires.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let start = &*start.cast::<Start>();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // A kernel that ended before the call above sends no signal. The process would then ask its new parent
+        // to trace it, and stop for ever.
+        if libc::getppid() != start.kernel {
+            libc::_exit(1);
+        }
         (start.function)(start.argument)
     }
 }
@@ -459,7 +465,9 @@ pub unsafe extern "C" fn clone(
         ...
     ) -> c_int;
     // The process may share its memory with the kernel, so the start is never freed. Guests create few.
-    let start = Box::into_raw(Box::new(Start { function, argument }));
+    // SAFETY: getpid has no requirements.
+    let kernel = unsafe { libc::getpid() };
+    let start = Box::into_raw(Box::new(Start { kernel, function, argument }));
     // SAFETY: the pointer is libc's function of this type, and the other arguments are those of the caller.
     unsafe {
         let real: Clone = transmute(of_libc(c"clone"));
