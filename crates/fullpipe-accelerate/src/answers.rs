@@ -175,26 +175,14 @@ fn filter(listen: SocketAddr) -> Vec<Instruction> {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_tcp::wire::{Checksums, Segment, SeqNum};
+    use fullpipe_tcp::wire::{Checksums, SeqNum};
 
     use super::*;
+    use crate::test_packets;
 
     fn packet(to: &str, flags: Flags) -> Vec<u8> {
-        let segment = Segment {
-            seq: SeqNum(1_000),
-            ack: SeqNum(77),
-            len: 0,
-            window: 0,
-            flags,
-            timestamps: None,
-            syn: None,
-            sack: Default::default(),
-            ecn: fullpipe_units::Ecn::NotEct,
-        };
-        let to: SocketAddr = to.parse().expect("an address");
-        let from = if to.is_ipv4() { "198.51.100.7:40000" } else { "[2001:db8::7]:40000" };
-        let from = from.parse().expect("an address");
-        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+        let from = if to.starts_with('[') { "[2001:db8::7]:40000" } else { "198.51.100.7:40000" };
+        test_packets::packet(&test_packets::segment(SeqNum(1_000), SeqNum(77), flags), from, to)
     }
 
     /// Runs a filter, as the kernel does.

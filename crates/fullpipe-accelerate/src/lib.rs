@@ -59,6 +59,8 @@ mod sandbox;
 pub mod status;
 pub mod steering;
 mod stranded;
+#[cfg(test)]
+mod test_packets;
 mod upstream;
 mod users;
 pub mod worker;

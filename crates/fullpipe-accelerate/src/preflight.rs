@@ -279,7 +279,6 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
         }
     }
     let devices = report.plan.as_ref().map(|plan| plan.steering.incoming.clone()).unwrap_or_default();
-    let unreadable = |why: String| crate::refused(format!("cannot read the output of nft: {why}"), "");
     let mut found = firewall::judge(&ruleset, listen, &devices).map_err(unreadable)?;
     if let Some(Plan { steering, .. }) = report.plan.as_ref().filter(|plan| plan.way.is_routed()) {
         found.extend(firewall::judge_forwarding(&ruleset, listen, &steering.tun).map_err(unreadable)?);
@@ -296,6 +295,11 @@ fn rules(report: &mut Report, listen: SocketAddr, permissions: Permissions) -> R
     Ok(())
 }
 
+/// Returns the error for a list of rules that does not have the expected form.
+fn unreadable(why: String) -> Error {
+    crate::refused(format!("cannot read the output of nft: {why}"), "")
+}
+
 /// Returns what keeps the kernel from routing the worker's packets, if it must.
 pub(crate) fn obstacles_to_forwarding(
     settings: &Settings,
@@ -308,8 +312,7 @@ pub(crate) fn obstacles_to_forwarding(
         return Ok(kernel.into_iter().collect());
     }
     let ruleset = nft::query(&["-j", "list", "ruleset"])?;
-    let found = firewall::judge_forwarding(&ruleset, listen, tun)
-        .map_err(|why| crate::refused(format!("cannot read the output of nft: {why}"), ""))?;
+    let found = firewall::judge_forwarding(&ruleset, listen, tun).map_err(unreadable)?;
     Ok(found.iter().map(ToString::to_string).collect())
 }
 

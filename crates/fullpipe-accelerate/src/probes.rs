@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::this_namespace;
 use fullpipe_tcp::wire::{Checksums, Flags, Packet};
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::Instant;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::answers::Answers;
@@ -136,7 +136,7 @@ impl Probes {
         if !self.waiting.is_empty() {
             let clients = self.waiting.iter().map(|(client, _)| *client).collect();
             let ticks = (self.waiting.len() / AT_ONCE) as u64 + 1;
-            let probed = now + Duration::from_nanos(BEAT.as_nanos() * ticks);
+            let probed = now + BEAT * ticks;
             // Without the socket, the clients depend on the kernel's answer.
             self.answers = Answers::new(self.listen, clients, probed).ok();
         }
@@ -213,29 +213,19 @@ fn packets(bytes: &[u8], listen: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::reset_for;
-    use fullpipe_tcp::wire::{Headers, Segment, SeqNum};
+    use fullpipe_tcp::wire::SeqNum;
 
     use super::*;
+    use crate::test_packets;
 
     const LISTEN: &str = "203.0.113.5:443";
 
     /// Returns a packet from `from` to a client, with the given flags.
     fn packet(from: &str, to: &str, flags: Flags) -> Vec<u8> {
-        let bare = Segment {
-            seq: SeqNum(1),
-            ack: SeqNum(2),
-            len: 0,
-            window: 0,
-            flags: Flags::ACK,
-            timestamps: None,
-            syn: None,
-            sack: Default::default(),
-            ecn: fullpipe_units::Ecn::NotEct,
-        };
-        assert!(reset_for(&bare).is_some(), "a host without the connection answers it with a reset");
-        let segment = Segment { flags, ..bare };
-        let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
-        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+        let segment = |flags| test_packets::segment(SeqNum(1), SeqNum(2), flags);
+        let answered = reset_for(&segment(Flags::ACK)).is_some();
+        assert!(answered, "a host without the connection answers it with a reset");
+        test_packets::packet(&segment(flags), from, to)
     }
 
     fn listen() -> SocketAddr {

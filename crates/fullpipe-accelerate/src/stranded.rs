@@ -42,27 +42,16 @@ fn syn(packet: &[u8], listen: SocketAddr) -> Option<Headers> {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_tcp::wire::{SeqNum, SynOptions};
+    use fullpipe_tcp::wire::SeqNum;
 
     use super::*;
+    use crate::test_packets;
 
     const LISTEN: &str = "203.0.113.5:443";
 
     fn packet(to: &str, flags: Flags) -> Vec<u8> {
-        let options = SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true };
-        let segment = Segment {
-            seq: SeqNum(1_000),
-            ack: SeqNum(0),
-            len: 0,
-            window: 64_000,
-            flags,
-            timestamps: None,
-            syn: flags.has(Flags::SYN).then_some(options),
-            sack: Default::default(),
-            ecn: fullpipe_units::Ecn::NotEct,
-        };
-        let (from, to) = ("198.51.100.7:40000".parse().expect("an address"), to.parse().expect("an address"));
-        Headers::between(&segment, from, to).expect("one family").as_bytes().to_vec()
+        let segment = test_packets::segment(SeqNum(1_000), SeqNum(0), flags);
+        test_packets::packet(&segment, "198.51.100.7:40000", to)
     }
 
     /// Only SYNs to the service are given back, and their checksums are complete.

@@ -6,10 +6,11 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use fullpipe_linux::stack_loop::{Application, run as run_client};
-use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment, SeqNum, SynOptions};
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment, SeqNum};
 use fullpipe_units::draw;
 
 use super::*;
+use crate::test_packets;
 
 const LISTEN: ([u8; 4], u16) = ([192, 0, 2, 1], 443);
 const CLIENT: ([u8; 4], u16) = ([198, 51, 100, 7], 40_000);
@@ -222,18 +223,8 @@ struct Bare {
 
 impl Bare {
     fn send(&mut self, stack: &mut Stack, flags: Flags, payload: &[u8]) {
-        let options = SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true };
-        let segment = Segment {
-            seq: self.seq,
-            ack: self.ack,
-            len: payload.len() as u32,
-            window: 64_000,
-            flags,
-            timestamps: None,
-            syn: flags.has(Flags::SYN).then_some(options),
-            sack: Default::default(),
-            ecn: fullpipe_units::Ecn::NotEct,
-        };
+        let bare = test_packets::segment(self.seq, self.ack, flags);
+        let segment = Segment { len: payload.len() as u32, ..bare };
         let headers = Headers::between(&segment, self.address, LISTEN.into()).expect("one family");
         let packet = [headers.as_bytes(), payload].concat();
         stack.handle_packet(Instant::ZERO, &packet, Checksums::Skip);
