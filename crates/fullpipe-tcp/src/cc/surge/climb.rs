@@ -41,8 +41,7 @@ pub(super) fn on_ack(path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
     if let Some(train) = seen.train
         && ((queued && train.is_dispersed()) || (seen.lost >= LOST_SEGMENTS && train.is_strongly_dispersed()))
     {
-        let settle = Settle::new(train.rate);
-        return settle.on_ack(path, seen).or(Some(State::Settle(settle)));
+        return Some(Settle::begin(train.rate, path, seen));
     }
     if seen.congestion {
         retreat::limit(path, seen);

@@ -17,9 +17,10 @@
 //!            └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A timeout, and bandwidth that does not grow, end the start in every state. Cruise is BBRv1 ([`Bbr1`]), including its Startup if Climb ends without a measurement. In all states, the
-//! path model of BBRv1 is kept up to date, and [`loss`] decides whether a loss is answered by packet
-//! conservation. [`train`] measures the dispersion of ACKs.
+//! A timeout, and bandwidth that does not grow, end the start in every state. Cruise is BBRv1 ([`Bbr1`]),
+//! including its Startup if Climb ends without a measurement. In all states, the path model of BBRv1 is kept
+//! up to date, and [`loss`] decides whether a loss is answered by packet conservation. [`train`] measures the
+//! dispersion of ACKs.
 
 use fullpipe_units::{Duration, Rate};
 

@@ -15,8 +15,7 @@ const GAIN: (u64, u64) = (5, 4);
 /// Handles an ACK. Returns the next state, if Retreat is over.
 pub(super) fn on_ack(path: &mut Bbr1, seen: &Observation<'_>) -> Option<State> {
     if let Some(train) = seen.train.filter(|train| train.is_dispersed()) {
-        let settle = Settle::new(train.rate);
-        return settle.on_ack(path, seen).or(Some(State::Settle(settle)));
+        return Some(Settle::begin(train.rate, path, seen));
     }
     limit(path, seen);
     None

@@ -27,8 +27,11 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    pub(super) fn new(rate: Rate) -> Self {
-        Self { rate }
+    /// Begins at the `rate` of a train of ACKs. Returns the next state: Settle, unless the path model has
+    /// already measured the bandwidth.
+    pub(super) fn begin(rate: Rate, path: &mut Bbr1, seen: &Observation<'_>) -> State {
+        let settle = Self { rate };
+        settle.on_ack(path, seen).unwrap_or(State::Settle(settle))
     }
 
     /// Handles an ACK. Returns the next state, if Settle is over.
