@@ -175,9 +175,8 @@ impl Budget {
 /// Entry of a prefix.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    tag: u64,
-    used_at: Instant,
-    measured_at: Instant,
+    /// Time of the last measurement; `None` before the first one.
+    measured_at: Option<Instant>,
     rtt: Duration,
     rttvar: Duration,
     loss: f32,
@@ -188,15 +187,12 @@ struct Entry {
     budget: Budget,
     level: u8,
     clean: u8,
-    measured: bool,
 }
 
 impl Entry {
-    fn new(tag: u64, now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
-            tag,
-            used_at: now,
-            measured_at: now,
+            measured_at: None,
             rtt: Duration::ZERO,
             rttvar: Duration::ZERO,
             loss: 0.0,
@@ -207,7 +203,6 @@ impl Entry {
             budget: Budget::full(PREFIX_BUDGET, now),
             level: LEVELS.len() as u8 - 1,
             clean: 0,
-            measured: false,
         }
     }
 
@@ -249,74 +244,51 @@ pub struct Memory {
     key: u64,
     device_rate: Rate,
     prefixes: Table<Entry>,
-    clients: Table<ClientBudget>,
+    clients: Table<Budget>,
     device: Budget,
     halted: bool,
 }
 
-/// Budget of a client.
+/// Entry of a [`Table`].
 #[derive(Clone, Copy, Debug)]
-struct ClientBudget {
+struct Slot<T> {
     tag: u64,
     used_at: Instant,
-    budget: Budget,
-}
-
-/// Entry of a [`Table`].
-trait Slot: Copy {
-    fn tag(&self) -> u64;
-    fn used_at(&self) -> Instant;
-}
-
-impl Slot for Entry {
-    fn tag(&self) -> u64 {
-        self.tag
-    }
-
-    fn used_at(&self) -> Instant {
-        self.used_at
-    }
-}
-
-impl Slot for ClientBudget {
-    fn tag(&self) -> u64 {
-        self.tag
-    }
-
-    fn used_at(&self) -> Instant {
-        self.used_at
-    }
+    value: T,
 }
 
 /// Table of a fixed number of sets, each of which has room for [`WAYS`] entries.
 #[derive(Debug)]
 struct Table<T> {
-    sets: Vec<Vec<T>>,
+    sets: Vec<Vec<Slot<T>>>,
 }
 
-impl<T: Slot> Table<T> {
+impl<T> Table<T> {
     fn new() -> Self {
         Self { sets: (0..SETS).map(|_| Vec::new()).collect() }
     }
 
-    /// Returns the entry with this tag in the set that `hash` selects. If there is none, makes one, which replaces
-    /// the least recently used entry of a full set.
-    fn entry(&mut self, hash: u64, tag: u64, make: impl FnOnce() -> T) -> &mut T {
+    /// Returns the value with this tag in the set that `hash` selects. If there is none, makes one, which replaces
+    /// the least recently used value of a full set.
+    fn entry(&mut self, now: Instant, (hash, tag): (u64, u64), make: impl FnOnce() -> T) -> &mut T {
         let set = &mut self.sets[hash as usize % SETS];
-        let index = match set.iter().position(|entry| entry.tag() == tag) {
+        let new = || Slot { tag, used_at: now, value: make() };
+        let index = match set.iter().position(|slot| slot.tag == tag) {
             Some(index) => index,
             None if set.len() < WAYS => {
-                set.push(make());
+                set.push(new());
                 set.len() - 1
             }
             None => {
-                let oldest = set.iter().enumerate().min_by_key(|(_, entry)| entry.used_at());
+                let oldest = set.iter().enumerate().min_by_key(|(_, slot)| slot.used_at);
                 let index = oldest.map_or(0, |(index, _)| index);
-                set[index] = make();
+                set[index] = new();
                 index
             }
         };
-        &mut set[index]
+        let slot = &mut set[index];
+        slot.used_at = now;
+        &mut slot.value
     }
 
     #[cfg(test)]
@@ -351,10 +323,8 @@ impl Memory {
     }
 
     fn prefix(&mut self, now: Instant, client: IpAddr) -> &mut Entry {
-        let (hash, tag) = self.place(prefix_of(client));
-        let entry = self.prefixes.entry(hash, tag, || Entry::new(tag, now));
-        entry.used_at = now;
-        entry
+        let place = self.place(prefix_of(client));
+        self.prefixes.entry(now, place, || Entry::new(now))
     }
 }
 
@@ -380,10 +350,10 @@ impl PathMemory for Memory {
         let entry = self.prefix(now, client);
         let careful = halted || now < entry.flagged_until;
         let window = if careful { LEVELS[0] } else { LEVELS[usize::from(entry.level)] };
-        let age = now.saturating_since(entry.measured_at);
-        if !entry.measured || age > LIFE {
+        let age = entry.measured_at.map(|at| now.saturating_since(at));
+        let Some(age) = age.filter(|age| *age <= LIFE) else {
             return Recollection { window, ..Recollection::default() };
-        }
+        };
         let may_resume = !careful
             && age <= CAPACITY_LIFE
             && entry.resumed_at.is_none_or(|at| now.saturating_since(at) >= RESUME_EVERY);
@@ -400,11 +370,10 @@ impl PathMemory for Memory {
         entry.govern(now, visit);
         if visit.later >= LEAST_SAMPLE {
             let loss = share(visit.later_lost, visit.later);
-            let before = if entry.measured { f64::from(entry.loss) } else { loss };
+            let before = if entry.measured_at.is_some() { f64::from(entry.loss) } else { loss };
             entry.loss = (before + LOSS_WEIGHT * (loss - before)) as f32;
         }
-        (entry.rtt, entry.rttvar, entry.measured_at) = (visit.rtt, visit.rttvar, now);
-        entry.measured = true;
+        (entry.rtt, entry.rttvar, entry.measured_at) = (visit.rtt, visit.rttvar, Some(now));
         let worth = |capacity: &Capacity| capacity.cwnd.get() >= LEAST_RESUMED * INITIAL_SEGMENTS * 1_448;
         // After a congestive loss, the saved state is dropped (RFC 9959 section 3.4).
         entry.capacity = visit.capacity.filter(worth).filter(|_| !visit.congested);
@@ -419,23 +388,19 @@ impl PathMemory for Memory {
             IpAddr::V4(v4) => u128::from(u32::from(v4)),
             IpAddr::V6(v6) => v6.into(),
         };
-        let (hash, tag) = self.place(address);
-        let make = || ClientBudget { tag, used_at: now, budget: Budget::full(CLIENT_BUDGET, now) };
-        let of_client = self.clients.entry(hash, tag, make);
-        of_client.used_at = now;
-        of_client.budget.fill(now, CLIENT_BUDGET, rtt);
-        let granted = wanted.get().min(of_client.budget.octets);
-        let of_prefix = self.prefix(now, client);
-        of_prefix.budget.fill(now, PREFIX_BUDGET, rtt);
-        let granted = granted.min(of_prefix.budget.octets);
+        let (of_client, of_prefix) = (self.place(address), self.place(prefix_of(client)));
+        let of_client = self.clients.entry(now, of_client, || Budget::full(CLIENT_BUDGET, now));
+        let of_prefix = &mut self.prefixes.entry(now, of_prefix, || Entry::new(now)).budget;
+        let of_device = &mut self.device;
         let most = device_budget(self.device_rate);
         let period =
             Rate::from_bps((self.device_rate.as_bps() / DEVICE_SHARE).max(1)).time_for(Bytes::new(most));
-        self.device.fill(now, most, period);
-        let granted = granted.min(self.device.octets);
-        self.device.octets -= granted;
-        self.prefix(now, client).budget.octets -= granted;
-        self.clients.entry(hash, tag, make).budget.octets -= granted;
+        of_client.fill(now, CLIENT_BUDGET, rtt);
+        of_prefix.fill(now, PREFIX_BUDGET, rtt);
+        of_device.fill(now, most, period);
+        let budgets = [of_client, of_prefix, of_device];
+        let granted = budgets.iter().fold(wanted.get(), |granted, budget| granted.min(budget.octets));
+        budgets.into_iter().for_each(|budget| budget.octets -= granted);
         Bytes::new(granted)
     }
 }
