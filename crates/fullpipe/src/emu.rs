@@ -3,8 +3,6 @@
 
 mod race;
 
-use std::collections::BTreeSet;
-
 use fullpipe_lab::campaign::{Progress, RunResult, Watch as _};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::results::TimedOutcome;
@@ -15,7 +13,7 @@ use fullpipe_linux::rights;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, now};
+use crate::run::{Attended, Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, note_once, now};
 
 pub(crate) use race::{check_arms, pairs};
 
@@ -32,11 +30,7 @@ pub(crate) fn prepare<'p>(
     points: impl Iterator<Item = (&'p Point, Datapath)>,
     observer: &impl Observer,
 ) -> Result<(), Error> {
-    let notes = points.map(|(point, datapath)| emu::check(point, datapath.into()));
-    let notes = notes.collect::<Result<Vec<_>, _>>()?;
-    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
-        observer.note(&note);
-    }
+    note_once(points.map(|(point, datapath)| emu::check(point, datapath.into())), observer)?;
     Ok(rights::acquire()?)
 }
 

@@ -35,8 +35,7 @@ impl Prover {
     /// # Errors
     /// Returns an error if there is no kernel that can run in virtual time.
     pub fn find(options: &UmlOptions) -> Result<Self, Error> {
-        let options =
-            Options { kernel: options.kernel.clone(), modules: options.modules.clone(), logged: false };
+        let options = options.options();
         Ok(Self { kernel: Kernel::find(&options)?, options })
     }
 

@@ -6,6 +6,8 @@
 //!             └─► World::Uml  virtual time, a kernel's TCP, all cores      ─┘
 //! ```
 
+#[cfg(target_os = "linux")]
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -236,6 +238,26 @@ pub(crate) struct ObserverRelay<'a, O> {
     pub(crate) observer: &'a O,
 }
 
+impl<O: Observer> ObserverRelay<'_, O> {
+    /// Reports a run that is complete.
+    pub(crate) fn made(&self, progress: Progress, point: usize, seed: u64, timed: &TimedOutcome) {
+        self.observer.progress(progress);
+        let label = self.experiment.points()[point].label.clone();
+        self.observer.finished(&Run::of(label, seed, timed));
+    }
+}
+
+/// Passes the notes of the checks of all points to the observer, each note once.
+#[cfg(target_os = "linux")]
+pub(crate) fn note_once<E: Into<Error>>(
+    checks: impl Iterator<Item = Result<Vec<String>, E>>,
+    observer: &impl Observer,
+) -> Result<(), Error> {
+    let notes = checks.collect::<Result<Vec<_>, E>>().map_err(Into::into)?;
+    notes.into_iter().flatten().collect::<BTreeSet<_>>().iter().for_each(|note| observer.note(note));
+    Ok(())
+}
+
 impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     fn goes_on(&self) -> bool {
         self.observer.goes_on()
@@ -246,9 +268,7 @@ impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     }
 
     fn finished(&self, progress: Progress, run: &RunResult<TracedRun>) {
-        self.observer.progress(progress);
-        let label = self.experiment.points()[run.point].label.clone();
-        self.observer.finished(&Run::of(label, run.seed, &run.value.0));
+        self.made(progress, run.point, run.seed, &run.value.0);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Runs experiments on guests: unmodified Linux kernels in virtual time. Guests do not disturb each other, so
 //! there is one per core.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +8,20 @@ use std::thread::available_parallelism;
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Run, TimedOutcome};
+use fullpipe_lab::results::TimedOutcome;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{Csv, NoTrace, Sink};
 use fullpipe_linux::uml::{self, Kernel, Options};
 
 use crate::Error;
-use crate::run::{Attended, Observer, ObserverRelay, TracedRun, UmlOptions, now};
+use crate::run::{Attended, Observer, ObserverRelay, TracedRun, UmlOptions, note_once, now};
 
 /// What a prepared experiment on guests needs.
 pub(crate) type Guest = Kernel;
 
 impl UmlOptions {
-    fn options(&self) -> Options {
+    /// Returns the options of runs whose packets are not recorded.
+    pub(crate) fn options(&self) -> Options {
         Options { kernel: self.kernel.clone(), modules: self.modules.clone(), logged: false }
     }
 }
@@ -32,11 +32,7 @@ pub(crate) fn prepare(
     observer: &impl Observer,
 ) -> Result<Guest, Error> {
     let kernel = Kernel::find(&options.options())?;
-    let notes = experiment.points().iter().map(|point| uml::check(&kernel, point));
-    let notes = notes.collect::<Result<Vec<_>, _>>()?;
-    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
-        observer.note(&note);
-    }
+    note_once(experiment.points().iter().map(|point| uml::check(&kernel, point)), observer)?;
     Ok(kernel)
 }
 
@@ -99,13 +95,8 @@ impl<O: Observer> Watch<Result<TracedRun, Error>> for &GuestRelay<'_, O> {
     }
 
     fn finished(&self, progress: Progress, run: &RunResult<Result<TracedRun, Error>>) {
-        let ObserverRelay { experiment, observer } = self.observed;
         match &run.value {
-            Ok((timed, _)) => {
-                observer.progress(progress);
-                let label = experiment.points()[run.point].label.clone();
-                observer.finished(&Run::of(label, run.seed, timed));
-            }
+            Ok((timed, _)) => self.observed.made(progress, run.point, run.seed, timed),
             Err(_) => self.failed.store(true, Ordering::Relaxed),
         }
     }
