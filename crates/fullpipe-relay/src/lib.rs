@@ -45,6 +45,8 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fullpipe_units::Duration;
+
 pub use engine::Room;
 pub use error::{Error, Kind};
 pub use hex::{Hex, NotHex};
@@ -62,6 +64,11 @@ pub use target::{End, PORT};
 /// another task does not invalidate them.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Converts a span of the system's clock, at most to the longest that the type has.
+fn span(since: std::time::Duration) -> Duration {
+    Duration::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Creates the runtime of a client or a relay.

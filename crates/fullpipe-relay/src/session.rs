@@ -17,7 +17,7 @@ use crate::frame::{DataHeader, HASH, Header, Reply, Request, Source};
 use crate::incoming::{DIFFERS, Decision, Incoming};
 use crate::name::{LinkContent, RelativePath};
 use crate::store::{Announced, FileStore, Lease, Opened, Whole};
-use crate::{locked, wire};
+use crate::{locked, span, wire};
 
 /// Maximum number of files of more than one block of a transfer that are open at the same time.
 const MOST_OPEN: usize = 256;
@@ -117,7 +117,7 @@ impl Session {
     }
 
     fn now(&self) -> Instant {
-        Instant::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Instant::ZERO + span(self.started.elapsed())
     }
 
     /// Handles the frames of a connection until the connection or the transfer ends.

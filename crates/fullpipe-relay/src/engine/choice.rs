@@ -97,7 +97,7 @@ impl Choice {
             Phase::Watching { not_before } if sum.at >= not_before => self.watch(sum),
             Phase::Watching { .. } => {}
             Phase::Trial { before, rate, begun, settled: None } => {
-                let most = Duration::from_nanos(sum.rtt.as_nanos().saturating_mul(START_ROUND_TRIPS));
+                let most = sum.rtt * START_ROUND_TRIPS;
                 let waited = sum.at.saturating_since(begun);
                 // The first samples of a new connection still show nothing.
                 if waited >= most || (waited >= span && !sum.is_starting) {
@@ -140,7 +140,7 @@ impl Choice {
             }
             self.has_failed = true;
             self.count = before;
-            // What has been measured is not the rate of so many connections.
+            // The states were measured with more connections.
             self.sums.clear();
         }
         self.phase = Phase::Watching { not_before };
@@ -158,7 +158,7 @@ impl Choice {
 }
 
 fn span(rtt: Duration) -> Duration {
-    SPAN.max(Duration::from_nanos(rtt.as_nanos().saturating_mul(SPAN_ROUND_TRIPS)))
+    SPAN.max(rtt * SPAN_ROUND_TRIPS)
 }
 
 #[cfg(test)]

@@ -21,11 +21,11 @@ use crate::engine::{BLOCK, MOST_SIZE, Room, block_count, block_range};
 use crate::error::Error;
 use crate::frame::{Reply, Request};
 use crate::hex::Hex;
-use crate::locked;
 use crate::name::RelativePath;
 use crate::report::{CopyReport, advice};
 use crate::sources::{Found, SourceFile};
 use crate::wire::Readiness;
+use crate::{locked, span};
 
 /// Number of files of more than one block that are announced and not yet placed. Each has an open file.
 const OPEN: usize = 128;
@@ -203,15 +203,7 @@ impl<'a> Driver<'a> {
         self.total.files += 1;
         self.large.count += 1;
         let stream = self.add(OpenFile { size: 0, durable: 0, is_finished: false });
-        self.request(Request::Open {
-            stream,
-            target: source.target.clone(),
-            source: source.source,
-            mode: source.mode,
-            verify: self.verify,
-            replace: true,
-            pipe: Some(pipe.group().get()),
-        });
+        self.request(self.opening(stream, &source, true, Some(pipe.group())));
         let outgoing = Outgoing::pipe(source, Arc::clone(&held.file));
         locked(&self.shared.files).insert(stream, Arc::new(outgoing));
         let (reader, runtime, events) = (held.clone(), Handle::current(), self.events.clone());
@@ -266,15 +258,7 @@ impl<'a> Driver<'a> {
         }
         let Waiting { source, replace } = waiting;
         let stream = self.add(OpenFile { size, durable: 0, is_finished: false });
-        let request = Request::Open {
-            stream,
-            target: source.target.clone(),
-            source: source.source,
-            mode: source.mode,
-            verify: self.verify,
-            replace,
-            pipe: None,
-        };
+        let request = self.opening(stream, &source, replace, None);
         if size > BLOCK {
             self.large.count += 1;
             self.large.bytes += size;
@@ -285,6 +269,20 @@ impl<'a> Driver<'a> {
         }
         self.request(request);
         Ok(())
+    }
+
+    /// Returns the request that announces a file. `pipe` is the amount that the relay makes durable at once, if
+    /// the source is a pipe.
+    fn opening(&self, stream: u64, source: &SourceFile, replace: bool, pipe: Option<Bytes>) -> Request {
+        Request::Open {
+            stream,
+            target: source.target.clone(),
+            source: source.source,
+            mode: source.mode,
+            verify: self.verify,
+            replace,
+            pipe: pipe.map(Bytes::get),
+        }
     }
 
     /// Adds a file or folder that is being announced, and returns its stream.
@@ -592,10 +590,6 @@ impl<'a> Driver<'a> {
             blocked_s: self.pipe.as_ref().map(|pipe| pipe.blocked.as_secs_f64()),
         }
     }
-}
-
-fn span(since: std::time::Duration) -> Duration {
-    Duration::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Creates the error for a source that cannot be read, or has changed.
