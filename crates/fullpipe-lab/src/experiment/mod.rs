@@ -419,14 +419,20 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points })
 }
 
-fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, ExperimentError> {
-    let (arm, against) = (file.arm.0, file.against.0);
+/// Checks that a bound in a table of this name compares two arms.
+fn different(table: &str, arm: Arm, against: Arm) -> Result<(), ExperimentError> {
     if arm == against {
         return Err(ExperimentError::new(
-            format!("[[ratio]] compares {arm} with itself"),
+            format!("[[{table}]] compares {arm} with itself"),
             "name another arm in against",
         ));
     }
+    Ok(())
+}
+
+fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, ExperimentError> {
+    let (arm, against) = (file.arm.0, file.against.0);
+    different("ratio", arm, against)?;
     let min = file.min.text.parse::<f64>().ok().filter(|min| (0.0..=1_000.0).contains(min));
     let Some(min) = min else {
         return Err(ExperimentError::new(
@@ -440,12 +446,7 @@ fn ratio_bound(file: RatioFile, points: &[Point]) -> Result<RatioBound, Experime
 
 fn harm_bound(file: HarmFile, points: &[Point]) -> Result<HarmBound, ExperimentError> {
     let (arm, against) = (file.arm.0, file.against.0);
-    if arm == against {
-        return Err(ExperimentError::new(
-            format!("[[harm]] compares {arm} with itself"),
-            "name another arm in against",
-        ));
-    }
+    different("harm", arm, against)?;
     let max = file.max.text.parse::<f64>().ok().filter(|max| (-1.0..=1.0).contains(max));
     let Some(max) = max else {
         return Err(ExperimentError::new(
