@@ -31,7 +31,7 @@ fn megabits(text: &str) -> Option<Rate> {
 pub struct Drops {
     /// Number of packets to a TUN device that its reader has not read in time.
     pub unread: u64,
-    /// Number of packets that the queues of the outgoing devices have dropped, whoever has sent them.
+    /// Number of packets that the queues of the outgoing devices have dropped, those of all programs.
     pub queues: u64,
 }
 

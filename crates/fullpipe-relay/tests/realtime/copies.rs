@@ -125,7 +125,7 @@ fn holes_stay_holes() {
     }
 }
 
-/// Two files that differ, and have the same size and modification time, are told apart by their hashes.
+/// The hash distinguishes two files with the same size and modification time.
 #[test]
 fn verify_compares_hashes() {
     let fixture = Fixture::new();

@@ -21,7 +21,7 @@ use crate::wire::Flags;
 const COPY_DELAY: Duration = Duration::from_millis(5);
 /// Time after a transmission until which a copy of the end of the data may be sent.
 const LATEST_TAIL: Duration = Duration::from_millis(20);
-/// Share of the octets sent that may be sent again as copies, in percent.
+/// Maximum amount of copies, in percent of the octets sent.
 const COPY_PERCENT: u64 = 3;
 /// Segments that may be copied in addition, so that the end of a short response has its copies.
 const FIRST_COPIES: u64 = 2;
