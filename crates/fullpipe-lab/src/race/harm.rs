@@ -17,10 +17,10 @@
 
 use fullpipe_units::draw;
 
-use super::{RacePlan, profiles_of};
+use super::report::segments;
+use super::{RacePlan, profiles_of, raced};
 use crate::arm::Arm;
 use crate::experiment::{Experiment, ExperimentError, HarmBound, Point};
-use crate::metric::HEADERS;
 use crate::outcome::Outcome;
 use crate::profile::Profiles;
 use crate::scenario::{FlowSpec, Scenario};
@@ -182,8 +182,7 @@ fn started(scenario: &Scenario) -> impl Iterator<Item = FlowSpec> {
 impl HarmRun {
     fn of(victim: Victim, victims: &[FlowSpec], scenario: &Scenario, outcome: &Outcome) -> Self {
         let (harmed, senders) = outcome.flows.split_at(victims.len().min(outcome.flows.len()));
-        let payload = scenario.path.mtu.saturating_sub(HEADERS).max(1);
-        let needed = senders.iter().map(|flow| flow.bytes.get().div_ceil(payload)).sum();
+        let needed = senders.iter().map(|flow| segments(scenario, flow.bytes)).sum();
         let again: u64 = senders.iter().map(|flow| flow.retransmits).sum();
         let path = &outcome.path;
         Self {
@@ -198,14 +197,7 @@ impl HarmRun {
 
 impl HarmCell {
     fn new(experiment: &Experiment, number: usize, point: &Point, victim: Victim) -> Self {
-        let mut point = point.clone();
-        // A race needs no trace rows.
-        point.scenario.sample_every = point.scenario.duration;
-        // The label of the only point of an experiment names the congestion control, which the arms replace.
-        if experiment.points().len() == 1 && point.label.starts_with("cc=") {
-            point.label = experiment.name().into();
-        }
-        Self { point, number, victim }
+        Self { point: raced(experiment, point), number, victim }
     }
 }
 

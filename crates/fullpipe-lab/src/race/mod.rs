@@ -290,6 +290,18 @@ impl RacePlan {
     }
 }
 
+/// Returns a point of an experiment as a cell of a race.
+fn raced(experiment: &Experiment, point: &Point) -> Point {
+    let mut point = point.clone();
+    // A race needs no trace rows.
+    point.scenario.sample_every = point.scenario.duration;
+    // The label of the only point of an experiment names the congestion control, which the arms replace.
+    if experiment.points().len() == 1 && point.label.starts_with("cc=") {
+        point.label = experiment.name().into();
+    }
+    point
+}
+
 /// Returns the profiles of `experiment`, and those of the program that `arms` name.
 fn profiles_of(experiment: &Experiment, arms: &[Arm]) -> Result<Profiles, ExperimentError> {
     let mut profiles = experiment.profiles().clone();
@@ -330,13 +342,7 @@ impl Cell {
             _ => stated,
         };
         let first = wanted.first().copied().unwrap_or_default();
-        let mut point = point.clone();
-        // A race needs no trace rows.
-        point.scenario.sample_every = point.scenario.duration;
-        // The label of the only point of an experiment names the congestion control, which the arms replace.
-        if experiment.points().len() == 1 && point.label.starts_with("cc=") {
-            point.label = experiment.name().into();
-        }
+        let point = raced(experiment, point);
         let mut hash = Digest::default();
         point.scenario.identity().bytes().for_each(|byte| hash.add(byte.into()));
         // A stored pair is valid only for profiles with the same settings.

@@ -264,8 +264,8 @@ impl TimesReport {
     }
 }
 
-/// Returns the number of segments of a download of `size` bytes.
-fn segments(scenario: &Scenario, size: Bytes) -> u64 {
+/// Returns the number of segments of `size` bytes.
+pub(super) fn segments(scenario: &Scenario, size: Bytes) -> u64 {
     size.get().div_ceil(scenario.path.mtu.saturating_sub(HEADERS).max(1))
 }
 
