@@ -431,19 +431,41 @@ struct Start {
     argument: *mut c_void,
 }
 
-/// Runs in a process that the kernel has created.
-extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
-    // SAFETY: `clone` passes a `Start` that is never freed; prctl has the arguments that it requires.
+/// Makes the calling process end with the process `kernel` that has created it.
+fn end_with(kernel: libc::pid_t) {
+    // SAFETY: prctl has the arguments that it requires; the other functions have no requirements.
     unsafe {
-        let start = &*start.cast::<Start>();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // A kernel that ended before the call above sends no signal. The process would then ask its new parent
         // to trace it, and stop for ever.
-        if libc::getppid() != start.kernel {
+        if libc::getppid() != kernel {
             libc::_exit(1);
         }
-        (start.function)(start.argument)
     }
+}
+
+/// Runs in a process that the kernel has created.
+extern "C" fn ends_with_kernel(start: *mut c_void) -> c_int {
+    // SAFETY: `clone` passes a `Start` that is never freed.
+    let start = unsafe { &*start.cast::<Start>() };
+    end_with(start.kernel);
+    (start.function)(start.argument)
+}
+
+/// `fork(2)`: the new process is killed if the kernel ends. The kernel forks when it starts, to check whether it
+/// may trace processes.
+#[unsafe(no_mangle)]
+pub extern "C" fn fork() -> libc::pid_t {
+    type Fork = unsafe extern "C" fn() -> libc::pid_t;
+    // SAFETY: the pointer is libc's function of this type, and the process has one thread.
+    let (kernel, child) = unsafe {
+        let real: Fork = transmute(of_libc(c"fork"));
+        (libc::getpid(), real())
+    };
+    if child == 0 {
+        end_with(kernel);
+    }
+    child
 }
 
 /// `clone(2)`: the new process is killed if the kernel ends.
@@ -464,9 +486,9 @@ pub unsafe extern "C" fn clone(
         *mut c_void,
         ...
     ) -> c_int;
-    // The process may share its memory with the kernel, so the start is never freed. Guests create few.
     // SAFETY: getpid has no requirements.
     let kernel = unsafe { libc::getpid() };
+    // The process may share its memory with the kernel, so the start is never freed. Guests create few.
     let start = Box::into_raw(Box::new(Start { kernel, function, argument }));
     // SAFETY: the pointer is libc's function of this type, and the other arguments are those of the caller.
     unsafe {
