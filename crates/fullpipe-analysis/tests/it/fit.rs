@@ -20,7 +20,7 @@ const HOST: &str = "sndbuf = '4MiB'\nrcvbuf = '6MiB'";
 fn the_present_state_has_the_rate_of_the_log() {
     let mut met = 0;
     let mut all = 0;
-    for (link, rtt, loss, seeds) in [(400, 100, 0.01, 3..4), (200, 140, 0.02, 3..5), (100, 40, 0.2, 3..5)] {
+    for (link, rtt, loss, seeds) in [(100, 100, 0.04, 3..4), (50, 140, 0.1, 3..5), (25, 40, 0.8, 3..5)] {
         for seed in seeds {
             let path = format!("rate = '{link}mbit'\nrtt = '{rtt}ms'\nqueue = '1bdp'\nloss = '{loss}%'");
             let told = format!("{link}mbit");
