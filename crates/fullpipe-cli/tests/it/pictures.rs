@@ -5,9 +5,8 @@
 use std::fs;
 
 use fullpipe::units::Rate;
-use serde_json::Value;
 
-use crate::process::fullpipe;
+use crate::pages::output_of;
 use crate::process::pages::{read, root};
 
 /// Returns the values of an attribute of the elements `element` in an SVG file, in order.
@@ -24,35 +23,52 @@ fn text(svg: &str) -> String {
     texts.collect::<Vec<_>>().join(" ").replace('\u{a0}', " ")
 }
 
-/// Returns the rate of a rung in bit/s: the steady-state rate if there is one.
-fn rate(rung: &Value) -> u64 {
-    rung["steady_bps"].as_u64().or(rung["bps"].as_u64()).expect("a rate")
+/// A rung as the program prints it.
+struct Printed {
+    rate: String,
+    limit: String,
+    remedy: String,
+}
+
+/// Returns the rungs of a ladder from the text of a diagnosis: a line with a bar begins a rung.
+fn rungs(text: &str) -> Vec<Printed> {
+    let (_, ladder) = text.split_once("\nLadder:").expect("a ladder");
+    let (ladder, _) = ladder.split_once("\n\n").expect("text after the ladder");
+    let mut rungs: Vec<(&str, String)> = Vec::new();
+    for line in ladder.lines().skip(1) {
+        match (line.split_once(" #"), rungs.last_mut()) {
+            (Some((rate, rest)), _) => rungs.push((rate.trim(), rest.trim_start_matches('#').trim().into())),
+            (None, Some((_, text))) => *text += &format!(" {}", line.trim()),
+            (None, None) => panic!("{line}"),
+        }
+    }
+    let amounts = |text: &str| text.split(" (").next().unwrap_or_default().to_owned();
+    let printed = |(rate, text): &(&str, String)| Printed {
+        rate: (*rate).into(),
+        limit: amounts(
+            text.split_once(": ").filter(|(key, _)| !key.contains(' ')).map_or(text, |(_, what)| what),
+        ),
+        remedy: text.split_once(" after: ").map_or_else(String::new, |(_, remedy)| amounts(remedy)),
+    };
+    rungs.iter().map(printed).collect()
 }
 
 #[test]
 fn the_picture_of_the_ladder_shows_what_the_program_prints() {
-    let (code, stdout, stderr) = fullpipe(&["diagnose", "--example", "--json"]);
-    assert_eq!(code, 0, "{stderr}");
-    let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    let ladder = document["ladder"].as_array().expect("a ladder");
-    let (link, rungs) = ladder.split_last().expect("rungs");
+    let ladder = rungs(&output_of("fullpipe diagnose --example --brief"));
+    assert!(ladder.len() > 2, "{} rungs", ladder.len());
     for name in ["light", "dark"] {
         let svg = read(format!("docs/pictures/ladder-{name}.svg"));
-        let drawn: Vec<u64> =
-            attributes(&svg, "rect", "data-bps").iter().map(|bps| bps.parse().expect("a number")).collect();
-        assert_eq!(
-            drawn,
-            rungs.iter().map(rate).collect::<Vec<_>>(),
-            "scripts/ladder-picture draws it again"
-        );
-        assert_eq!(attributes(&svg, "text", "data-bps"), [rate(link).to_string()]);
+        let number = |bps: &str| bps.parse::<u64>().expect("a number");
+        let bars: Vec<u64> = attributes(&svg, "rect", "data-bps").into_iter().map(number).collect();
+        let link = attributes(&svg, "text", "data-bps").into_iter().map(number);
+        let drawn: Vec<String> =
+            bars.iter().copied().chain(link).map(|bps| Rate::from_bps(bps).to_string()).collect();
+        let printed: Vec<&str> = ladder.iter().map(|rung| rung.rate.as_str()).collect();
+        assert_eq!(drawn, printed, "scripts/ladder-picture draws it again");
         let text = text(&svg);
-        for rung in ladder {
-            let what = rung["what"].as_str().expect("a limit");
-            let rate = Rate::from_bps(rate(rung)).to_string();
-            let remedy = rung["remedy"].as_str().unwrap_or_default();
-            let short = remedy.split(" (").next().unwrap_or_default();
-            for shown in [what, rate.as_str(), short] {
+        for Printed { rate, limit, remedy } in &ladder {
+            for shown in [limit, rate, remedy] {
                 assert!(text.contains(shown), "ladder-{name}.svg does not show '{shown}': {text}");
             }
         }
@@ -61,9 +77,9 @@ fn the_picture_of_the_ladder_shows_what_the_program_prints() {
             .iter()
             .map(|height| height.parse().expect("a number"))
             .collect();
-        assert_eq!(heights.len(), rungs.len());
-        for (height, rung) in heights.iter().zip(rungs) {
-            let expected = heights[0] * rate(rung) as f64 / rate(&rungs[0]) as f64;
+        assert_eq!(heights.len(), bars.len());
+        for (height, bps) in heights.iter().zip(&bars) {
+            let expected = heights[0] * *bps as f64 / bars[0] as f64;
             assert!((height - expected).abs() < 1.0, "{height} instead of {expected}");
         }
     }
