@@ -86,6 +86,6 @@ def deb(files, project, libraries, glibc, out):
         os.utime(path, (project.epoch, project.epoch))
     package = out / f"fullpipe_{project.version}-1_{MACHINES[project.target.split('-')[0]]}.deb"
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(project.epoch)}
-    output("dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, package, env=environment)
+    output("dpkg-deb", "--root-owner-group", "-Zxz", f"-z{project.xz}", "--build", root, package, env=environment)
     shutil.rmtree(root)
     return package

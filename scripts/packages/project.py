@@ -48,8 +48,10 @@ class Crate:
 class Project:
     """Version, source and dependencies of the program for one target."""
 
-    def __init__(self, target):
+    def __init__(self, target, quick=False):
         self.target = target
+        # Levels of compression. The quickest ones take a tenth of the time and make files a fifth larger.
+        self.gzip, self.xz = (1, 0) if quick else (9, 6)
         metadata = json.loads(output(
             "cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))
         self._packages = {package["id"]: package for package in metadata["packages"]}

@@ -60,15 +60,15 @@ def tree(binary, pages, notices, linux):
     return dict(sorted(files.items()))
 
 
-def compressed(data):
+def compressed(data, level=9):
     """Returns `data` as a gzip file without name and time."""
     buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as stream:
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=buffer, mtime=0) as stream:
         stream.write(data)
     return buffer.getvalue()
 
 
-def archive(files, folder, epoch):
+def archive(files, folder, epoch, level):
     """Returns a tar.gz with `files` below `folder`, owned by root, with one time for all."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -83,4 +83,4 @@ def archive(files, folder, epoch):
             add(parent, tarfile.DIRTYPE, 0o755)
         for path, file in files.items():
             add(f"{folder}/{path}", tarfile.REGTYPE, file.mode, file.data)
-    return compressed(buffer.getvalue())
+    return compressed(buffer.getvalue(), level)

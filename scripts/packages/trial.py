@@ -11,6 +11,8 @@ from packages.project import Failure, output
 from packages.tree import BASH, FISH, MAN, UNITS, ZSH
 
 EXAMPLE = ("diagnose", "--example", "--brief")
+# Simulates a thousandth of what the example needs.
+QUICK = ("whatif", "--link", "10mbit", "--rtt", "20ms")
 
 
 def expect(condition, what):
@@ -28,21 +30,21 @@ def try_tarball(package, project, folder):
     print(f"tarball  unpacked, {output(root / 'bin/fullpipe', '--version')}")
 
 
-def try_wheel(package, files, folder):
-    """pip installs the wheel into a new environment, without network access; the example is diagnosed."""
+def try_wheel(package, files, folder, command):
+    """pip installs the wheel into a new environment, without network access; `command` shows a ladder."""
     output(sys.executable, "-m", "venv", folder)
     pip = (folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
     output(*pip, "--no-index", "--no-deps", package)
     program = folder / "bin/fullpipe"
     expect(program.read_bytes() == files["bin/fullpipe"].data, "the wheel's program differs")
-    report = output(program, *EXAMPLE)
-    expect("\nLadder:" in report, f"the example gives no ladder: {report}")
+    report = output(program, *command)
+    expect("\nLadder:" in report, f"{' '.join(command)} shows no ladder: {report}")
     expect((folder / MAN / "fullpipe.1").is_file(), "the wheel has no manual page")
-    print(f"wheel    installed by pip, fullpipe {' '.join(EXAMPLE)}: {report.splitlines()[0]}")
+    print(f"wheel    installed by pip, fullpipe {' '.join(command)}: {report.splitlines()[0]}")
 
 
 def try_deb(package, files, folder):
-    """Unpacks the package. The program is that of the wheel, so the example is not diagnosed again."""
+    """Unpacks the package. The program is that of the wheel, so no ladder is simulated again."""
     output("dpkg-deb", "-x", package, folder)
     program = folder / "usr/bin/fullpipe"
     expect(program.read_bytes() == files["bin/fullpipe"].data, "the .deb's program differs")

@@ -82,7 +82,7 @@ def wheel(files, project, glibc):
         for path, file in content.items():
             entry = zipfile.ZipInfo(path, time.gmtime(project.epoch)[:6])
             entry.create_system, entry.external_attr = 3, (0o100000 | file.mode) << 16  # 3: Unix
-            archive.writestr(entry, file.data, zipfile.ZIP_DEFLATED, 9)
+            archive.writestr(entry, file.data, zipfile.ZIP_DEFLATED, project.gzip)
     return f"{name}-{tag}.whl", buffer.getvalue()
 
 
