@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use crate::config::{ClientAddress, Upstream};
+use crate::handover::Order;
 use crate::health::Health;
 use crate::memory::Pressure;
 use crate::probes::{self, ProbeFile};
@@ -548,19 +549,30 @@ impl Worker {
         Ok(())
     }
 
-    /// Resets all connections if the keeper has ended, or asks for it.
+    /// Follows the orders of the keeper, and resets all connections if it has ended.
     fn listen_to_keeper(
         &mut self,
         now: Instant,
         stack: &mut Stack,
         sockets: &Sockets<'_>,
     ) -> Result<(), Error> {
-        let mut said = [0; 64];
+        let mut said = [0; 256];
         let heard = self.control.read(&mut said);
-        // The keeper says nothing but that the worker must end.
         let wait = match heard {
             Err(error) if is_temporary(&error) => return Ok(()),
-            Ok(1..) => FAREWELL,
+            Ok(len @ 1..) => {
+                let mut ends = false;
+                for order in Order::read(&said[..len]) {
+                    match order {
+                        Order::Mtu(mtu) => stack.set_mtu(now, self.settings.listen, mtu.into()),
+                        Order::End => ends = true,
+                    }
+                }
+                if !ends {
+                    return Ok(());
+                }
+                FAREWELL
+            }
             _ => {
                 // The keeper is dead, and the table goes with it, so the resets of the stack may be lost.
                 let packets = self.relayed.values().filter_map(|relayed| {

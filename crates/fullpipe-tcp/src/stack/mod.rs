@@ -35,6 +35,7 @@ mod half_open;
 mod icmp;
 mod isn;
 mod listener;
+mod mtu;
 mod output;
 mod probe;
 pub mod siphash;

@@ -264,6 +264,28 @@ fn half_open_connections_are_small() {
     assert_eq!(connection.snapshot().min_rtt, Some(millis(30)));
 }
 
+/// The MTU of the device can shrink and grow while connections exist.
+#[test]
+fn connections_follow_the_mtu_of_the_device() {
+    let mut pair = Pair::v4();
+    pair.listen(4);
+    let mss = |pair: &Pair, id| pair.ends[1].connection(id).expect("open").snapshot().mss;
+    let accept = |pair: &mut Pair, port| {
+        let near = SocketAddr::new(pair.addresses[0].ip(), port);
+        let _ = pair.ends[0].connect(pair.now, near, server(), config()).expect("free");
+        while pair.step(pair.now + millis(50)) {}
+        pair.ends[1].accept(server()).expect("established")
+    };
+    let early = accept(&mut pair, 40_001);
+    assert_eq!(mss(&pair, early), 1_448);
+    pair.ends[1].set_mtu(pair.now, server(), 1_300);
+    let small = accept(&mut pair, 40_002);
+    assert_eq!([early, small].map(|id| mss(&pair, id)), [1_248; 2]);
+    pair.ends[1].set_mtu(pair.now, server(), 1_500);
+    let large = accept(&mut pair, 40_003);
+    assert_eq!([early, small, large].map(|id| mss(&pair, id)), [1_248, 1_248, 1_448]);
+}
+
 /// In LISTEN, a reset is ignored, and an ACK is answered with a reset whose sequence number is that of the
 /// ACK (RFC 9293 section 3.10.7.2; TCP-3). A reset during the handshake leaves the listener unchanged (RFC
 /// 9293 MUST-11).
